@@ -1,0 +1,36 @@
+"""One segment of a toy run: the smallest engine and the pattern for all others."""
+
+from __future__ import annotations
+
+import sys
+
+from longhaul.engine import Engine, Task
+from longhaul.job import Job, main
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.segment import run_segment
+
+
+def build_command(run: Run) -> list[str]:
+    """The argument list that starts the counting program; it finds its last state by itself (LONGHAUL_RESUME)."""
+    settings = run.settings
+    command = [sys.executable, "-m", "longhaul.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    return [*command, "--step-seconds", str(settings["step_seconds"]), "--save-steps", str(settings["save_steps"])]
+
+
+class ToyEngine(Engine):
+    """The toy keeps the environment contract, so what it leaves is read as `longhaul.contract` says."""
+
+    name = "toy"
+
+    def command(self, task: Task) -> list[str]:
+        return build_command(task.run)
+
+
+def toy_segment(job: Job) -> Record:
+    """Counts for one segment."""
+    return run_segment(job, ToyEngine())
+
+
+if __name__ == "__main__":
+    main(snakemake, toy_segment)  # type: ignore[name-defined]

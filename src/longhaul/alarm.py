@@ -1,0 +1,36 @@
+"""Signals that ask a segment to leave: noted by a handler, acted on by the loop that watches."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+# URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
+WARNINGS = {signal.SIGURG, signal.SIGUSR1}
+# TERM: preemption or the limit itself.  INT: Ctrl-C.
+TAKEN_AWAY = {signal.SIGTERM, signal.SIGINT}
+
+
+class Alarm:
+    """Inside the `with` block these signals no longer end the process; they are counted."""
+
+    def __init__(self) -> None:
+        self.heard: list[signal.Signals] = []
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Alarm:
+        for number in WARNINGS | TAKEN_AWAY:
+            self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def is_taken_away(self) -> bool:
+        """True if someone wants the machine back, which is not the same as time being up."""
+        return any(number in TAKEN_AWAY for number in self.heard)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard.append(signal.Signals(number))

@@ -1,0 +1,64 @@
+"""The exceptions of longhaul, split by what the reader can do about them.
+
+LonghaulError
+├── ConfigError         repair the config (or the command), start again; nothing was queued
+├── IdentityError       the run is no longer the same computation: new name, or accept/restart
+├── CheckpointError     a checkpoint cannot be used
+│   └── NoCheckpointError   none is left where one must be
+├── LeaseError          another job writes this run: wait, or let it finish
+│   └── FencedError         this job lost the run to another one and must not write any more
+├── StorageError        the disk is full or not writable: free room, start again
+└── SegmentError        the engine failed: read its log
+    ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
+    └── StalledError        the engine made no progress, again and again
+"""
+
+from __future__ import annotations
+
+
+class LonghaulError(Exception):
+    """Anything that longhaul says to its user; the text is complete without a traceback."""
+
+
+class ConfigError(LonghaulError):
+    """Mistakes in the configuration, all of them, one line each."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class IdentityError(LonghaulError):
+    """What defines the run has changed since its first checkpoint."""
+
+
+class CheckpointError(LonghaulError):
+    """A checkpoint is torn, altered, or belongs to something else."""
+
+
+class NoCheckpointError(CheckpointError):
+    """No good checkpoint is left although the run has already worked."""
+
+
+class LeaseError(LonghaulError):
+    """Another live job holds the run."""
+
+
+class FencedError(LeaseError):
+    """The run was taken over by another job while this one slept."""
+
+
+class StorageError(LonghaulError):
+    """A file could not be written; what was there before is untouched."""
+
+
+class SegmentError(LonghaulError):
+    """The engine neither finished nor paused well."""
+
+
+class InterruptedSegment(SegmentError):
+    """The segment was told to leave before its time; what it had done is saved."""
+
+
+class StalledError(SegmentError):
+    """Several attempts in a row brought the run no step forward."""

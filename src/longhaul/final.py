@@ -1,0 +1,73 @@
+"""`results/<run>/final`: what the user came for, made from the checkpoint that reached the goal."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from longhaul import fs
+from longhaul.clock import utc_now
+from longhaul.history import Attempt
+from longhaul.places import RunFolder
+from longhaul.store import Checkpoint
+
+SUMMARY = "summary.json"
+
+
+def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
+    """True if `final/` stands and was made from this checkpoint."""
+    try:
+        summary = json.loads((places.final / SUMMARY).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(summary.get("checkpoint_digest") == checkpoint.passport.digest)
+
+
+def write(
+    places: RunFolder,
+    checkpoint: Checkpoint,
+    fill: Callable[[Checkpoint, Path], None],
+    attempts: Sequence[Attempt],
+    confirm: Callable[[], None],
+) -> None:
+    """Makes `final/` anew beside the old one and puts it in its place; a kill in between leaves none or a whole one."""
+    size = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
+    draft = places.root / fs.unique_name("final")
+    with fs.storage_errors(places.root, size):
+        draft.mkdir(parents=True)
+        fill(checkpoint, draft)
+        fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
+        fs.flush_tree(draft)
+        confirm()
+        if places.final.exists():
+            fs.remove_tree(places.final)
+        os.rename(draft, places.final)
+        fs.flush_folder(places.root)
+
+
+def remove_leftovers(places: RunFolder) -> list[str]:
+    """Removes drafts of killed writers; returns their names."""
+    left = [path for path in places.root.glob(".*") if path.name.startswith((".final-", ".trash-"))]
+    for path in left:
+        fs.remove_tree(path)
+    return [path.name for path in left]
+
+
+def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
+    passport = checkpoint.passport
+    data = {
+        "run": passport.run,
+        "note": passport.note,
+        "progress": passport.progress.to_json(),
+        "segments": passport.segment,
+        "attempts_before": len(attempts),
+        "identity": passport.identity,
+        "identity_parts": dict(passport.identity_parts),
+        "versions": dict(passport.versions),
+        "checkpoint": checkpoint.name,
+        "checkpoint_digest": passport.digest,
+        "written_utc": utc_now(),
+    }
+    return json.dumps(data, indent=2) + "\n"

@@ -1,0 +1,150 @@
+"""Files that are all there or not there, on local disks and on shared file systems.
+
+Every step that another process could see half done goes through `os` calls in this module, so that a test can kill
+the writer before and after each of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from longhaul.errors import StorageError
+
+# What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
+_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+
+
+def unique_name(kind: str) -> str:
+    """A hidden name that nobody else will choose."""
+    return f".{kind}-{uuid.uuid4().hex}"
+
+
+def free_bytes(path: Path) -> int:
+    """What an ordinary user may still write on the file system of `path` (or of its nearest parent that exists)."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    state = os.statvfs(path)
+    return state.f_bavail * state.f_frsize
+
+
+@contextmanager
+def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Turns a full or unwritable disk into one StorageError line that names the path and the bytes missing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _STORAGE_ERRNOS:
+            raise
+        raise StorageError(_storage_line(path, needed_bytes, error)) from error
+
+
+def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
+    line = f"{error.filename or path}: {error.strerror}"
+    if error.errno in _FULL_ERRNOS:
+        free = free_bytes(path)
+        missing = max(needed_bytes - free, 0)
+        line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
+        return f"{line}; earlier checkpoints are untouched; free room and start again"
+    return f"{line}; earlier checkpoints are untouched; make it writable and start again"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a file that must not exist yet and flushes it to disk; FileExistsError if it does."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        data = memoryview(text.encode())
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replaces `path` by the new content in one step; readers see the old or the new, never a mixture."""
+    with storage_errors(path, len(text)):
+        draft = path.with_name(unique_name(path.name))
+        try:
+            write_new(draft, text)
+            os.replace(draft, path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+
+
+def create_exclusive(path: Path, text: str) -> bool:
+    """Makes `path` with its whole content if nobody has made it yet; False if somebody has.
+
+    By a hard link, which is atomic on NFS too.  A server may have linked although its answer got lost: then the
+    draft's link count tells (open(2), O_EXCL notes).
+    """
+    with storage_errors(path, len(text)):
+        draft = path.with_name(unique_name(path.name))
+        write_new(draft, text)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return os.stat(draft).st_nlink == 2
+        finally:
+            os.unlink(draft)
+        flush_folder(path.parent)
+        return True
+
+
+def flush_folder(folder: Path) -> None:
+    """Makes the names in a folder survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_file(path: Path) -> None:
+    """Makes a file's content survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_tree(folder: Path) -> None:
+    """Flushes every file and folder below, then the folder itself."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            flush_tree(entry)
+        else:
+            flush_file(entry)
+    flush_folder(folder)
+
+
+def point_link(link: Path, target: str) -> None:
+    """Makes the symbolic link point to `target` (relative to the link's folder) in one step."""
+    draft = link.with_name(unique_name(link.name))
+    os.symlink(target, draft)
+    os.replace(draft, link)
+
+
+def remove_tree(folder: Path) -> None:
+    """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish."""
+    hidden = folder if folder.name.startswith(".trash-") else folder.with_name(unique_name("trash"))
+    if hidden != folder:
+        os.rename(folder, hidden)
+    shutil.rmtree(hidden)
+
+
+def tree_files(folder: Path) -> list[Path]:
+    """All files below, relative, sorted; links are listed as what they are."""
+    found: list[Path] = []
+    for base, _, names in os.walk(folder):
+        found.extend((Path(base) / name).relative_to(folder) for name in names)
+    return sorted(found)

@@ -1,0 +1,79 @@
+"""What machine this is: noted in every passport, because equal results need equal hardware."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine under a segment; `gpu` and `gpu_driver` are empty where there is none."""
+
+    name: str
+    system: str
+    cpu: str
+    cpu_count: int
+    gpu: str
+    gpu_driver: str
+
+    def to_json(self) -> dict[str, object]:
+        return dict(vars(self))
+
+
+@functools.cache
+def this_host() -> Host:
+    """The machine that this process runs on, asked once."""
+    gpu, driver = _nvidia()
+    count = len(os.sched_getaffinity(0))
+    return Host(platform.node(), platform.platform(), _cpu_model(), count, gpu, driver)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Changes with every boot, so a process id from before cannot be mistaken for a live one."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def process_start(pid: int) -> str:
+    """When the process started, in the kernel's ticks since boot; empty if it is gone.  Field 22 of proc(5) stat."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    is_zombie = fields[0] in {"Z", "X"}
+    return "" if is_zombie else fields[19]
+
+
+@functools.cache
+def pid_namespace() -> str:
+    """Process ids mean the same only inside one namespace (containers have their own)."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _nvidia() -> tuple[str, str]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "", ""
+    rows = [line.split(", ") for line in answer.splitlines() if ", " in line]
+    return "; ".join(row[0] for row in rows), rows[0][1] if rows else ""

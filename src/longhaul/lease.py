@@ -1,0 +1,216 @@
+"""The lease: one writer per run, ever.
+
+`results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
+the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
+NFS: no locks, only exclusive creation.  The holder's heartbeat is the file's time, compared with the file server's own
+clock.  A holder that slept and was replaced sees the higher number (`confirm`) before it shows anything: the token is
+a fencing token.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from longhaul import fs, host
+from longhaul.clock import utc_now
+from longhaul.errors import FencedError, LeaseError
+
+HEARTBEAT_SECONDS = 10.0
+# A dozen missed heartbeats: longer than a file server's usual hang, far shorter than a night.
+STALE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who holds, or held, a run."""
+
+    token: int
+    segment: int
+    host: str
+    pid: int
+    pid_start: str
+    pid_namespace: str
+    boot_id: str
+    slurm_job: str
+    user: str
+    started_utc: str
+    released_utc: str = ""
+
+    def describe(self) -> str:
+        job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
+        return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
+
+
+class Lease:
+    """A claim that this process holds; released on leaving the `with` block."""
+
+    def __init__(self, folder: Path, claim: Claim, previous: Claim | None) -> None:
+        self.folder = folder
+        self.claim = claim
+        self.previous = previous
+        self._left = threading.Event()
+        self._lost = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
+    def confirm(self) -> None:
+        """FencedError if another process has taken the run over."""
+        newest = _newest_token(self.folder)
+        if newest != self.claim.token:
+            self._lost.set()
+            raise FencedError(
+                f"{self.folder}: this job (claim {self.claim.token}) was taken for dead and the run was taken over by "
+                f"claim {newest}; nothing was written; the other job goes on"
+            )
+
+    def __enter__(self) -> Lease:
+        self._heart.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._heart.join()
+        if not self.is_lost and _newest_token(self.folder) == self.claim.token:
+            fs.write_atomic(_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now())))
+
+    def _beat(self) -> None:
+        path = _path(self.folder, self.claim.token)
+        while not self._left.wait(HEARTBEAT_SECONDS):
+            try:
+                os.utime(path)
+                self.confirm()
+            except FencedError:
+                return
+            except OSError:
+                continue  # the file server hangs; if it lasts, somebody takes over and `confirm` tells
+
+
+def take(
+    folder: Path,
+    segment: int,
+    wait_seconds: float,
+    tell: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
+    environment: Mapping[str, str] = os.environ,
+) -> Lease:
+    """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
+
+    `check` is called while waiting and may raise to give up.
+    """
+    with fs.storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    give_up = time.monotonic() + wait_seconds
+    told = False
+    while True:
+        held = _newest_claim(folder)
+        reason = _why_free(folder, held)
+        if reason:
+            lease = _claim_next(folder, held, segment, environment)
+            if lease is not None:
+                if held is not None and not held.released_utc:
+                    tell(f"took the run over from {held.describe()}: {reason}")
+                return lease
+            continue
+        if held is not None and not told:
+            tell(f"waiting: the run is held, {held.describe()}; only one job may write it")
+            told = True
+        if time.monotonic() >= give_up:
+            who = held.describe() if held else "unknown"
+            raise LeaseError(f"{folder.parent}: held, {who}; let it finish (or stop that job) and start again")
+        check()
+        time.sleep(0.5)
+
+
+def current_claim(folder: Path) -> tuple[Claim | None, str]:
+    """Who holds the run now, and why it is free if it is ('' while a live job holds it)."""
+    held = _newest_claim(folder)
+    return held, _why_free(folder, held)
+
+
+def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str]) -> Lease | None:
+    token = 1 + (held.token if held else 0)
+    claim = Claim(
+        token,
+        segment,
+        platform.node(),
+        os.getpid(),
+        host.process_start(os.getpid()),
+        host.pid_namespace(),
+        host.boot_id(),
+        environment.get("SLURM_JOB_ID", ""),
+        getpass.getuser(),
+        utc_now(),
+    )
+    if not fs.create_exclusive(_path(folder, token), _text(claim)):
+        return None
+    _forget_old(folder, token)
+    return Lease(folder, claim, held)
+
+
+def _why_free(folder: Path, held: Claim | None) -> str:
+    if held is None:
+        return "never held"
+    if held.released_utc:
+        return "released"
+    if held.boot_id == host.boot_id() and held.pid_namespace == host.pid_namespace():
+        if host.process_start(held.pid) != held.pid_start:
+            return "its process is gone"
+    elif held.host == platform.node() and held.boot_id != host.boot_id():
+        return "its machine was restarted"
+    silent = _silent_seconds(folder, held.token)
+    return f"no heartbeat for {silent:.0f} s" if silent > STALE_SECONDS else ""
+
+
+def _silent_seconds(folder: Path, token: int) -> float:
+    """Seconds since the last heartbeat, both times from the file server's clock."""
+    probe = folder / fs.unique_name("now")
+    probe.touch()
+    try:
+        return probe.stat().st_mtime - _path(folder, token).stat().st_mtime
+    finally:
+        probe.unlink()
+
+
+def _newest_token(folder: Path) -> int:
+    names = (name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def _newest_claim(folder: Path) -> Claim | None:
+    if not folder.is_dir():
+        return None
+    token = _newest_token(folder)
+    if token == 0:
+        return None
+    path = _path(folder, token)
+    try:
+        return Claim(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise LeaseError(
+            f"{path}: not a claim of longhaul ({error}); if no job of this run lives, remove it"
+        ) from error
+
+
+def _forget_old(folder: Path, token: int) -> None:
+    for path in folder.glob("*.json"):
+        if path.stem.isdecimal() and int(path.stem) < token:
+            path.unlink(missing_ok=True)
+
+
+def _path(folder: Path, token: int) -> Path:
+    return folder / f"{token:06d}.json"
+
+
+def _text(claim: Claim) -> str:
+    return json.dumps(vars(claim), indent=2) + "\n"

@@ -1,0 +1,55 @@
+"""Where the files of a run stand: the one map from names to paths, relative to the working directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+RESULTS = Path("results")
+LOGS = Path("logs")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """`results/<run>` and what is in it."""
+
+    name: str
+    base: Path = Path()
+
+    @property
+    def root(self) -> Path:
+        return self.base / RESULTS / self.name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def segments(self) -> Path:
+        return self.root / "segments"
+
+    @property
+    def lease(self) -> Path:
+        return self.root / "lease"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def final(self) -> Path:
+        return self.root / "final"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.jsonl"
+
+    @property
+    def accepted(self) -> Path:
+        return self.root / "accepted.json"
+
+    def record(self, segment: int) -> Path:
+        return self.segments / f"{segment:03d}.json"
+
+    def log(self, segment: int) -> Path:
+        return self.base / LOGS / self.name / f"{segment:03d}.log"

@@ -1,0 +1,174 @@
+"""The static plan: which segments of which runs are still to do, and what each rule needs to know of a run.
+
+Built anew at every start of snakemake from the config and the records; nothing in it depends on what happens while
+it runs, so a chain of thousands of segments stays cheap (a dynamic one grows with the square of the runs).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from longhaul.config import engine_identity, read_runs
+from longhaul.errors import ConfigError, LonghaulError
+from longhaul.identity import accepted_identities, content_files, identity_of
+from longhaul.installed import workflow_folder
+from longhaul.job import Assignment
+from longhaul.outcome import Outcome
+from longhaul.pick import refusal
+from longhaul.places import RunFolder
+from longhaul.record import Record, read_record
+from longhaul.run import Run
+from longhaul.store import Store
+
+
+class Plan:
+    """All runs of a config; what the rule files ask."""
+
+    def __init__(self, runs: tuple[Run, ...], base: Path = Path()) -> None:
+        self.base = base
+        self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
+
+    @property
+    def runs(self) -> list[Run]:
+        return [assignment.run for assignment in self._assignments.values()]
+
+    def assignment(self, run: str) -> Assignment:
+        """What every segment of a run is given."""
+        return self._assignments[run]
+
+    def run(self, name: str) -> Run:
+        """The run of that name."""
+        return self._assignments[name].run
+
+    def pattern(self, engine: str) -> str:
+        """A regular expression for the runs of an engine, as a wildcard constraint."""
+        names = [run.name for run in self.runs if run.engine == engine]
+        if len(names) == len(self._assignments):
+            return r"[^/]+"  # one engine alone: nothing to tell apart, and matching a thousand names costs
+        return "|".join(map(re.escape, names)) or r"(?!)"
+
+    def previous(self, run: str, segment: str) -> list[str]:
+        """The record that a segment goes on from; none for the first."""
+        before = int(segment) - 1
+        return [str(RunFolder(run).record(before))] if before else []
+
+    def inputs(self, run: str) -> list[str]:
+        """The files that a run is made of (identity: content in its engine's schema)."""
+        assignment = self._assignments[run]
+        return [name for _, name in content_files(assignment.run, assignment.keys)]
+
+    def records(self) -> list[str]:
+        """The records still wanted, each run's in order; none of a run that has reached its goal."""
+        return [path for run in self.runs for path in self._wanted(run)]
+
+    def check(self) -> None:
+        """ConfigError naming every run that is no longer the computation its checkpoints belong to."""
+        mistakes = [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        if mistakes:
+            raise ConfigError(mistakes)
+
+    def forget_passed_on(self) -> list[str]:
+        """Removes records that only passed a finish on, of runs whose goal was raised since: they have work again."""
+        removed = []
+        for run in self.runs:
+            places = RunFolder(run.name, self.base)
+            for path in _record_paths(places) if _is_reopened(_last_record(places), run) else []:
+                record = read_record(path)
+                if record is not None and not record.has_worked:
+                    path.unlink(missing_ok=True)
+                    removed.append(str(path))
+        return removed
+
+    def report(self) -> list[str]:
+        """One line for each run that is not finished: how far, and what to type."""
+        return [line for run in self.runs if (line := self._report(run))]
+
+    def _wanted(self, run: Run) -> Iterator[str]:
+        if _has_finished(RunFolder(run.name, self.base), run):
+            return
+        places = RunFolder(run.name)
+        yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
+
+    def _refusals(self, assignment: Assignment) -> Iterator[str]:
+        run = assignment.run
+        places = RunFolder(run.name, self.base)
+        store = Store(places.checkpoints)
+        checkpoints = store.readable()[-1:] if store.names() else []
+        if not checkpoints:
+            return
+        identity = identity_of(run, assignment.keys, self.base)
+        accepted = accepted_identities(places.accepted) | {identity.digest}
+        if checkpoints[0].passport.identity not in accepted:
+            yield refusal(run.name, checkpoints[0], identity)
+
+    def _report(self, run: Run) -> str:
+        places = RunFolder(run.name, self.base)
+        last = _last_record(places)
+        if _has_finished(places, run):
+            return ""
+        if last is None:
+            return f"{run.name}: not started; log: {RunFolder(run.name).log(1)}"
+        done = f"{last.progress.done:g} of {run.goal or last.progress.goal or float('nan'):g} {last.progress.unit}"
+        if last.segment >= run.segments:
+            more = run.segments + needed_segments(last, run)
+            return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
+        log = RunFolder(run.name).log(last.segment + 1)
+        return f"{run.name}: {done} after segment {last.segment} of {run.segments}; log: {log}; start again to go on"
+
+
+def schemas() -> Path:
+    """The folder of the config's schemas."""
+    return workflow_folder() / "schemas"
+
+
+def load_plan(config: Mapping[str, object], is_driver: bool) -> Plan:
+    """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
+
+    Only the driver checks identities and tidies records; its jobs read the same Snakefile and need neither.
+    """
+    try:
+        plan = Plan(read_runs(config, schemas(), Path()))
+        if is_driver:
+            plan.check()
+            plan.forget_passed_on()
+    except LonghaulError as error:
+        for line in str(error).splitlines():
+            print(f"longhaul: {line}", file=sys.stderr)
+        sys.exit(1)
+    return plan
+
+
+def needed_segments(last: Record, run: Run) -> int:
+    """How many more segments a run needs at the pace it had, at least one."""
+    goal = run.goal or last.progress.goal
+    if goal is None or last.progress.done <= 0:
+        return 1
+    per_segment = last.progress.done / last.segment
+    return max(1, -int(-(goal - last.progress.done) // per_segment))
+
+
+def _record_paths(places: RunFolder) -> list[Path]:
+    found = places.segments.glob("*.json") if places.segments.is_dir() else []
+    return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))
+
+
+def _last_record(places: RunFolder) -> Record | None:
+    paths = _record_paths(places)
+    return read_record(paths[-1]) if paths else None
+
+
+def _is_reopened(last: Record | None, run: Run) -> bool:
+    return last is not None and last.outcome is Outcome.FINISHED and not _reaches(last, run)
+
+
+def _has_finished(places: RunFolder, run: Run) -> bool:
+    last = _last_record(places)
+    return last is not None and last.outcome is Outcome.FINISHED and _reaches(last, run) and places.final.is_dir()
+
+
+def _reaches(record: Record, run: Run) -> bool:
+    reached = record.progress.goal
+    return run.goal is None or reached is None or run.goal <= max(reached, record.progress.done)

@@ -1,0 +1,182 @@
+"""The store of one run: immutable checkpoint folders, drafted out of sight and shown by one rename."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from longhaul import fs
+from longhaul.clock import folder_stamp
+from longhaul.digests import digest_file
+from longhaul.errors import CheckpointError
+from longhaul.passport import FILE_NAME, Passport, read_passport
+from longhaul.progress import FileDigest
+
+_FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+")
+QUARANTINE = ".quarantine"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint and its passport."""
+
+    folder: Path
+    passport: Passport
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Newer checkpoints compare greater; the token decides between a writer and a zombie before it."""
+        return self.passport.sequence, self.passport.token
+
+
+class Store:
+    """The folder `results/<run>/checkpoints`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def names(self) -> list[str]:
+        """Names of what is published, oldest first; nothing is opened."""
+        if not self.root.is_dir():
+            return []
+        found = (name for name in os.listdir(self.root) if _FOLDER.fullmatch(name))
+        return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
+
+    def last_sequence(self) -> int:
+        """The highest sequence number ever used here, bad checkpoints included."""
+        hidden = self.root / QUARANTINE
+        names = self.names() + (os.listdir(hidden) if hidden.is_dir() else [])
+        numbers = [int(match["sequence"]) for name in names if (match := _FOLDER.fullmatch(name))]
+        return max(numbers, default=0)
+
+    def readable(self) -> list[Checkpoint]:
+        """All checkpoints whose passport can be read, oldest first; their files are not checked."""
+        found = []
+        for name in self.names():
+            try:
+                found.append(Checkpoint(self.root / name, read_passport(self.root / name)))
+            except CheckpointError:
+                continue
+        return sorted(found, key=lambda checkpoint: checkpoint.age)
+
+    def quarantine(self, name: str, reason: str) -> Path:
+        """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now."""
+        hidden = self.root / QUARANTINE
+        hidden.mkdir(exist_ok=True)
+        target = hidden / name
+        count = 1
+        while target.exists():
+            count += 1
+            target = hidden / f"{name}.{count}"
+        os.rename(self.root / name, target)
+        fs.write_atomic(target.with_name(f"{target.name}.reason.txt"), reason + "\n")
+        return target
+
+    def remove_leftovers(self) -> list[str]:
+        """Removes what killed writers left half done; returns the names."""
+        hidden = [path for path in self.root.glob(".*") if path.name != QUARANTINE] if self.root.is_dir() else []
+        for path in hidden:
+            if path.is_dir() and not path.is_symlink():
+                fs.remove_tree(path)
+            else:
+                path.unlink()
+        return [path.name for path in hidden]
+
+    def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
+        """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
+
+        `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
+        is called last before the rename and raises if this process may not write the run any more.  If the process
+        dies inside, either nothing is to be seen or the whole checkpoint.
+        """
+        needed = tree_bytes(draft)
+        with fs.storage_errors(self.root, needed):
+            self.root.mkdir(parents=True, exist_ok=True)
+            whole = replace(passport, files=_complete(draft, passport))
+            fs.flush_tree(draft)
+            fs.write_new(draft / FILE_NAME, whole.to_text())
+            fs.flush_folder(draft)
+            folder = self.root / folder_name(whole)
+            confirm()
+            os.rename(draft, folder)
+            fs.flush_folder(self.root)
+            self.point_links(Checkpoint(folder, whole))
+        return Checkpoint(folder, read_passport(folder))
+
+    def point_links(self, checkpoint: Checkpoint) -> None:
+        """`latest` points to the checkpoint, and `best` if the program called it the best so far."""
+        fs.point_link(self.root / "latest", checkpoint.name)
+        if checkpoint.passport.is_best:
+            fs.point_link(self.root / "best", checkpoint.name)
+
+    def prune(self, keep: int, milestone_every: int) -> list[str]:
+        """Removes old checkpoints; the newest `keep`, the best, and every n-th one stay.  Returns the removed names."""
+        everything = self.readable()
+        newest = {checkpoint.name for checkpoint in everything[-keep:]}
+        best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
+        removed = []
+        for checkpoint in everything:
+            is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
+            if checkpoint.name in newest or checkpoint.name in best or is_milestone:
+                continue
+            fs.remove_tree(checkpoint.folder)
+            removed.append(checkpoint.name)
+        return removed
+
+
+def folder_name(passport: Passport) -> str:
+    """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
+    done = f"{passport.progress.done:.6g}" if passport.progress.done < 1e6 else f"{passport.progress.done:.0f}"
+    unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit).strip("-") or "steps"
+    stamp = folder_stamp(passport.created_utc)
+    return f"{passport.sequence:06d}_{done}-{unit}_{stamp}_t{passport.token}"
+
+
+def tree_bytes(folder: Path) -> int:
+    """The size of all files below."""
+    return sum((folder / name).lstat().st_size for name in fs.tree_files(folder))
+
+
+def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
+    files = {}
+    for name in fs.tree_files(draft):
+        path = draft / name
+        if path.is_symlink() or not path.is_file():
+            raise CheckpointError(f"{path}: not a plain file; a checkpoint holds plain files only")
+        if name.as_posix() == FILE_NAME:
+            raise CheckpointError(f"{path}: the name {FILE_NAME} belongs to longhaul")
+        size = path.stat().st_size
+        given = passport.files.get(name.as_posix())
+        if given is None:
+            given = FileDigest(size, digest_file(path, passport.algorithm))
+        if given.size_bytes != size:
+            raise CheckpointError(f"{path}: {size} bytes found, the program wrote {given.size_bytes}")
+        files[name.as_posix()] = given
+    lost = sorted(set(passport.files) - set(files))
+    if lost:
+        raise CheckpointError(f"{draft}: the program named files that are not there: {', '.join(lost)}")
+    return files
+
+
+def verify_files(checkpoint: Checkpoint, seen: Callable[[int], None] = lambda count: None) -> None:
+    """Reads every file of a checkpoint again; CheckpointError names the first that is not as it was published.
+
+    `seen` is told the bytes of each file once it was found good, for a progress bar.
+    """
+    for name, entry in checkpoint.passport.files.items():
+        path = checkpoint.folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{path}: missing")
+        size = path.stat().st_size
+        if size != entry.size_bytes:
+            raise CheckpointError(f"{path}: {size} bytes, published with {entry.size_bytes}")
+        if digest_file(path, checkpoint.passport.algorithm) != entry.digest:
+            raise CheckpointError(f"{path}: the content changed since it was published (digest)")
+        seen(size)

@@ -1,0 +1,47 @@
+# What every engine's rule asks of the plan: one short function a question, each answered by the package.
+
+import math
+import sys
+
+
+def previous_record(wildcards):
+    """The record that a segment goes on from."""
+    return plan.previous(wildcards.run, wildcards.segment)
+
+
+def content_files(wildcards):
+    """The files that the run is made of."""
+    return plan.inputs(wildcards.run)
+
+
+def assignment(wildcards):
+    """The run's settings; what of them changes the result is checked by its identity, not by Snakemake."""
+    return plan.assignment(wildcards.run)
+
+
+def threads_of(wildcards):
+    return plan.run(wildcards.run).threads
+
+
+def attempt_number(wildcards, attempt):
+    """Counts from 1 within one call of snakemake."""
+    return attempt
+
+
+def mem_mb(wildcards):
+    return plan.run(wildcards.run).mem_mb
+
+
+def gpu_count(wildcards):
+    return plan.run(wildcards.run).gpus
+
+
+def runtime_minutes(wildcards):
+    """Whole minutes, as Slurm counts them."""
+    return math.ceil(plan.run(wildcards.run).segment_minutes)
+
+
+def tell_what_is_left():
+    """At the end: one line a run that is not finished, with what to type."""
+    for line in plan.report():
+        print(f"longhaul: {line}", file=sys.stderr)

@@ -1,0 +1,27 @@
+# One segment of a torch run.
+# Needs the record of the segment before (none for the first) and the files that the run is made of.
+# Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
+# run whose record says "finished" has its results in results/<run>/final.
+
+
+rule torch_segment:
+    input:
+        previous=ancient(previous_record),
+        content=ancient(content_files),
+    output:
+        record="results/{run}/segments/{segment}.json",
+    log:
+        "logs/{run}/{segment}.log",
+    wildcard_constraints:
+        run=plan.pattern("torch"),
+        segment=r"\d+",
+    threads: threads_of
+    params:
+        assignment=assignment,
+    resources:
+        attempt=attempt_number,
+        mem_mb=mem_mb,
+        runtime=runtime_minutes,
+        gpu=gpu_count,
+    script:
+        "../../scripts/torch_segment.py"
