@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/setup-done
 STEP := tools/step.sh
 WORKFLOW := Snakefile workflow
-CODE := src scripts tests tools examples $(wildcard benchmarks)
+CODE := $(wildcard src scripts tests tools examples benchmarks)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -1,7 +1,5 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
-from __future__ import annotations
-
 import sys
 
 from longhaul.engine import Engine, Task

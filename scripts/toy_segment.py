@@ -1,7 +1,5 @@
 """One segment of a toy run: the smallest engine and the pattern for all others."""
 
-from __future__ import annotations
-
 import sys
 
 from longhaul.engine import Engine, Task

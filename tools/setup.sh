@@ -16,5 +16,7 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv; on Debian and Ubuntu: apt-get install python3-venv"
     "$python" -m venv --clear .venv
+    # The pip that Debian 12 brings still installs some packages in a way that it warns about itself.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 fi
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"

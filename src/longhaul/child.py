@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from longhaul import fs, launch
 from longhaul.errors import SegmentError
-
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Child:
@@ -49,19 +49,18 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> 
 
     SegmentError if it cannot be started.
     """
-    with log.open("ab") as output:
-        try:
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,
-                preexec_fn=_die_with_parent(),
-            )
-        except OSError as error:
-            raise SegmentError(f"cannot start {shlex.join(command)}: {error.strerror}") from error
+    if shutil.which(command[0]) is None:
+        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
+    launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
+    with fs.storage_errors(log), log.open("ab") as output:
+        process = subprocess.Popen(
+            launcher,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
     return Child(process)
 
 
@@ -76,16 +75,3 @@ def entered(command: Sequence[str], modules: Sequence[str], prefix: Sequence[str
         return inner
     text = f'module load {shlex.join(modules)} && exec "$@"'
     return ["bash", "-l", "-c", text, "longhaul", *inner]
-
-
-def _die_with_parent() -> Callable[[], None]:
-    """For Linux: the kernel kills the child when we die, so that no orphan computes on unseen."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def arm() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # we died between fork and prctl
-            os._exit(1)
-
-    return arm

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from longhaul.config import engine_identity, read_runs
 from longhaul.errors import ConfigError, LonghaulError
+from longhaul.final import SUMMARY
 from longhaul.identity import accepted_identities, content_files, identity_of
 from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
@@ -60,9 +61,12 @@ class Plan:
         assignment = self._assignments[run]
         return [name for _, name in content_files(assignment.run, assignment.keys)]
 
-    def records(self) -> list[str]:
-        """The records still wanted, each run's in order; none of a run that has reached its goal."""
-        return [path for run in self.runs for path in self._wanted(run)]
+    def targets(self) -> list[str]:
+        """All records of each run, in order; of a run that has reached its goal only its results, which are there.
+
+        In order, because Snakemake builds a chain recursively and only the first of its targets can be far from done.
+        """
+        return [path for run in self.runs for path in self._targets(run)]
 
     def check(self) -> None:
         """ConfigError naming every run that is no longer the computation its checkpoints belong to."""
@@ -86,10 +90,11 @@ class Plan:
         """One line for each run that is not finished: how far, and what to type."""
         return [line for run in self.runs if (line := self._report(run))]
 
-    def _wanted(self, run: Run) -> Iterator[str]:
-        if _has_finished(RunFolder(run.name, self.base), run):
-            return
+    def _targets(self, run: Run) -> Iterator[str]:
         places = RunFolder(run.name)
+        if _has_finished(RunFolder(run.name, self.base), run):
+            yield str(places.final / SUMMARY)
+            return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
 
     def _refusals(self, assignment: Assignment) -> Iterator[str]:
@@ -166,7 +171,12 @@ def _is_reopened(last: Record | None, run: Run) -> bool:
 
 def _has_finished(places: RunFolder, run: Run) -> bool:
     last = _last_record(places)
-    return last is not None and last.outcome is Outcome.FINISHED and _reaches(last, run) and places.final.is_dir()
+    return (
+        last is not None
+        and last.outcome is Outcome.FINISHED
+        and _reaches(last, run)
+        and (places.final / SUMMARY).is_file()
+    )
 
 
 def _reaches(record: Record, run: Run) -> bool:

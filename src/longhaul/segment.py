@@ -39,7 +39,9 @@ def run_segment(job: Job, engine: Engine) -> Record:
             if alarm.heard:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
-        with lease.take(job.places.lease, job.segment, seconds, job.tell, leave_if_told) as held:
+        # A holder that works to its own end needs its length and a little more.
+        patience = 1.5 * seconds + 60
+        with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told) as held:
             return _Segment(job, engine, held, alarm).run()
 
 
@@ -243,7 +245,7 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: list[Attempt]) -> Atte
         outcome=Outcome.DIED,
         started_utc=claim.started_utc,
         ended_utc=last.passport.created_utc if last else claim.started_utc,
-        from_checkpoint=attempts[-1].to_checkpoint if attempts else None,
+        from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
         to_checkpoint=last.name if last else None,
         progress_from=before,
         progress_to=last.passport.progress.done if last else before,

@@ -99,6 +99,7 @@ class Store:
         needed = tree_bytes(draft)
         with fs.storage_errors(self.root, needed):
             self.root.mkdir(parents=True, exist_ok=True)
+            (draft / FILE_NAME).unlink(missing_ok=True)  # a program that copied its last checkpoint copied this too
             whole = replace(passport, files=_complete(draft, passport))
             fs.flush_tree(draft)
             fs.write_new(draft / FILE_NAME, whole.to_text())
@@ -150,8 +151,6 @@ def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
         path = draft / name
         if path.is_symlink() or not path.is_file():
             raise CheckpointError(f"{path}: not a plain file; a checkpoint holds plain files only")
-        if name.as_posix() == FILE_NAME:
-            raise CheckpointError(f"{path}: the name {FILE_NAME} belongs to longhaul")
         size = path.stat().st_size
         given = passport.files.get(name.as_posix())
         if given is None:

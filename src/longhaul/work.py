@@ -62,6 +62,7 @@ class Work:
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
     _stop_asked: float = 0.0
+    _told: bool = False
     _terminated: bool = False
     _advance: tuple[float, float] = (-1.0, 0.0)
 
@@ -167,9 +168,9 @@ class Work:
         if done != self._advance[0]:
             self._advance = (done, now)
         elif now - self._advance[1] > minutes * 60:
-            self._stop_seconds_from(StopReason.STALLED, now)
+            self._start_stopping(StopReason.STALLED, now)
 
-    def _stop_seconds_from(self, reason: StopReason, now: float) -> None:
+    def _start_stopping(self, reason: StopReason, now: float) -> None:
         self.stop_reason, self._stop_asked = reason, now
         heard = f" ({self.alarm.heard[-1].name})" if self.alarm.heard else ""
         self.job.tell(f"telling the program to stop: {reason.value}{heard}")
@@ -179,8 +180,9 @@ class Work:
         if not self._stop_asked:
             reason = self._reason_to_stop()
             if reason is not None:
-                self._stop_seconds_from(reason, now)
-        if self._stop_asked and not self.task.desk.stop.exists():
+                self._start_stopping(reason, now)
+        if self._stop_asked and not self._told:
+            self._told = True
             self.engine.ask_to_stop(self.task, program)
         if self._stop_asked:
             self._escalate(program, now)

@@ -33,9 +33,7 @@ def read_profile(name: str) -> dict[str, object]:
 def ask_snakemake(*words: str, names: str, cwd: Path = ROOT, **environment: str) -> dict[str, object]:
     clean = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
     command = [sys.executable, "-c", ASK, names, *words]
-    done = subprocess.run(
-        command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=True)
     return yaml.safe_load(done.stdout)
 
 

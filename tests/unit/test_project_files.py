@@ -46,7 +46,7 @@ def test_everything_that_the_project_names_is_pinned_within_its_range() -> None:
 
 
 def test_make_help_names_every_target_that_a_person_types() -> None:
-    wanted = "setup demo test check lint format test-slow bench docs-keys lock clean".split()
+    wanted = ("setup", "demo", "test", "check", "lint", "format", "test-slow", "bench", "docs-keys", "lock", "clean")
 
     shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
 
@@ -69,8 +69,10 @@ def test_setup_with_too_old_a_python_says_so_in_one_line(tmp_path: Path) -> None
 
 
 def test_a_missing_component_is_recognised() -> None:
-    assert not Component("ghost", ("no-such-command-here", "$NO_SUCH_VARIABLE/init/bash", "/no/such/file"), "x").is_here()
-    assert Component("shell", ("no-such-command-here", "sh"), "x").is_here()
+    ghost = Component("ghost", ("no-such-command-here", "$NO_SUCH_VARIABLE/init/bash", "/no/such/file"), "x")
+    shell = Component("shell", ("no-such-command-here", "sh"), "x")
+
+    assert [ghost.is_here(), shell.is_here()] == [False, True]
 
 
 def test_every_component_says_what_it_is_for() -> None:

@@ -1,0 +1,199 @@
+"""The command line: how the runs stand, whether their checkpoints are whole, and the two decisions a user may take."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from longhaul import __version__, lease
+from longhaul.clock import folder_stamp, utc_now
+from longhaul.config import read_runs
+from longhaul.errors import CheckpointError, ConfigError, LonghaulError
+from longhaul.identity import accept_identity, identity_of
+from longhaul.passport import read_passport
+from longhaul.places import RESULTS, RunFolder
+from longhaul.plan import Plan, schemas
+from longhaul.run import Run
+from longhaul.status import RunStatus, State, known_runs, status_of
+from longhaul.store import Checkpoint, Store, verify_files
+
+app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
+Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
+Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
+HERE, CONFIG = Path(), Path("config/config.yaml")
+COLORS = {
+    State.FINISHED: "green",
+    State.WORKING: "cyan",
+    State.STOPPED: "red",
+    State.USED_UP: "yellow",
+}
+
+
+@app.command()
+def status(
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
+) -> None:
+    """How far each run is, how long still, and what to do if it does not go on."""
+    runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
+    names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
+    rows = [status_of(name, directory, runs.get(name)) for name in names]
+    if as_json:
+        print(json.dumps([row.to_json() for row in rows], indent=2))
+        return
+    Console().print(_table(rows))
+    for row in rows:
+        print(f"{row.run}: {row.advice}")
+
+
+@app.command()
+def verify(
+    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    directory: Directory = HERE,
+) -> None:
+    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published."""
+    for name in runs or []:
+        _must_exist(name, directory)
+    folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
+    bad = _verify_all(folders)
+    for folder, reason in bad:
+        Console().print(f"[red]bad[/] {folder}: {reason}", soft_wrap=True)
+    print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
+    raise typer.Exit(1 if bad else 0)
+
+
+@app.command()
+def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
+    """Lets a changed run go on from its old checkpoints: a mended script, another input on purpose."""
+    plan = Plan(tuple(_runs(directory, config, must_exist=True)), directory)
+    if run not in {known.name for known in plan.runs}:
+        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])
+    places = RunFolder(run, directory)
+    newest = next(reversed(Store(places.checkpoints).readable()), None)
+    if newest is None:
+        raise ConfigError([f"{run}: has no checkpoint yet, nothing to accept; type: snakemake"])
+    assignment = plan.assignment(run)
+    identity = identity_of(assignment.run, assignment.keys, directory)
+    changes = identity.differences(newest.passport.identity_parts)
+    if not changes:
+        print(f"{run}: nothing has changed since {newest.name}; type: snakemake")
+        return
+    accept_identity(places.accepted, newest.passport.identity, changes)
+    print(f"{run}: accepted: {'; '.join(changes)}. It goes on from {newest.name} with: snakemake")
+
+
+@app.command()
+def restart(run: str, directory: Directory = HERE) -> None:
+    """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
+    places = _must_exist(run, directory)
+    claim, why_free = lease.current_claim(places.lease)
+    if claim is not None and not why_free:
+        raise ConfigError([f"{run}: is being written, {claim.describe()}; stop that job first"])
+    target = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(places.root, target)
+    print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+
+
+def main() -> None:
+    """The entry point: a LonghaulError becomes its lines and exit code 1."""
+    try:
+        app()
+    except LonghaulError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"longhaul: {line}", err=True)
+        raise SystemExit(1) from None
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"longhaul {__version__}")
+        raise typer.Exit
+
+
+def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
+    path = directory / config
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        if must_exist:
+            raise ConfigError([f"{path}: not found; type: longhaul ... --directory or --config"]) from error
+        return ()
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    return read_runs(data or {}, schemas(), directory)
+
+
+def _must_exist(run: str, directory: Path) -> RunFolder:
+    places = RunFolder(run, directory)
+    if not places.root.is_dir():
+        known = ", ".join(known_runs(directory)) or "none"
+        raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
+    return places
+
+
+def _checkpoints(run: str, directory: Path) -> list[Path]:
+    store = Store(RunFolder(run, directory).checkpoints)
+    return [store.root / name for name in store.names()]
+
+
+def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
+    bad: list[tuple[Path, str]] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
+        for folder in folders:
+            try:
+                checkpoint = Checkpoint(folder, read_passport(folder))
+                verify_files(checkpoint, lambda count: bar.update(task, advance=count))
+            except CheckpointError as error:
+                bad.append((folder, str(error)))
+    return bad
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _table(rows: list[RunStatus]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "state", "progress", "", "segments", "checkpoint", "still"):
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        color = COLORS.get(row.state, "default")
+        bar, text = _progress(row)
+        segments = f"{row.segments_used}/{row.segments or '?'}"
+        age = f"{_duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
+        still = _duration(row.left_seconds) if row.left_seconds is not None else "?"
+        table.add_row(row.run, f"[{color}]{row.state.value}[/]", bar, text, segments, age, still)
+    return table
+
+
+def _progress(row: RunStatus) -> tuple[ProgressBar | str, str]:
+    if row.progress is None:
+        return "", ""
+    done, goal = row.progress.done, row.progress.goal
+    if goal is None:
+        return "", f"{done:g} {row.progress.unit}"
+    return ProgressBar(total=goal, completed=min(done, goal), width=16), f"{done:.6g}/{goal:g} {row.progress.unit}"
+
+
+def _duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    for limit, divisor, unit in ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}" if divisor < 3600 else f"{seconds / divisor:.1f} {unit}"
+    return f"{seconds / 86400:.1f} d"

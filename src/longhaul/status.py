@@ -1,0 +1,128 @@
+"""How the runs stand, read from the files of a working directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from longhaul import lease
+from longhaul.clock import age_seconds
+from longhaul.contract import Desk
+from longhaul.errors import LeaseError
+from longhaul.history import Attempt, History
+from longhaul.judge import is_finished
+from longhaul.outcome import Outcome
+from longhaul.places import RESULTS, RunFolder
+from longhaul.progress import Progress, read_progress
+from longhaul.run import Run
+from longhaul.store import Checkpoint, Store
+
+# The forecast follows the machine that the run is on now.
+RECENT_ATTEMPTS = 5
+
+
+class State(Enum):
+    """Where a run is between its first segment and its goal."""
+
+    NOT_STARTED = "not started"
+    WORKING = "working"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    USED_UP = "segments used up"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run as `longhaul status` shows it; times in seconds, None where nothing is known yet."""
+
+    run: str
+    state: State
+    progress: Progress | None
+    segments_used: int
+    segments: int | None
+    checkpoint: str | None
+    checkpoint_age_seconds: float | None
+    left_seconds: float | None
+    advice: str
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain values."""
+        progress = self.progress.to_json() if self.progress else None
+        return {**vars(self), "state": self.state.value, "progress": progress}
+
+
+def status_of(name: str, base: Path, run: Run | None) -> RunStatus:
+    """The state of a run; `run` is its configuration where there is one."""
+    places = RunFolder(name, base)
+    attempts = History(places.history).attempts()
+    newest = next(reversed(Store(places.checkpoints).readable()), None)
+    claim, is_live, problem = _holder(places)
+    live = read_progress(Desk(places.work / f"{claim.token:06d}").progress) if claim and is_live else None
+    progress = live or (newest.passport.progress if newest else None)
+    used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
+    state = State.WORKING if is_live else _state(newest, attempts, used, run)
+    goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
+    return RunStatus(
+        name,
+        state,
+        progress and Progress(progress.done, goal, progress.unit, progress.metrics),
+        used,
+        run.segments if run else None,
+        newest.name if newest else None,
+        age_seconds(newest.passport.created_utc) if newest else None,
+        0.0 if state is State.FINISHED else _left_seconds(progress, goal, attempts),
+        problem or _advice(state, places, attempts, claim, run),
+    )
+
+
+def known_runs(base: Path) -> list[str]:
+    """Names of the runs that have left anything in `results`."""
+    results = base / RESULTS
+    return sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
+
+
+def _holder(places: RunFolder) -> tuple[lease.Claim | None, bool, str]:
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+    except (LeaseError, OSError) as error:
+        return None, False, str(error)
+    return claim, claim is not None and not why_free, ""
+
+
+def _state(newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None) -> State:
+    if is_finished(newest, run.goal if run else None):
+        return State.FINISHED
+    if not attempts:
+        return State.NOT_STARTED if newest is None else State.PAUSED
+    if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
+        return State.STOPPED
+    return State.USED_UP if run and used >= run.segments else State.PAUSED
+
+
+def _left_seconds(progress: Progress | None, goal: float | None, attempts: Sequence[Attempt]) -> float | None:
+    recent = [attempt for attempt in attempts if attempt.has_advanced][-RECENT_ATTEMPTS:]
+    advance = sum(attempt.progress_to - attempt.progress_from for attempt in recent)
+    if progress is None or goal is None or advance <= 0:
+        return None
+    seconds = sum(attempt.work_seconds for attempt in recent)
+    return max(goal - progress.done, 0.0) * seconds / advance
+
+
+def _advice(
+    state: State, places: RunFolder, attempts: Sequence[Attempt], claim: lease.Claim | None, run: Run | None
+) -> str:
+    """What to read or to type next."""
+    match state:
+        case State.FINISHED:
+            return f"results: {places.final}"
+        case State.WORKING:
+            return claim.describe() if claim else ""
+        case State.STOPPED:
+            log = places.log(attempts[-1].segment)
+            return f"{attempts[-1].message}" if str(log) in attempts[-1].message else f"{attempts[-1].message}; {log}"
+        case State.USED_UP:
+            return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
+    return "snakemake"

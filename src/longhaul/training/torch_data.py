@@ -1,0 +1,176 @@
+"""The order and the random numbers of the data: functions of (seed, epoch, index) and of nothing else.
+
+So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+
+from longhaul.training.course import Position
+
+# An order draws the indices of one epoch from a generator that is seeded for that epoch.
+Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
+_OURS = ("sampler", "batch_sampler", "generator")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One batch as a worker process is asked for it."""
+
+    epoch: int
+    indices: tuple[int, ...]
+
+
+def seed_from(*parts: int | str) -> int:
+    """63 bits that differ for each sequence of parts and look random."""
+    text = "/".join(map(str, parts))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def make_loader(
+    dataset: Dataset[Any],
+    sampler: EpochSampler,
+    seed: int | None,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    has_signals: bool,
+    options: dict[str, Any],
+) -> DataLoader[Any]:
+    """The DataLoader behind `Training.loader`."""
+    refused = [name for name in _OURS if name in options]
+    if refused:
+        raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
+    if has_signals and options.get("num_workers", 0) > 0:
+        options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
+    # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
+    # generator: without one of its own, each start of a loader draws from the global one.
+    batches = Batches(dataset, collate_fn or default_collate, seed)
+    generator = torch.Generator().manual_seed(sampler.seed)
+    return DataLoader(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
+
+
+class EpochSampler(Sampler[Key]):
+    """The batches of the position's epoch; the next iteration begins with batch `start`, those after it with 0."""
+
+    def __init__(self, position: Position, seed: int, batch_size: int, order: Order, drop_last: bool) -> None:
+        self.start = 0
+        self.seed = seed
+        self._position, self._batch_size, self._order, self._drop_last = position, batch_size, order, drop_last
+        self._known: tuple[int, list[int]] = (-1, [])
+
+    def __iter__(self) -> Iterator[Key]:
+        first, self.start = self.start, 0
+        epoch, indices, size = self._position.epoch, self._indices(), self._batch_size
+        return (Key(epoch, tuple(indices[n * size : (n + 1) * size])) for n in range(first, len(self)))
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self._indices()), self._batch_size)
+        return whole + (rest > 0 and not self._drop_last)
+
+    def _indices(self) -> list[int]:
+        epoch = self._position.epoch
+        if self._known[0] != epoch:
+            drawn = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
+            self._known = (epoch, drawn.tolist() if isinstance(drawn, torch.Tensor) else list(drawn))
+        return self._known[1]
+
+
+class Batches(Dataset[Any]):
+    """Whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
+
+    Then a batch is the same wherever it is made (in this process or in any worker), and making it leaves no trace in
+    this process's generators.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
+        self.dataset = dataset
+        self._collate, self._seed = collate, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Key) -> Any:
+        if self._seed is None:
+            fetch = getattr(self.dataset, "__getitems__", None)
+            samples = fetch(list(key.indices)) if fetch else [self.dataset[index] for index in key.indices]
+            return self._collate(samples)
+        with _generators_kept():
+            samples = []
+            for index in key.indices:
+                _seed_generators(seed_from(self._seed, key.epoch, index))
+                samples.append(self.dataset[index])
+            _seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
+            return self._collate(samples)
+
+
+class WorkerStart:
+    """Prepares a worker process for signals that reach all processes of a job, then does what the user asked for.
+
+    A worker that dies of one takes the training down before it could save.  TERM from the parent means what it
+    says; from anybody else it is meant for the parent, which notices by itself.
+    """
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker_id: int) -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_leave_when_told, args=(os.getppid(),), daemon=True).start()
+        if self._then:
+            self._then(worker_id)
+
+
+def end_workers(iterator: object) -> None:
+    """Ends the worker processes of a DataLoader's iterator now; at exit, without it, one may wait for them forever."""
+    # Not public, but what the iterator's own __del__ calls, which comes too late while a traceback holds the iterator.
+    shut_down = getattr(iterator, "_shutdown_workers", None)
+    if shut_down:
+        shut_down()
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _leave_when_told(parent: int) -> None:
+    while True:
+        if signal.sigwaitinfo({signal.SIGTERM}).si_pid == parent:
+            os._exit(0)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.default_generator.set_state(kept[2])
+
+
+def _seed_generators(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    # Not torch.manual_seed: that seeds the GPUs too, which the dataset has nothing to do with.
+    torch.default_generator.manual_seed(seed)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
