@@ -67,5 +67,10 @@ def mapping(value: object) -> Mapping[Any, object]:
 
 def dotted(*path: object) -> str:
     """A path as it is written in messages."""
-    names = ".".join(str(part) for part in path if not isinstance(part, Item))
+    names = ".".join(_word(part) for part in path if not isinstance(part, Item))
     return names + "".join(f" item {part.number}" for part in path if isinstance(part, Item))
+
+
+def _word(part: object) -> str:
+    text = str(part)
+    return text if text.isprintable() else repr(text)

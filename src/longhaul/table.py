@@ -72,8 +72,8 @@ def _read_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
         return [], f": found nothing, allowed: a line of column names, `{NAME_COLUMN}` among them, then one row a run"
     except pandas.errors.ParserError as error:
         return [], _unreadable(str(error))
-    except UnicodeDecodeError as error:
-        return [], f": byte {error.start + 1} is no UTF-8, allowed: text as UTF-8; save the file as UTF-8"
+    except UnicodeDecodeError:
+        return [], f" line {_undecodable_line(path)}: found bytes that are not UTF-8, allowed: text saved as UTF-8"
     rows: list[list[str]] = frame.to_numpy().tolist()
     return list(_numbered(rows)), ""
 
@@ -86,6 +86,11 @@ def _unreadable(message: str) -> str:
     if torn := re.search(r"EOF inside string starting at row (\d+)", message):
         return f" line {int(torn[1]) + 1}: found a quotation mark that nothing closes, allowed: pairs of them"
     return f": {message}"
+
+
+def _undecodable_line(path: Path) -> int:
+    lines = path.read_bytes().split(b"\n")
+    return next(number for number, line in enumerate(lines, 1) if "\ufffd" in line.decode(errors="replace"))
 
 
 def _numbered(rows: Sequence[Sequence[str]]) -> Iterator[tuple[int, list[str]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from array import array
 from collections.abc import Iterable, Mapping
 
@@ -29,6 +30,16 @@ class Metrics:
             self.columns.append(self.names.index(name))
             self.values.append(value)
             self.latest[name] = value
+
+    def mean(self, name: str, epoch: int) -> float:
+        """The mean of what came under the name in the epoch, if that is the last one; NaN if nothing did."""
+        found = []
+        for row, column, value in zip(reversed(self.rows), reversed(self.columns), reversed(self.values), strict=True):
+            if self.epochs[row] != epoch:
+                break
+            if self.names[column] == name:
+                found.append(value)
+        return math.fsum(found) / len(found) if found else math.nan
 
     def arrays(self) -> dict[str, array[int] | array[float]]:
         """Everything but the names."""

@@ -116,7 +116,8 @@ class Training:
         """
         course = self._course
         sampler = self._enter(loader)
-        if course.is_epoch_over:
+        is_over = course.is_epoch_over
+        if is_over:
             self._put_random_back()
             return
         sampler.start = course.position.batch
@@ -124,12 +125,13 @@ class Training:
         self._put_random_back()  # not before: the start of a loader belongs to this process, not to the training
         phase = Phase.START
         try:
-            while not course.is_epoch_over:
+            while not is_over:
                 batch = next(iterator)
                 course.is_in_batch = True
                 yield batch
                 course.land()
-                self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+                is_over = course.is_epoch_over
+                self._tick(phase, Phase.END if is_over else Phase.BATCH)
                 phase = Phase.BATCH
         finally:
             if not loader.persistent_workers:
@@ -144,6 +146,10 @@ class Training:
         if self._best and self._best[0] in numbers and self._is_better(numbers[self._best[0]]):
             self._best_value = numbers[self._best[0]]
             self._is_new_best = True
+
+    def mean(self, name: str) -> float:
+        """The mean of what this epoch's batches logged under the name, those before a restart among them."""
+        return self._metrics.mean(name, self._course.position.epoch)
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hands over the last checkpoint, with what the user came for in its folder `final/`.
@@ -238,7 +244,8 @@ class Training:
         torch_state.put_back(self._parts, state["parts"], source)
         vars(self._course.position).update(state["position"])
         self._best_value = state["best"]
-        self._metrics.restore(**state["metrics"])
+        metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
+        self._metrics.restore(**metrics)
         self._random = state["random"]
 
     def _put_random_back(self) -> None:
@@ -248,7 +255,7 @@ class Training:
 
 
 def _check(best: tuple[str, str] | None, parts: Mapping[str, object]) -> None:
-    if best is not None and (len(best) != 2 or best[1] not in ("max", "min")):
+    if best is not None and best[1] not in ("max", "min"):
         raise ValueError(f"Training(best={best!r}), allowed: (name of a metric, 'max' or 'min')")
     for name, part in parts.items():
         if not isinstance(part, (Stateful, RandomGenerator)):

@@ -123,12 +123,12 @@ def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None
 def collect_random(generators: Mapping[str, RandomGenerator]) -> dict[str, object]:
     """The state of all random generators: Python's, numpy's, torch's on the CPU and on each GPU, and those given."""
     # Asking starts CUDA, so it is not asked where it was not used.
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
         "numpy": _without_arrays(np.random.get_state(legacy=False)),
         "torch": torch.get_rng_state(),
-        "cuda": cuda,
+        "cuda": torch.cuda.get_rng_state_all() if is_used else [],
         "generators": {name: _state_of(generator) for name, generator in generators.items()},
     }
 

@@ -1,0 +1,135 @@
+"""What the conformance suite needs to know of an engine, and a chain of it that can be run and killed."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from longhaul.installed import root_folder
+
+ROOT = root_folder()
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+RUN = "case"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small run of an engine: ends after two segments at least, and its result is the same each time."""
+
+    settings: Mapping[str, object]
+    segments: int
+    segment_minutes: float
+    save_minutes: float
+    final_files: tuple[str, ...]  # must be byte-identical however the run was cut
+    other_settings: Mapping[str, object]  # make another computation of it
+    further_goal: float
+    example_files: tuple[str, ...] = ()  # copied from examples/<engine>
+    whole_settings: Mapping[str, object] = field(default_factory=dict)  # may differ where nothing interrupts
+    kills: int = 10
+
+
+class Chain:
+    """A working directory with one run in it."""
+
+    def __init__(self, folder: Path, engine: str, case: Case) -> None:
+        self.folder, self.engine, self.case = folder, engine, case
+        (folder / "config").mkdir(parents=True)
+        for name in case.example_files:
+            shutil.copyfile(ROOT / "examples" / engine / name, folder / name)
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results" / RUN
+
+    def configure(self, settings: Mapping[str, object] = {}, **run_keys: object) -> None:  # noqa: B006
+        run = {
+            "engine": self.engine,
+            "segments": self.case.segments,
+            "segment_minutes": self.case.segment_minutes,
+            "save_minutes": self.case.save_minutes,
+            "settings": {**self.case.settings, **settings},
+            **run_keys,
+        }
+        (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {RUN: run}}))
+
+    def configure_whole(self, **settings: object) -> None:
+        self.configure({**self.case.whole_settings, **settings}, segments=1, segment_minutes=20, save_minutes=20)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "1", *arguments]
+        with (self.folder / "driver.log").open("a") as log:
+            return subprocess.Popen(
+                list(map(str, command)), cwd=self.folder, stdout=log, stderr=log, start_new_session=True, text=True
+            )
+
+    def run(self, *arguments: str) -> int:
+        return self.start(*arguments).wait()
+
+    def said(self) -> str:
+        return (self.folder / "driver.log").read_text()
+
+    def history(self) -> list[dict[str, object]]:
+        path = self.results / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def final(self) -> dict[str, bytes]:
+        return {name: (self.results / "final" / name).read_bytes() for name in self.case.final_files}
+
+    def holder(self) -> int | None:
+        """The process that holds the run now."""
+        claims = sorted((self.results / "lease").glob("[0-9]*.json"))
+        if not claims:
+            return None
+        claim = json.loads(claims[-1].read_text())
+        return None if claim["released_utc"] else int(claim["pid"])
+
+    def run_with_kills(self, seed: int, longest_pause: float) -> int:
+        """Runs to the end and kills driver, segment or program at random moments on the way; returns the kills made."""
+        dice = random.Random(seed)
+        kills = 0
+        while kills < self.case.kills:
+            driver = self.start()
+            while kills < self.case.kills and driver.poll() is None:
+                time.sleep(dice.uniform(0.1, longest_pause))
+                victim = dice.choice(["driver", "segment", "program"])
+                kills += self._kill(victim, driver)
+            if driver.poll() == 0:
+                break
+        while (code := self.run()) != 0 and "without a step forward" in self.said():
+            pass
+        assert code == 0, self.said()
+        return kills
+
+    def _kill(self, victim: str, driver: subprocess.Popen[str]) -> int:
+        if victim == "driver":
+            driver.kill()
+            driver.wait()
+            return 1
+        holder = self.holder()
+        pids = [holder] if victim == "segment" else children(holder)
+        return sum(_killed(pid) for pid in pids if pid)
+
+
+def children(pid: int | None) -> list[int]:
+    """The direct children of a process."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _killed(pid: int) -> int:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return 0
+    return 1

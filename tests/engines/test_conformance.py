@@ -1,0 +1,103 @@
+"""The promises that every engine keeps, over every engine that has a rule file; an engine brings its `CASE`."""
+
+import importlib
+
+import pytest
+from engines.conformance import ROOT, Chain
+
+ENGINES = sorted(path.stem for path in (ROOT / "workflow" / "rules").glob("*.smk") if path.stem != "common")
+# One process an engine, so that its uninterrupted run is made once.
+EACH = [pytest.param(engine, marks=pytest.mark.xdist_group(engine)) for engine in ENGINES]
+pytestmark = pytest.mark.parametrize("engine", EACH)
+
+_wholes = {}
+
+
+@pytest.fixture
+def case(engine):
+    return importlib.import_module(f"engines.test_{engine}").CASE
+
+
+@pytest.fixture
+def chain(tmp_path, engine, case):
+    return Chain(tmp_path / "chain", engine, case)
+
+
+@pytest.fixture
+def whole(tmp_path_factory, engine, case):
+    """The final files of one uninterrupted run."""
+    if engine not in _wholes:
+        single = Chain(tmp_path_factory.mktemp("whole") / engine, engine, case)
+        single.configure_whole()
+        assert single.run() == 0, single.said()
+        _wholes[engine] = single.final()
+    return _wholes[engine]
+
+
+def test_pieces_equal_the_whole(chain, whole):
+    chain.configure()
+
+    assert chain.run() == 0, chain.said()
+
+    assert chain.final() == whole
+    assert [attempt["outcome"] for attempt in chain.history()][:-1] == ["paused"] * (len(chain.history()) - 1)
+    assert len(chain.history()) >= 2
+    assert "does not leave" not in chain.said()
+
+
+def test_pieces_with_kills_equal_the_whole(chain, whole, case):
+    chain.configure(segments=case.segments + 5 * case.kills)
+
+    kills = chain.run_with_kills(seed=1, longest_pause=60 * case.segment_minutes)
+
+    assert kills >= case.kills // 2
+    assert chain.final() == whole
+
+
+def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(chain, whole):
+    chain.configure(keep=3)
+    assert chain.run(f"results/{chain.results.name}/segments/001.json") == 0, chain.said()
+    newest = (chain.results / "checkpoints" / "latest").resolve()
+    torn = max((path for path in newest.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    torn.write_bytes(torn.read_bytes()[:-1])
+
+    assert chain.run() == 0, chain.said()
+
+    reason = chain.results / "checkpoints" / ".quarantine" / f"{newest.name}.reason.txt"
+    assert "bytes, published with" in reason.read_text()
+    assert chain.final() == whole
+
+
+def test_another_computation_is_refused_before_anything_runs(chain, case):
+    chain.configure()
+    assert chain.run(f"results/{chain.results.name}/segments/001.json") == 0, chain.said()
+    before = chain.history()
+    chain.configure(case.other_settings)
+
+    assert chain.run() == 1
+
+    assert f"longhaul: runs.{chain.results.name}: not the computation that checkpoint " in chain.said()
+    assert chain.history() == before
+
+
+def test_a_raised_goal_goes_on_where_the_run_ended(chain, case):
+    chain.configure_whole()
+    assert chain.run() == 0, chain.said()
+    chain.configure({**case.whole_settings, "goal": case.further_goal}, segments=2, segment_minutes=20)
+
+    assert chain.run() == 0, chain.said()
+
+    first, second = chain.history()
+    assert (second["progress_from"], second["progress_to"]) == (first["progress_to"], case.further_goal)
+
+
+def test_a_program_that_never_advances_stops_its_run_with_one_line(chain):
+    chain.configure(enter=["false"])
+
+    assert chain.run() == 1
+
+    log = f"logs/{chain.results.name}/001.log"
+    failed = f"the program ended with exit code 1; nothing new was saved; read {log}"
+    assert f"stopped: runs.{chain.results.name}: {failed}" in chain.said()
+    assert "2 attempts without a step forward, no further one is made" in chain.said()
+    assert len(chain.history()) == 2

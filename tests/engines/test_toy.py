@@ -1,0 +1,48 @@
+"""The toy engine: its case for the conformance suite, and its command."""
+
+import dataclasses
+import sys
+
+from engines.conformance import ROOT, Case
+from longhaul.config import read_runs
+from longhaul.plan import schemas
+
+CASE = Case(
+    settings={"goal": 400, "seed": 7, "step_seconds": 0.01},
+    whole_settings={"step_seconds": 0},
+    segments=6,
+    segment_minutes=0.03,
+    save_minutes=0.005,
+    final_files=("state.json", "trace.csv"),
+    other_settings={"seed": 8},
+    further_goal=500,
+)
+
+
+def toy_run(**settings):
+    config = {"runs": {"demo": {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": settings}}}
+    return read_runs(config, schemas(), ROOT)[0]
+
+
+def test_the_command_carries_every_setting(load_script):
+    script = load_script("toy_segment")
+
+    command = script.build_command(toy_run(goal=5, seed=3, step_seconds=0.5, save_steps=2))
+
+    assert command == [
+        *(sys.executable, "-m", "longhaul.toy"),
+        *("--goal", "5", "--seed", "3", "--step-seconds", "0.5", "--save-steps", "2"),
+    ]
+
+
+def test_importing_the_script_does_nothing(load_script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    load_script("toy_segment")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_plain_values():
+    assert dataclasses.is_dataclass(toy_run(goal=5))
+    assert toy_run(goal=5).goal == 5

@@ -1,0 +1,40 @@
+"""One segment as a process of its own, run as Snakemake runs it; constants of longhaul may be set for the test."""
+
+import importlib
+import json
+import sys
+from types import SimpleNamespace
+
+from support.toyrun import KEYS, ProgramEngine, toy_run, toy_script
+
+from longhaul.errors import LonghaulError
+from longhaul.job import Assignment, Job, main
+from longhaul.segment import run_segment
+
+
+def run_one() -> None:
+    what = json.loads(sys.argv[1])
+    for name, value in what["patch"].items():
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(f"longhaul.{module}"), constant, value)
+
+    def segment(job: Job) -> None:
+        try:
+            record = run_segment(job, ProgramEngine(what["command"])) if what["command"] else toy_script().toy_segment(job)
+        except LonghaulError as error:
+            print("error", f"{type(error).__name__}: {error}".replace("\n", " "))
+            raise
+        left = {"outcome": record.outcome.value, "done": record.progress.done, "checkpoint": record.checkpoint}
+        print("record", json.dumps({**left, "has_worked": record.has_worked}))
+
+    assignment = Assignment(toy_run(**what["changes"]), KEYS)
+    snakemake = SimpleNamespace(
+        params=SimpleNamespace(assignment=assignment),
+        resources={"attempt": what["driver_attempt"]},
+        wildcards=SimpleNamespace(segment=str(what["segment"])),
+    )
+    main(snakemake, segment)
+
+
+if __name__ == "__main__":
+    run_one()

@@ -1,0 +1,226 @@
+"""A training in pieces is the training as a whole, byte for byte, whatever cuts it."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+# 40 samples in batches of 5: 8 batches an epoch, 3 epochs, 24 steps.
+PROGRAM = '''
+import argparse, os, random, signal, time
+import numpy as np, torch
+from torch import nn
+from longhaul.training.torch import Training, seed_everything
+
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        noise = random.random() + np.random.rand() + torch.randn(6)
+        return noise + index, (noise.sum() > 9).float()
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--persistent", action="store_true")
+parser.add_argument("--unseeded", action="store_true")
+parser.add_argument("--signals", type=int, nargs="*", default=[])
+parser.add_argument("--group-term", type=int, default=-1)
+parser.add_argument("--pause", type=float, default=0)
+parser.add_argument("--unit", default="epochs")
+parser.add_argument("--without-scheduler", action="store_true")
+options = parser.parse_args()
+torch.set_num_threads(1)
+seed_everything(3)
+model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+parts = dict(
+    model=model, optimizer=optimizer, scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3),
+    scaler=torch.amp.GradScaler("cpu", init_scale=8.0), average=torch.optim.swa_utils.AveragedModel(model),
+    torch_generator=torch.Generator().manual_seed(5), numpy_generator=np.random.default_rng(6),
+    twister=np.random.Generator(np.random.MT19937(7)),
+)
+if options.without_scheduler:
+    del parts["scheduler"]
+training = Training(seed=3, best=("accuracy", "max"), **parts)
+loader = training.loader(
+    Noisy(), 5, num_workers=options.workers, persistent_workers=options.persistent,
+    seeded_samples=not options.unseeded,
+)
+steps = 0
+for epoch in training.epochs(3, options.unit):
+    random.random(), torch.rand(3)
+    training.log(lr=optimizer.param_groups[0]["lr"])
+    for inputs, targets in training.batches(loader):
+        noise = torch.randn(1) + random.gauss(0, 1) + np.random.randn()
+        noise = noise + torch.rand(1, generator=parts["torch_generator"])
+        noise = noise + parts["numpy_generator"].normal() + parts["twister"].normal()
+        loss = nn.functional.mse_loss(model(inputs).squeeze(1) + 0.1 * noise.float(), targets)
+        optimizer.zero_grad()
+        parts["scaler"].scale(loss).backward()
+        parts["scaler"].step(optimizer)
+        parts["scaler"].update()
+        parts["average"].update_parameters(model)
+        training.log(loss=loss.item())
+        time.sleep(options.pause)
+        step = int(parts["average"].n_averaged)
+        if step in options.signals:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        if step == options.group_term:
+            os.killpg(0, signal.SIGTERM)
+    if options.without_scheduler is False:
+        parts["scheduler"].step()
+    training.log(accuracy=-training.mean("loss") + 0.01 * random.random())
+    if -(epoch + 1) in options.signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+training.finish({"model.pt": model.state_dict(), "optimizer.pt": optimizer.state_dict(), "note.txt": "done"})
+'''
+STEPS = 24
+
+
+@dataclass
+class Parent:
+    """A stand-in for longhaul's own process: tells, takes what is handed over, starts again from it."""
+
+    root: Path
+    arguments: list[str] = field(default_factory=list)
+    goal: str = "3"
+    save_seconds: float = 1000.0
+    deadline_seconds: float = 1000.0
+    codes: list[int] = field(default_factory=list)
+    handovers: list[dict[str, object]] = field(default_factory=list)
+    output: str = ""
+
+    def __post_init__(self) -> None:
+        self.root.mkdir()
+        (self.root / "program.py").write_text(PROGRAM)
+
+    @property
+    def latest(self) -> Path | None:
+        names = sorted(self.root.glob("checkpoint-*"))
+        return names[-1] if names else None
+
+    @property
+    def desk(self) -> Path:
+        return self.root / f"desk-{len(self.codes)}"
+
+    def run(self, kill_after: float | None = None) -> int:
+        """One attempt; returns its exit code.  `kill_after` counts from its first checkpoint or 1.5 s."""
+        child = self.start()
+        began, first = time.monotonic(), None
+        while child.poll() is None:
+            first = first or (time.monotonic() if self.take() or time.monotonic() - began > 1.5 else None)
+            if kill_after is not None and first is not None and time.monotonic() - first > kill_after:
+                os.killpg(child.pid, signal.SIGKILL)
+            assert time.monotonic() - began < 60, "the program hangs"
+            time.sleep(0.005)
+        self.take()
+        self.codes.append(child.wait())
+        self.output += (self.desk.parent / f"{self.desk.name[:-1]}").name
+        return self.codes[-1]
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        self.desk.mkdir()
+        (self.desk / "save").mkdir()
+        environment = {
+            "LONGHAUL_RUN": "demo",
+            "LONGHAUL_SEGMENT": "1",
+            "LONGHAUL_RESUME": str(self.latest or ""),
+            "LONGHAUL_SAVE": str(self.desk / "save"),
+            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
+            "LONGHAUL_STOP": str(self.desk / "stop"),
+            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
+            "LONGHAUL_GOAL": self.goal,
+            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, str(self.root / "program.py"), *self.arguments]
+        with (self.root / "log").open("ab") as log:
+            return subprocess.Popen(
+                command, env={**os.environ, **environment}, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def take(self) -> int:
+        """Takes what was handed over, as longhaul does: in name order, by a rename."""
+        found = sorted((self.desk / "save").glob("*.ready"))
+        for folder in found:
+            self.handovers.append(json.loads((folder / "progress.json").read_text()))
+            (folder / "progress.json").unlink()
+            folder.rename(self.root / f"checkpoint-{len(self.handovers):04d}")
+        return len(found)
+
+    @property
+    def log(self) -> str:
+        return (self.root / "log").read_text()
+
+    def result(self) -> dict[str, bytes]:
+        """Every byte of the last checkpoint."""
+        assert self.latest is not None, self.log
+        return {
+            str(path.relative_to(self.latest)): path.read_bytes()
+            for path in sorted(self.latest.rglob("*"))
+            if path.is_file()
+        }
+
+    def run_to_the_end(self) -> None:
+        while self.run() == 85:
+            assert len(self.codes) < 40
+        assert self.codes[-1] == 0, self.log
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Parent:
+    """The same training without any stop."""
+    parent = Parent(tmp_path_factory.mktemp("whole") / "run")
+    parent.run_to_the_end()
+    assert parent.codes == [0]
+    return parent
+
+
+def assert_equal(pieces: Parent, whole: Parent) -> None:
+    found, expected = pieces.result(), whole.result()
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stops_anywhere_change_no_byte_of_the_result(workers: int, tmp_path: Path, whole: Parent) -> None:
+    # Two in the first epoch, one after the last batch of it, one at the very end of the second epoch.
+    stops = ["--signals", "3", "5", "8", "-2"]
+    pieces = Parent(tmp_path / "run", ["--workers", str(workers), *stops])
+
+    pieces.run_to_the_end()
+
+    assert pieces.codes == [85, 85, 85, 85, 0]
+    assert_equal(pieces, whole)
+
+
+def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, whole: Parent) -> None:
+    chance = random.Random(11)
+    pieces = Parent(tmp_path / "run", ["--workers", "2", "--pause", "0.02"], save_seconds=0.05)
+
+    codes = [pieces.run(kill_after=chance.uniform(0, 0.3)) for _ in range(6)]
+    if codes[-1] != 0:
+        pieces.run_to_the_end()
+
+    assert codes.count(-signal.SIGKILL) >= 3
+    assert_equal(pieces, whole)
+
+
+def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(tmp_path: Path) -> None:
+    whole = Parent(tmp_path / "whole", ["--unseeded"])
+    whole.run_to_the_end()
+    pieces = Parent(tmp_path / "pieces", ["--unseeded", "--signals", "3", "8"])
+
+    pieces.run_to_the_end()
+
+    assert pieces.codes == [85, 85, 0]
+    assert_equal(pieces, whole)
