@@ -27,6 +27,7 @@ from longhaul.plan import Plan, schemas
 from longhaul.run import Run
 from longhaul.status import RunStatus, State, known_runs, status_of
 from longhaul.store import Checkpoint, Store, verify_files
+from longhaul.written_twice import keys_written_twice
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
@@ -134,6 +135,8 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         return ()
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    if twice := keys_written_twice(path):
+        raise ConfigError(twice)
     return read_runs(data or {}, schemas(), directory)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +21,17 @@ from longhaul.errors import StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+_UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
 def unique_name(kind: str) -> str:
     """A hidden name that nobody else will choose."""
     return f".{kind}-{uuid.uuid4().hex}"
+
+
+def is_unique_name(name: str) -> bool:
+    """True for a name that `unique_name` made, so that nothing of the user's is taken for rubbish."""
+    return _UNIQUE_NAME.fullmatch(name) is not None
 
 
 def free_bytes(path: Path) -> int:
@@ -51,6 +59,7 @@ def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
         free = free_bytes(path)
         missing = max(needed_bytes - free, 0)
         line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
+        line += "" if missing else ": a quota, or the number of files, is used up"
         return f"{line}; earlier checkpoints are untouched; free room and start again"
     return f"{line}; earlier checkpoints are untouched; make it writable and start again"
 
@@ -88,13 +97,13 @@ def create_exclusive(path: Path, text: str) -> bool:
     """
     with storage_errors(path, len(text)):
         draft = path.with_name(unique_name(path.name))
-        write_new(draft, text)
         try:
+            write_new(draft, text)
             os.link(draft, path)
         except FileExistsError:
             return os.stat(draft).st_nlink == 2
         finally:
-            os.unlink(draft)
+            draft.unlink(missing_ok=True)
         flush_folder(path.parent)
         return True
 
@@ -142,9 +151,20 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(hidden)
 
 
+def remove_drafts(folder: Path, silent_seconds: float = 0.0) -> list[str]:
+    """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names."""
+    removed = []
+    for path in folder.glob(".*"):
+        if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
+            path.unlink(missing_ok=True)
+            removed.append(path.name)
+    return removed
+
+
 def tree_files(folder: Path) -> list[Path]:
-    """All files below, relative, sorted; links are listed as what they are."""
+    """All files below, relative, sorted; links, also to folders, are listed as what they are and not followed."""
     found: list[Path] = []
-    for base, _, names in os.walk(folder):
-        found.extend((Path(base) / name).relative_to(folder) for name in names)
+    for base, folders, names in os.walk(folder):
+        links = [name for name in folders if (Path(base) / name).is_symlink()]
+        found.extend((Path(base) / name).relative_to(folder) for name in names + links)
     return sorted(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from longhaul.config import engine_identity, read_runs
@@ -23,6 +23,7 @@ from longhaul.places import RunFolder
 from longhaul.record import Record, read_record
 from longhaul.run import Run
 from longhaul.store import Store
+from longhaul.written_twice import keys_written_twice
 
 
 class Plan:
@@ -74,17 +75,19 @@ class Plan:
         if mistakes:
             raise ConfigError(mistakes)
 
-    def forget_passed_on(self) -> list[str]:
-        """Removes records that only passed a finish on, of runs whose goal was raised since: they have work again."""
-        removed = []
-        for run in self.runs:
-            places = RunFolder(run.name, self.base)
-            for path in _record_paths(places) if _is_reopened(_last_record(places), run) else []:
-                record = read_record(path)
-                if record is not None and not record.has_worked:
-                    path.unlink(missing_ok=True)
-                    removed.append(str(path))
-        return removed
+    def forget_outdated(self) -> list[str]:
+        """Removes records that stand in the way of what is still to do; segments make them anew in under a second.
+
+        Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone.
+        """
+        outdated = [path for run in self.runs for path in _outdated(RunFolder(run.name, self.base), run)]
+        for path in outdated:
+            path.unlink(missing_ok=True)
+        return [str(path) for path in outdated]
+
+    def has_nothing_to_do(self) -> bool:
+        """True if Snakemake will find all targets there, and then say nothing of runs that have used their segments."""
+        return all((self.base / target).exists() for target in self.targets())
 
     def report(self) -> list[str]:
         """One line for each run that is not finished: how far, and what to type."""
@@ -129,21 +132,31 @@ def schemas() -> Path:
     return workflow_folder() / "schemas"
 
 
-def load_plan(config: Mapping[str, object], is_driver: bool) -> Plan:
+def load_plan(config: Mapping[str, object], is_driver: bool, files: Sequence[str] = ()) -> Plan:
     """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
 
-    Only the driver checks identities and tidies records; its jobs read the same Snakefile and need neither.
+    `files` are those that the config was read from.  Only the driver checks identities and tidies records; its jobs
+    read the same Snakefile and need neither.
     """
     try:
+        if twice := [line for file in files for line in keys_written_twice(Path(file))]:
+            raise ConfigError(twice)
         plan = Plan(read_runs(config, schemas(), Path()))
         if is_driver:
             plan.check()
-            plan.forget_passed_on()
+            plan.forget_outdated()
+            if plan.has_nothing_to_do():
+                tell(plan.report())
     except LonghaulError as error:
-        for line in str(error).splitlines():
-            print(f"longhaul: {line}", file=sys.stderr)
+        tell(str(error).splitlines())
         sys.exit(1)
     return plan
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Lines of the driver's own, on its screen."""
+    for line in lines:
+        print(f"longhaul: {line}", file=sys.stderr)
 
 
 def needed_segments(last: Record, run: Run) -> int:
@@ -165,8 +178,14 @@ def _last_record(places: RunFolder) -> Record | None:
     return read_record(paths[-1]) if paths else None
 
 
-def _is_reopened(last: Record | None, run: Run) -> bool:
-    return last is not None and last.outcome is Outcome.FINISHED and not _reaches(last, run)
+def _outdated(places: RunFolder, run: Run) -> list[Path]:
+    last = _last_record(places)
+    if last is None or last.outcome is not Outcome.FINISHED or _has_finished(places, run):
+        return []
+    if _reaches(last, run):
+        return [places.record(min(last.segment, run.segments))]
+    records = ((path, read_record(path)) for path in _record_paths(places))
+    return [path for path, record in records if record is not None and not record.has_worked]
 
 
 def _has_finished(places: RunFolder, run: Run) -> bool:

@@ -65,9 +65,7 @@ def _read_cells(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
     import pandas
 
     try:
-        frame = pandas.read_csv(
-            path, sep="\t", header=None, dtype=str, na_filter=False, skip_blank_lines=False, encoding="utf-8-sig"
-        )
+        frame = pandas.read_csv(path, sep="\t", header=None, dtype=str, na_filter=False, skip_blank_lines=False)
     except pandas.errors.EmptyDataError:
         return [], f": found nothing, allowed: a line of column names, `{NAME_COLUMN}` among them, then one row a run"
     except pandas.errors.ParserError as error:

@@ -1,55 +1,27 @@
-"""The configuration: complete runs from a good one, every mistake in one line from a bad one."""
+"""The configuration: complete runs from a good one."""
 
 import copy
 import pickle
-import re
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 from longhaul.config import engine_identity, read_runs, schema_engines
-from longhaul.config_docs import pages, with_tables
-from longhaul.errors import ConfigError
 from longhaul.identity import IdentityKeys
 from longhaul.installed import root_folder, workflow_folder
-from longhaul.messages import listed
-from longhaul.schema import Schemas, load_schemas
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"
 GOOD = "engine: toy, segments: 4, segment_minutes: 2"
 TOY = "settings: {goal: 9}"
-RUN_KEYS = (
-    "engine, segments, segment_minutes, place, note, threads, mem_mb, gpus, keep, milestone_every, save_minutes, "
-    "stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, settings"
-)
-NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
-PATH = "the path of a file"
-ENGINES = listed(schema_engines(SCHEMAS))
-YES = "true (so YAML reads yes, on and true)"
 
 
 def read(text: str, base: Path = ROOT):
-    return read_runs(yaml.safe_load(text) or {}, SCHEMAS, base)
-
-
-def mistakes(text: str, base: Path = ROOT) -> list[str]:
-    with pytest.raises(ConfigError) as error:
-        read(text, base)
-    return error.value.mistakes
-
-
-def documents() -> list[Path]:
-    return sorted(SCHEMAS.glob("*.schema.yaml"))
-
-
-def schemas_of(book: Schemas):
-    return {"config": book.config, "run": book.run, **book.engines}
+    return read_runs(yaml.safe_load(text), SCHEMAS, base)
 
 
 def test_a_run_gets_every_default_of_the_schema():
@@ -143,299 +115,15 @@ def test_empty_defaults_are_no_mistake():
     assert len(read(f"defaults:\nruns_table:\nruns: {{demo: {{{GOOD}, {TOY}}}}}")) == 1
 
 
-IN_RUN = {  # what stands in the run beside the good keys: what is said after `runs.demo`
-    "segmets: 4": [".segmets: unknown key; did you mean `segments`?"],
-    "walltime: 4": [f".walltime: unknown key, allowed: {RUN_KEYS}"],
-    "1: 4": [f".1: unknown key, allowed: {RUN_KEYS}"],
-    "goal: 4": [".goal: `goal` is a setting; type it under `settings`"],
-    "engine: tory": [".engine: found 'tory', allowed: {engines}; did you mean `toy`?"],
-    "engine: 7": [".engine: found 7, allowed: {engines}"],
-    "place: gpus": [".place: found 'gpus', allowed: short or gpu; did you mean `gpu`?"],
-    "place: on": [f".place: found {YES}, allowed: short or gpu"],
-    "segments: ten": [".segments: found 'ten', allowed: a whole number from 1 to 99999"],
-    "segments: '8'": [".segments: found '8', allowed: a whole number from 1 to 99999; type 8"],
-    "segments: 1e3": [".segments: found '1e3', allowed: a whole number from 1 to 99999; type 1000"],
-    "segments: '0'": [".segments: found '0', allowed: a whole number from 1 to 99999"],
-    "segments: 2.5": [".segments: found 2.5, allowed: a whole number from 1 to 99999"],
-    "segments: 0": [".segments: found 0, allowed: a whole number from 1 to 99999"],
-    "segments: 100000": [".segments: found 100000, allowed: a whole number from 1 to 99999"],
-    "segments: yes": [f".segments: found {YES}, allowed: a whole number from 1 to 99999"],
-    "segments: null": [".segments: found nothing, allowed: a whole number from 1 to 99999"],
-    "segments: [4]": [".segments: found a list [4], allowed: a whole number from 1 to 99999"],
-    "segment_minutes: 0": [".segment_minutes: found 0, allowed: a number above 0"],
-    "segment_minutes: -1.5": [".segment_minutes: found -1.5, allowed: a number above 0"],
-    "segment_minutes: .nan": [".segment_minutes: found nan, allowed: a number above 0"],
-    "segment_minutes: .inf": [".segment_minutes: found inf, allowed: a number above 0"],
-    "segment_minutes: '2.5'": [".segment_minutes: found '2.5', allowed: a number above 0; type 2.5"],
-    "segment_minutes: 5 h": [".segment_minutes: found '5 h', allowed: a number above 0"],
-    "threads: no": [".threads: found false (so YAML reads no, off and false), allowed: a whole number, 1 or more"],
-    "mem_mb: 2G": [".mem_mb: found '2G', allowed: a whole number, 1 or more"],
-    "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more"],
-    "keep: 0": [".keep: found 0, allowed: a whole number, 1 or more (checkpoints)"],
-    "stall_minutes: 0": [".stall_minutes: found 0, allowed: a number above 0 or null"],
-    "stall_minutes: never": [".stall_minutes: found 'never', allowed: a number above 0 or null"],
-    "note: 2024": ['.note: found 2024, allowed: text; type "2024", with the quotes'],
-    "note: yes": [f".note: found {YES}, allowed: text; put it into quotes"],
-    "modules: gcc": [".modules: found 'gcc', allowed: a list, each item text that is not empty; type [\"gcc\"]"],
-    "modules: [gcc, 12, '']": [
-        '.modules item 2: found 12, allowed: text that is not empty; type "12", with the quotes',
-        ".modules item 3: found '', allowed: text that is not empty",
-    ],
-    "enter: {image: a.sif}": [
-        '.enter: found a mapping {"image": "a.sif"}, allowed: a list, each item text that is not empty'
-    ],
-    "settings: 9": [".settings: found 9, allowed: the keys of the engine"],
-    "settings: [goal, 9]": [
-        '.settings: found a list ["goal", 9], allowed: the keys of the engine; type `name:` lines, not `- ` lines'
-    ],
-    "settings: {}": [".settings: `goal` is missing; type for example `goal: 400`"],
-    "settings: {goal: null}": [".settings.goal: found nothing, allowed: a whole number, 1 or more (steps)"],
-    "settings: {gaol: 9}": [".settings.gaol: unknown key; did you mean `goal`?"],
-    "settings: {goal: 9, 2: 3}": [".settings.2: unknown key, allowed: goal, seed, step_seconds, save_steps"],
-    "settings: {goal: 9, script: a.py}": [".settings.script: `script` is a setting of torch, not of toy"],
-    "settings: {goal: 9, threads: 2}": [".settings.threads: `threads` is a key of the run; type it beside `settings`"],
-    "settings: {goal: 9, step_seconds: -1}": [".settings.step_seconds: found -1, allowed: a number, 0 or more"],
-}
-
-
-@pytest.mark.parametrize("written", IN_RUN)
-def test_a_mistake_in_a_run_is_named_in_one_line(written):
-    good = {"engine": "toy", "segments": 4, "segment_minutes": 2, "settings": {"goal": 9}}
-    with pytest.raises(ConfigError) as error:
-        read_runs({"runs": {"demo": good | yaml.safe_load(f"{{{written}}}")}}, SCHEMAS, ROOT)
-
-    assert error.value.mistakes == [f"runs.demo{line.replace('{engines}', ENGINES)}" for line in IN_RUN[written]]
-
-
-IN_TORCH = {  # the settings of a torch run: what is said after `runs.net.settings`
-    "goal: 2": [": `script` is missing; type for example `script: train.py`"],
-    "script: train.py": [": `goal` is missing; type for example `goal: 10`"],
-    "script: trian.py, goal: 2": [".script: found 'trian.py', but there is no such file; did you mean `train.py`?"],
-    "script: cde/train.py, goal: 2": [".script: found 'cde/train.py', but there is no such file; looked in {base}/cde"],
-    "script: data, goal: 2": [f".script: found 'data', which is a folder, allowed: {PATH}"],
-    "script: 5, goal: 2": [f'.script: found 5, allowed: {PATH}; type "5", with the quotes'],
-    "script: '', goal: 2": [f".script: found '', allowed: {PATH}"],
-    "script: train.py, goal: 0": [".goal: found 0, allowed: a number above 0 (what goal_unit says)"],
-    "script: train.py, goal: 2, seed: 1": [".seed: `seed` is a setting of toy, not of torch"],
-    "script: train.py, goal: 2, args: [a, {lr: 1}, no]": [
-        '.args item 2: found a mapping {"lr": 1}, allowed: text or a number',
-        ".args item 3: found false (so YAML reads no, off and false), allowed: text or a number; put it into quotes",
-    ],
-    "script: train.py, goal: 2, args: --fast": [
-        ".args: found '--fast', allowed: a list, each item text or a number; type [\"--fast\"]"
-    ],
-    "script: train.py, goal: 2, inputs: [train.py, gone.npz, data]": [
-        ".inputs: found 'gone.npz', but there is no such file; looked in {base}",
-        f".inputs: found 'data', which is a folder, allowed: {PATH}",
-    ],
-    "script: train.py, goal: 2, python: 3.11": ['.python: found 3.11, allowed: text; type "3.11", with the quotes'],
-}
-
-
-@pytest.mark.parametrize("written", IN_TORCH)
-def test_a_mistake_in_the_settings_is_named_in_one_line(written, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "train.py").touch()
-
-    lines = mistakes(f"runs: {{net: {{{GOOD.replace('toy', 'torch')}, settings: {{{written}}}}}}}", tmp_path)
-
-    assert lines == [f"runs.net.settings{line.replace('{base}', str(tmp_path))}" for line in IN_TORCH[written]]
-
-
-RUN = f"{{{GOOD}, {TOY}}}"
-WHOLE = {  # the whole file: all that is said
-    "": ["runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"],
-    "runs: {}": [
-        "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
-    ],
-    f"run: {{demo: {RUN}}}": ["run: unknown key; did you mean `runs`?"],
-    f"default: {{keep: 3}}\nruns: {{demo: {RUN}}}": ["default: unknown key; did you mean `defaults`?"],
-    f"samples: a.tsv\nruns: {{demo: {RUN}}}": ["samples: unknown key, allowed: runs, defaults, runs_table"],
-    f"threads: 4\nruns: {{demo: {RUN}}}": [
-        "threads: `threads` is a key of a run; type it under `defaults` or under a run"
-    ],
-    f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table"],
-    "runs: [demo]": [
-        'runs: found a list ["demo"], allowed: names of runs, each with its keys below it; '
-        "type `name:` lines, not `- ` lines"
-    ],
-    "runs: demo": ["runs: found 'demo', allowed: names of runs, each with its keys below it"],
-    "runs: {demo: }": ["runs.demo: found nothing, allowed: keys of a run"],
-    "runs: {demo: toy}": ["runs.demo: found 'toy', allowed: keys of a run"],
-    "runs: {demo: [toy]}": [
-        'runs.demo: found a list ["toy"], allowed: keys of a run; type `name:` lines, not `- ` lines'
-    ],
-    f"runs: {{a b: {RUN}}}": [f"runs.a b: found 'a b', allowed: {NAME}"],
-    f"runs: {{.hidden: {RUN}}}": [f"runs..hidden: found '.hidden', allowed: {NAME}"],
-    f"runs: {{a/b: {RUN}}}": [f"runs.a/b: found 'a/b', allowed: {NAME}"],
-    f"runs: {{'': {RUN}}}": [f"runs.: found '', allowed: {NAME}"],
-    f'runs: {{"a\\n": {RUN}}}': [f"runs.'a\\n': found 'a\\n', allowed: {NAME}"],
-    f"runs: {{'{'x' * 101}': {RUN}}}": [f"runs.{'x' * 101}: found '{'x' * 56}..., allowed: {NAME}"],
-    f"runs: {{7: {RUN}}}": [f'runs.7: found 7, allowed: {NAME}; type "7", with the quotes'],
-    f"runs: {{yes: {RUN}}}": [f"runs.True: found {YES}, allowed: {NAME}; put it into quotes"],
-    "runs: {demo: {}}": [
-        "runs.demo: `engine` is missing; type for example `engine: toy`",
-        "runs.demo: `segments` is missing; type for example `segments: 20`",
-        "runs.demo: `segment_minutes` is missing; type for example `segment_minutes: 60`",
-    ],
-    f"runs: {{demo: {{{GOOD}}}}}": ["runs.demo.settings: `goal` is missing; type for example `goal: 400`"],
-    f"defaults: [keep]\nruns: {{demo: {RUN}}}": [
-        'defaults: found a list ["keep"], allowed: keys of a run; type `name:` lines, not `- ` lines'
-    ],
-    f"defaults: {{kep: 3, note: all, keep: 0, goal: 4}}\nruns: {{a: {RUN}, b: {RUN}}}": [
-        "defaults.kep: unknown key; did you mean `keep`?",
-        "defaults.note: `note` belongs to one run; type it under the run",
-        "defaults.keep: found 0, allowed: a whole number, 1 or more (checkpoints)",
-        "defaults.goal: `goal` is a setting; type it under `settings`",
-    ],
-    f"defaults: {{settings: {{sed: 1, seed: x}}}}\nruns: {{a: {RUN}, b: {RUN}}}": [
-        "defaults.settings.sed: unknown key; did you mean `seed`?",
-        "defaults.settings.seed: found 'x', allowed: a whole number",
-    ],
-    f"defaults: {{settings: {{python: ''}}}}\nruns: {{a: {RUN}}}": [
-        "defaults.settings.python: `python` is a setting of torch, not of toy"
-    ],
-    "defaults: {engine: toi}\nruns: {a: {segments: 1, segment_minutes: 1}}": [
-        "defaults.engine: found 'toi', allowed: {engines}; did you mean `toy`?"
-    ],
-    f"runs_table: [a.tsv]\nruns: {{demo: {RUN}}}": ['runs_table: found a list ["a.tsv"], allowed: the path of a file'],
-    f"runs_table: ''\nruns: {{demo: {RUN}}}": ["runs_table: found '', allowed: the path of a file"],
-    f"runs_table: Makefil\nruns: {{demo: {RUN}}}": [
-        "runs_table: found 'Makefil', but there is no such file; did you mean `Makefile`?"
-    ],
-    f"runs_table: src\nruns: {{demo: {RUN}}}": [
-        "runs_table: found 'src', which is a folder, allowed: the path of a file"
-    ],
-}
-
-
-@pytest.mark.parametrize("written", WHOLE)
-def test_a_mistake_in_the_file_is_named_in_one_line(written):
-    assert mistakes(written) == [line.replace("{engines}", ENGINES) for line in WHOLE[written]]
-
-
-def test_all_mistakes_come_at_once_in_the_order_of_the_file():
-    lines = mistakes(
-        """
-        runs:
-          first: {engine: toy, segmets: 4, segment_minutes: -1, settings: {sed: 2}}
-          second b: {engine: torhc, segments: ten, segment_minutes: 1}
-        defaults:
-          keep: many
-        rnus: {}
-        """
-    )
-
-    assert lines == [
-        "runs.first.settings: `goal` is missing; type for example `goal: 400`",
-        "runs.first.segmets: unknown key; did you mean `segments`?",
-        "runs.first.segment_minutes: found -1, allowed: a number above 0",
-        "runs.first.settings.sed: unknown key; did you mean `seed`?",
-        f"runs.second b: found 'second b', allowed: {NAME}",
-        f"runs.second b.engine: found 'torhc', allowed: {ENGINES}; did you mean `torch`?",
-        "runs.second b.segments: found 'ten', allowed: a whole number from 1 to 99999",
-        "defaults.keep: found 'many', allowed: a whole number, 1 or more (checkpoints)",
-        "rnus: unknown key; did you mean `runs`?",
-    ]
-
-
-def test_a_missing_file_of_defaults_is_named_once_there(tmp_path):
-    torch = "engine: torch, segments: 4, segment_minutes: 2, settings: {script: gone.py, goal: 1}"
-
-    lines = mistakes(f"defaults: {{{torch}}}\nruns: {{a: {{}}, b: {{}}}}", tmp_path)
-
-    assert lines == [f"defaults.settings.script: found 'gone.py', but there is no such file; looked in {tmp_path}"]
-
-
-def test_long_values_are_shortened_in_messages():
-    lines = mistakes(f"runs: {{demo: {{{GOOD}, {TOY}, threads: {'x' * 500}}}}}")
-
-    assert lines == [f"runs.demo.threads: found '{'x' * 56}..., allowed: a whole number, 1 or more"]
-
-
 def test_the_identity_of_an_engine_is_what_its_schema_says():
     assert engine_identity(SCHEMAS, "toy") == IdentityKeys(("seed",), (), ())
     assert engine_identity(SCHEMAS, "torch") == IdentityKeys(("args",), ("script", "inputs"), ("threads",))
 
 
 def test_every_schema_but_two_is_an_engine():
-    names = {path.name.removesuffix(".schema.yaml") for path in documents()}
+    names = {path.name.removesuffix(".schema.yaml") for path in SCHEMAS.iterdir()}
 
     assert {"toy", "torch"} <= set(schema_engines(SCHEMAS)) == names - {"config", "run"}
-
-
-@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name.split(".")[0])
-def test_a_schema_is_a_closed_json_schema(path):
-    document = yaml.safe_load(path.read_text())
-
-    jsonschema.Draft202012Validator.check_schema(document)
-    assert (document["type"], document["additionalProperties"]) == ("object", False)
-    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-
-
-@pytest.mark.parametrize("name", schemas_of(load_schemas(SCHEMAS)))
-def test_a_schema_says_everything_about_each_key(name):
-    schema = schemas_of(load_schemas(SCHEMAS))[name]
-
-    for key in schema.keys.values():
-        assert key.schema["description"].endswith("."), key.name
-        assert (key.name in schema.required) != ("default" in key.schema), key.name
-        values = key.schema["examples"] if key.name in schema.required else [key.schema["default"]]
-        assert [key.errors(value) for value in values] == [[]], key.name
-        assert ("unit" in key.schema) == bool(key.types & {"integer", "number"}), key.name
-        if name in schema_engines(SCHEMAS):
-            assert key.schema["identity"] in ("value", "content", "none"), key.name
-    assert set(schema.identity_run_keys) <= load_schemas(SCHEMAS).run.keys.keys()
-
-
-def test_a_schema_with_more_than_longhaul_reads_is_refused(tmp_path):
-    for path in documents():
-        (tmp_path / path.name).write_text(path.read_text())
-    with (tmp_path / "toy.schema.yaml").open("a") as file:
-        file.write("\ndependentRequired: {seed: [goal]}\n")
-
-    with pytest.raises(ValueError, match=r"longhaul does not read \['dependentRequired'\] at the top of a schema"):
-        load_schemas(tmp_path)
-
-
-def test_the_tables_in_the_docs_are_those_of_the_schemas():
-    found = pages(ROOT / "docs")
-
-    assert ROOT / "docs" / "config.md" in found
-    for page in found:
-        text = page.read_text()
-        assert with_tables(text, load_schemas(SCHEMAS)) == text, f"{page}: type `make docs-keys`"
-
-
-def test_a_change_of_a_schema_changes_the_docs(tmp_path):
-    for path in documents():
-        (tmp_path / path.name).write_text(path.read_text().replace("maximum: 99999", "maximum: 99998"))
-    text = (ROOT / "docs" / "config.md").read_text()
-
-    changed = with_tables(text, load_schemas(tmp_path))
-
-    assert changed == text.replace("from 1 to 99999 | **req", "from 1 to 99998 | **req") != text
-
-
-def test_the_mistakes_shown_in_the_docs_are_the_real_ones():
-    text = (ROOT / "docs" / "config.md").read_text()
-    shown = re.findall(r"^longhaul: (runs\..*)$", text, re.MULTILINE)
-    good = f"{TOY}, engine: toy"
-
-    assert mistakes(f"runs: {{first: {{segmets: 4, segment_minutes: 5 h, {good}}}}}") == shown
-    assert len(shown) == 2
-
-
-def test_the_commented_example_shows_every_key_with_its_default():
-    text = (ROOT / "config" / "config.yaml").read_text()
-    commented = yaml.safe_load("\n".join(re.findall(r"^ *# ([a-z_]+: .*)$", text, re.MULTILINE)))
-    run = load_schemas(SCHEMAS).run
-    written = yaml.safe_load(text)["defaults"]
-
-    assert {
-        name: run.keys[name].settled(value) for name, value in commented.items() if name in run.keys
-    } == run.defaults
-    assert set(written) == set(run.required)
 
 
 @pytest.mark.parametrize(

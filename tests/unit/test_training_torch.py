@@ -97,7 +97,6 @@ class Parent:
     deadline_seconds: float = 1000.0
     codes: list[int] = field(default_factory=list)
     handovers: list[dict[str, object]] = field(default_factory=list)
-    output: str = ""
 
     def __post_init__(self) -> None:
         self.root.mkdir()
@@ -124,7 +123,6 @@ class Parent:
             time.sleep(0.005)
         self.take()
         self.codes.append(child.wait())
-        self.output += (self.desk.parent / f"{self.desk.name[:-1]}").name
         return self.codes[-1]
 
     def start(self) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,6 @@
 # What every engine's rule asks of the plan: one short function a question, each answered by the package.
 
 import math
-import sys
 
 
 def previous_record(wildcards):
@@ -43,5 +42,4 @@ def runtime_minutes(wildcards):
 
 def tell_what_is_left():
     """At the end: one line a run that is not finished, with what to type."""
-    for line in plan.report():
-        print(f"longhaul: {line}", file=sys.stderr)
+    tell(plan.report())

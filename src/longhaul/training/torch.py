@@ -120,8 +120,8 @@ class Training:
         if is_over:
             self._put_random_back()
             return
-        sampler.start = course.position.batch
-        iterator = iter(loader)
+        with sampler.starting_at(course.position.batch):
+            iterator = iter(loader)
         self._put_random_back()  # not before: the start of a loader belongs to this process, not to the training
         phase = Phase.START
         try:

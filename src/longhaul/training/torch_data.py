@@ -62,18 +62,26 @@ def make_loader(
 
 
 class EpochSampler(Sampler[Key]):
-    """The batches of the position's epoch; the next iteration begins with batch `start`, those after it with 0."""
+    """The batches of the position's epoch, as far as they are still to come."""
 
     def __init__(self, position: Position, seed: int, batch_size: int, order: Order, drop_last: bool) -> None:
-        self.start = 0
+        self._start = 0
         self.seed = seed
         self._position, self._batch_size, self._order, self._drop_last = position, batch_size, order, drop_last
         self._known: tuple[int, list[int]] = (-1, [])
 
     def __iter__(self) -> Iterator[Key]:
-        first, self.start = self.start, 0
         epoch, indices, size = self._position.epoch, self._indices(), self._batch_size
-        return (Key(epoch, tuple(indices[n * size : (n + 1) * size])) for n in range(first, len(self)))
+        return (Key(epoch, tuple(indices[n * size : (n + 1) * size])) for n in range(self._start, len(self)))
+
+    @contextmanager
+    def starting_at(self, batch: int) -> Iterator[None]:
+        """Iterations that are begun inside begin with this batch (a loader may begin several and use the last)."""
+        self._start = batch
+        try:
+            yield
+        finally:
+            self._start = 0
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self._indices()), self._batch_size)

@@ -1,0 +1,58 @@
+"""The README's commands, as written, in a clean clone with a fresh environment."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from longhaul.installed import root_folder
+
+ROOT = root_folder()
+# `make test` is what runs this; a cluster is not at hand here (tests/cluster will be).
+ELSEWHERE = ("make test", "snakemake --profile slurm")
+
+
+def bash_blocks():
+    return re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def commands():
+    lines = "\n".join(bash_blocks()).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith(ELSEWHERE)]
+
+
+def test_the_readme_fits_two_screens():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_every_page_and_file_that_the_pages_name_exists():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), ROOT / "config" / "README.md"]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
+
+    broken = [f"{page.relative_to(ROOT)}: {link}" for page, link in links if not (page.parent / link).exists()]
+
+    assert broken == []
+
+
+@pytest.mark.slow
+@pytest.mark.needs("git")
+@pytest.mark.timeout(900)
+def test_the_readme_commands_work_in_a_clean_clone(tmp_path):
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    outside = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "PYTHONPATH"}}
+    script = "\n".join(["set -euo pipefail", *commands()])
+
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=clone,
+        env={**outside, "EDITOR": "true"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert (clone / "examples/torch/results/digits/final/model.pt").is_file()
+    assert "checkpoints are whole" in done.stdout

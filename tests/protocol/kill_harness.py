@@ -1,0 +1,356 @@
+"""Runs one attempt at a segment again and again, killed at another step each time, then lets the next attempt go on.
+
+A step is a call of `os` that changes the disk below results/.  Forks of one prepared process make a case cheap; fsync
+is counted but not done, because a kill is no power loss.  Run as a process of its own:
+
+    kill_harness.py <scenario> <folder> <part> <parts> [<how many double kills>]
+
+Prints a line of JSON: how many cases there were, and what went wrong in which.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
+
+from longhaul import host, lease
+from longhaul.history import History
+from longhaul.job import Job
+from longhaul.outcome import Outcome
+from longhaul.pick import verify
+from longhaul.segment import run_segment
+from longhaul.store import QUARANTINE, Store
+
+# Two steps a segment, a checkpoint after each, in the plain shell because it starts in a millisecond.  It refuses to go
+# on from anything but a published checkpoint.
+PROGRAM = r"""
+n=0 v=1
+if [ -n "$LONGHAUL_RESUME" ]; then
+  case $LONGHAUL_RESUME in */checkpoints/0*_t[0-9]*) ;; *) exit 3 ;; esac
+  read n v < "$LONGHAUL_RESUME/state" || exit 4
+fi
+i=0
+while [ $i -lt 2 ] && [ $n -lt "$LONGHAUL_GOAL" ]; do
+  i=$((i + 1)) n=$((n + 1)) v=$(((v * 31 + n) % 65521)) d=$LONGHAUL_SAVE/draft
+  mkdir "$d" "$d/final"
+  echo "$n $v" > "$d/state"
+  { [ -z "$LONGHAUL_RESUME$old" ] || cat "${old:-$LONGHAUL_RESUME/final/trace}"; echo "$n $v"; } > "$d/final/trace"
+  old=$LONGHAUL_SAVE/../trace
+  cp "$d/final/trace" "$old"
+  echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > "$d/progress.json"
+  mv "$d" "$LONGHAUL_SAVE/00$n.ready"
+done
+[ $n -ge "$LONGHAUL_GOAL" ] && exit 0
+exit 85
+"""
+ENGINE = ProgramEngine(["sh", "-c", PROGRAM])
+MODES = {"write": ("before", "half", "after")}
+
+
+def trace(goal: int) -> str:
+    """What an uninterrupted run comes to."""
+    value, text = 1, ""
+    for step in range(1, goal + 1):
+        value = (value * 31 + step) % 65521
+        text += f"{step} {value}\n"
+    return text
+
+
+# --- steps ---------------------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Counts the steps of this process from now on and kills it at one of them."""
+
+    def __init__(self, root: Path, at: int = 0, mode: str = "before", number: int = signal.SIGKILL) -> None:
+        self.root, self.at, self.mode, self.number = f"{root}/", at, mode, number
+        self.names: list[str] = []
+        for name in ("mkdir", "unlink", "remove", "rmdir", "utime", "write", "fsync", "open"):
+            self._wrap(name, 0)
+        for name in ("rename", "replace", "link", "symlink"):
+            self._wrap(name, 1)
+        really_open = builtins.open
+        builtins.open = self._counting("create", really_open, lambda *a, **k: self._is_writing(*a, **k))  # type: ignore
+
+    def _wrap(self, name: str, which: int) -> None:
+        real = getattr(os, name)
+
+        def counts(*args: object, **more: object) -> bool:
+            if name == "open" and not int(args[1]) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[call-overload]
+                return False
+            return self._path(args[which], more.get("dir_fd")).startswith(self.root)
+
+        really = (lambda descriptor: None) if name == "fsync" else real
+        setattr(os, name, self._counting(name, really, counts))
+
+    def _is_writing(self, path: object, mode: str = "r", *_: object, **__: object) -> bool:
+        return not isinstance(path, int) and mode[0] in "wax" and self._path(path, None).startswith(self.root)
+
+    def _path(self, target: object, folder: object) -> str:
+        if isinstance(target, int):
+            return os.readlink(f"/proc/self/fd/{target}")
+        name = os.fsdecode(target)  # type: ignore[call-overload]
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name) if folder is not None else name
+
+    def _counting(self, name: str, real: Callable[..., object], counts: Callable[..., bool]) -> Callable[..., object]:
+        def call(*args: object, **more: object) -> object:
+            if not counts(*args, **more):
+                return real(*args, **more)
+            self.names.append(name)
+            if len(self.names) != self.at:
+                return real(*args, **more)
+            if self.mode == "half":
+                real(args[0], bytes(args[1])[: len(args[1]) // 2])  # type: ignore[arg-type,call-overload]
+            if self.mode != "after":
+                os.kill(os.getpid(), self.number)
+            done = real(*args, **more)
+            if self.mode == "after":
+                os.kill(os.getpid(), self.number)
+            return done
+
+        return call
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+def forked(work: Callable[[], object], screen: Path) -> tuple[int, int]:
+    """Runs `work` in a fork whose screen is a file; returns its pid and wait status (exit code 70: an exception)."""
+    pid = os.fork()
+    if pid:
+        return pid, os.waitpid(pid, os.WUNTRACED)[1]
+    code = 70
+    try:
+        descriptor = os.open(screen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        sys.stderr = open(2, "w", closefd=False)
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001  (told on the screen and by the exit code)
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+# --- scenarios -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run as it is before the attempt that gets killed."""
+
+    goal: int
+    segment: int  # the one whose attempt is killed
+    prepare: Callable[[Path], object] = lambda base: None
+    settings: dict[str, object] = field(default_factory=dict)
+    old_goal: int = 0  # final/ stands already, made for this one
+    has_bad: bool = False
+
+    def job(self, base: Path, segment: int, goal: int | None = None) -> Job:
+        return toy_job(base, segment, goal=goal or self.goal, keep=1, **self.settings)
+
+
+def _one_done(base: Path) -> None:
+    run_segment(toy_job(base, 1, goal=2, keep=1), ENGINE)
+
+
+def _newest_spoilt(base: Path) -> None:
+    run_segment(toy_job(base, 1, goal=4, keep=2), ENGINE)
+    flip_byte(Store(toy_job(base).places.checkpoints).readable()[-1].folder / "state")
+
+
+def _finished_and_tidied_by_the_user(base: Path) -> None:
+    _one_done(base)
+    places = toy_job(base).places
+    shutil.rmtree(places.final)
+    places.record(1).unlink()
+
+
+SCENARIOS = {
+    "new": Scenario(goal=3, segment=1),
+    "goal_raised": Scenario(goal=4, segment=2, prepare=_one_done, old_goal=2),
+    "newest_bad": Scenario(goal=4, segment=2, prepare=_newest_spoilt, has_bad=True),
+    "final_lost": Scenario(goal=2, segment=1, prepare=_finished_and_tidied_by_the_user),
+    "milestones": Scenario(goal=4, segment=2, prepare=_one_done, old_goal=2, settings={"milestone_every": 2}),
+}
+
+
+@dataclass
+class Case:
+    """One folder in which an attempt is killed and the next ones go on."""
+
+    scenario: Scenario
+    base: Path
+    kills: tuple[tuple[int, str], ...]
+
+    def run(self) -> str:
+        """What went wrong; empty if nothing did."""
+        screen = self.base / "screen"
+        for at, mode in self.kills:
+            forked(lambda at=at, mode=mode: self._attempt(at, mode), screen)  # type: ignore[misc]
+            error = self._in_fork(self._look, screen)
+            if error:
+                return error
+        return self._in_fork(self._go_on, screen)
+
+    def _in_fork(self, work: Callable[[], object], screen: Path) -> str:
+        _, status = forked(work, screen)
+        return "" if status == 0 else f"{work.__name__}: status {status}\n{screen.read_text()}"
+
+    def _attempt(self, at: int, mode: str) -> None:
+        job = self.scenario.job(self.base, self.scenario.segment)
+        Steps(job.places.root, at, mode)
+        run_segment(job, ENGINE)
+
+    def _look(self) -> None:
+        """What anybody may see after the kill."""
+        places = self.scenario.job(self.base, 1).places
+        store = Store(places.checkpoints)
+        bad = [name for name in store.names() if not _is_good(store.root / name)]
+        assert len(bad) <= self.scenario.has_bad, f"visible and not whole: {bad}"
+        assert self.scenario.segment == 1 or len(store.names()) > len(bad), "no good checkpoint is left"
+        for link in ("latest", "best"):
+            assert not (store.root / link).is_symlink() or (store.root / link).exists(), f"{link} dangles"
+        if places.final.exists():
+            made = (places.final / "trace").read_text()
+            assert made in {trace(self.scenario.old_goal), trace(self.scenario.goal)}, f"final is torn: {made!r}"
+            json.loads((places.final / "summary.json").read_text())
+        if places.history.exists():
+            torn = [line for line in places.history.read_text().split("\n")[:-1] if not _is_json(line)]
+            assert torn == [], f"torn lines in the history: {torn}"
+        for record in places.segments.glob("[0-9]*.json"):
+            json.loads(record.read_text())
+
+    def _go_on(self) -> None:
+        """The next attempts, up to the end."""
+        scenario = self.scenario
+        places = scenario.job(self.base, 1).places
+        visible = [verify(place, "demo") for place in _visible(places.checkpoints) if _is_good(place)]
+        expected = max((checkpoint.passport.progress.done for checkpoint in visible), default=0)
+        claims = list(places.lease.glob("[0-9]*.json")) if places.lease.is_dir() else []
+        _make_old(places.lease)
+        told = len(History(places.history).attempts())
+
+        record = run_segment(scenario.job(self.base, scenario.segment), ENGINE)
+
+        worked = [one for one in History(places.history).attempts()[told:] if one.outcome is not Outcome.DIED]
+        assert all(one.progress_from == expected for one in worked), f"went on from {worked}, not from {expected}"
+        assert hidden(places.root) == [], f"leftovers: {hidden(places.root)}"
+        segment = scenario.segment
+        while record.outcome is not Outcome.FINISHED:
+            segment += 1
+            assert segment < 9, "does not come to an end"
+            record = run_segment(scenario.job(self.base, segment), ENGINE)
+        assert (places.final / "trace").read_text() == trace(scenario.goal)
+        assert Store(places.checkpoints).names()[-1] == os.readlink(places.checkpoints / "latest")
+        attempts = History(places.history).attempts()
+        tokens = [attempt.token for attempt in attempts]
+        assert len(tokens) == len(set(tokens)), f"an attempt is there twice: {tokens}"
+        killed = [json.loads(path.read_text()) for path in claims]
+        lost = [claim["token"] for claim in killed if not claim["released_utc"] and claim["token"] not in tokens]
+        assert lost == [], f"not in the history: {lost}"
+        lines = places.history.read_text().splitlines()
+        assert len([line for line in lines if not _is_json(line)]) <= len(self.kills)
+        self._look_at_quarantine(places.checkpoints / QUARANTINE)
+
+    def _look_at_quarantine(self, folder: Path) -> None:
+        found = sorted(folder.glob("[0-9]*_t1")) if folder.exists() else []
+        assert len(found) == self.scenario.has_bad, f"quarantine: {found}"
+        for bad in found:
+            assert "the content changed" in bad.with_name(f"{bad.name}.reason.txt").read_text()
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [folder / name for name in Store(folder).names()]
+
+
+def _is_good(folder: Path) -> bool:
+    try:
+        verify(folder, "demo")
+    except Exception:  # noqa: BLE001  (whatever it is, it is not good)
+        return False
+    return True
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return not line
+    return True
+
+
+def _make_old(folder: Path) -> None:
+    """Time passes: drafts of a claim are removed only once they are too old to be somebody's work."""
+    for path in folder.glob(".*"):
+        os.utime(path, (1, 1))
+
+
+# --- all cases -----------------------------------------------------------------------------------------------------
+
+
+def count_steps(scenario: Scenario, template: Path, base: Path) -> list[str]:
+    """The names of the steps of an attempt that is not killed."""
+    shutil.copytree(template, base, symlinks=True)
+    job = scenario.job(base, scenario.segment)
+
+    def attempt() -> None:
+        steps = Steps(job.places.root)
+        run_segment(job, ENGINE)
+        (base / "steps").write_text(json.dumps(steps.names))
+
+    _, status = forked(attempt, base / "screen")
+    if status != 0:
+        raise RuntimeError((base / "screen").read_text())
+    return json.loads((base / "steps").read_text())  # type: ignore[no-any-return]
+
+
+def run_all(scenario: Scenario, folder: Path, part: int, parts: int, doubles: int) -> dict[str, object]:
+    template = folder / "template"
+    template.mkdir(parents=True)
+    scenario.prepare(template)
+    names = count_steps(scenario, template, folder / "counted")
+    one = [(at, mode) for at, name in enumerate(names, 1) for mode in MODES.get(name, ("before", "after"))]
+    dice = random.Random(1)
+    every = [(kill,) for kill in one] + [(dice.choice(one), dice.choice(one)) for _ in range(doubles)]
+    wrong = []
+    for number, kills in enumerate(every):
+        if number % parts != part:
+            continue
+        base = folder / f"case{number}"
+        shutil.copytree(template, base, symlinks=True)
+        error = Case(scenario, base, kills).run()
+        if error:
+            wrong.append({"kills": [(at, mode, names[at - 1]) for at, mode in kills], "error": error})
+        shutil.rmtree(base)
+    return {"steps": names, "cases": len(every), "wrong": wrong}
+
+
+def main() -> None:
+    scenario, folder, part, parts = SCENARIOS[sys.argv[1]], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    doubles = int(sys.argv[5]) if len(sys.argv) > 5 else 0
+    lease.HEARTBEAT_SECONDS = 1000.0  # no step at a moment of its own
+    host.this_host()
+    screen = sys.stdout
+    sys.stderr = open(os.devnull, "w")  # the segments' lines
+    began = time.monotonic()
+    answer = run_all(scenario, folder.resolve(), part, parts, doubles)
+    print(json.dumps({**answer, "seconds": time.monotonic() - began}), file=screen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""A working directory in which real snakemake processes run: its config, its drivers, and what they leave."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from longhaul.history import Attempt, History
+from longhaul.passport import Passport
+from longhaul.places import RunFolder
+from longhaul.record import Record, read_record
+from longhaul.store import Store
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+# Every process that a test starts inherits it, so all of them can be found whatever their parents are.
+MARKER = "LONGHAUL_TEST_DIRECTORY"
+PATIENCE_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program that has ended said, both outputs together."""
+
+    code: int
+    text: str
+
+    def lines(self, start: str) -> list[str]:
+        """The lines that begin so."""
+        return [line for line in self.text.splitlines() if line.startswith(start)]
+
+    @property
+    def planned(self) -> int:
+        """How many segments the printed table of jobs counts."""
+        rows = [line.split() for line in self.text.partition("Job stats:")[2].split("\n\n")[0].splitlines()]
+        return sum(int(row[1]) for row in rows if len(row) == 2 and row[0].endswith("_segment"))
+
+
+@dataclass
+class Driver:
+    """A running snakemake, first of a session and a process group of its own, as at a terminal."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def kill(self) -> None:
+        """KILL to the driver alone; its segments live on as orphans."""
+        self.process.kill()
+        self.process.wait()
+
+    def interrupt(self) -> None:
+        """What a Ctrl-C does: INT to the whole foreground group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> Done:
+        return Done(self.process.wait(seconds), self.text)
+
+
+@dataclass
+class WorkDir:
+    """A working directory below a test's temporary folder."""
+
+    root: Path
+    snakefile: Path = ROOT / "Snakefile"
+    drivers: list[Driver] = field(default_factory=list)
+
+    # --- configuration ---
+
+    def configure(self, runs: dict[str, object], **defaults: object) -> None:
+        """Writes config/config.yaml anew."""
+        path = self.root / "config" / "config.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump({"defaults": defaults, "runs": runs}))
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def copy_workflow(self) -> Path:
+        """From now on a copy of the workflow's files is driven, which a test may edit; the package stays."""
+        copy = self.root / "clone"
+        for name in ("workflow", "scripts", "profiles"):
+            shutil.copytree(ROOT / name, copy / name)
+        self.snakefile = copy / "Snakefile"
+        shutil.copy(ROOT / "Snakefile", self.snakefile)
+        return copy
+
+    # --- processes ---
+
+    def start(self, *words: str) -> Driver:
+        """Starts snakemake and returns at once."""
+        output = self.root / f"driver_{len(self.drivers) + 1}.txt"
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                self._snakemake(words),
+                cwd=self.root,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        driver = Driver(process, output)
+        self.drivers.append(driver)
+        return driver
+
+    def snakemake(self, *words: str) -> Done:
+        """Runs snakemake to its end."""
+        return self.start(*words).wait()
+
+    def plan(self, *words: str) -> int:
+        """How many segments a dry run says are still to do; 0 only if it says that nothing is."""
+        done = self.snakemake("-n", *words)
+        assert done.code == 0, done.text
+        assert (done.planned == 0) == ("Nothing to be done" in done.text), done.text
+        return done.planned
+
+    def longhaul(self, *words: str, columns: int = 80) -> Done:
+        """Runs the command line, as on a terminal of that width."""
+        environment = {**self.environment(), "COLUMNS": str(columns), "TERM": "dumb"}
+        done = subprocess.run(
+            [str(BIN / "longhaul"), *words],
+            cwd=self.root,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE_SECONDS,
+        )
+        return Done(done.returncode, done.stdout)
+
+    def _snakemake(self, words: tuple[str, ...]) -> list[str]:
+        return [str(BIN / "snakemake"), "--snakefile", str(self.snakefile), *words]
+
+    def environment(self) -> dict[str, str]:
+        """Ours without what would make Snakemake or longhaul behave otherwise, with the mark of this directory."""
+        foreign = ("SLURM_", "SNAKEMAKE_", "LONGHAUL_")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        return {**clean, MARKER: str(self.root)}
+
+    def processes(self, needle: str = "") -> list[int]:
+        """Living processes that were started from here, with `needle` in their command line."""
+        mark = f"{MARKER}={self.root}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):
+                is_ours = folder.name.isdecimal() and mark in (folder / "environ").read_bytes().split(b"\0")
+                if is_ours and needle in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode():
+                    found.append(int(folder.name))
+        return sorted(found)
+
+    def holder(self, run: str) -> int:
+        """The process that holds, or last held, the lease of a run."""
+        claims = sorted(RunFolder(run, self.root).lease.glob("*.json"))
+        return int(json.loads(claims[-1].read_text())["pid"])
+
+    def kill_everything(self) -> None:
+        """KILL to all that was started from here."""
+        while left := self.processes():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.reap()
+
+    def reap(self) -> None:
+        """Takes notice of drivers that have ended, so that they are gone from the table of processes."""
+        for driver in self.drivers:
+            driver.process.poll()
+
+    # --- what is left ---
+
+    def places(self, run: str) -> RunFolder:
+        return RunFolder(run, self.root)
+
+    def history(self, run: str) -> list[Attempt]:
+        return History(self.places(run).history).attempts()
+
+    def records(self, run: str) -> list[Record]:
+        """All records in order, each readable."""
+        paths = sorted(self.places(run).segments.glob("*.json"))
+        found = [record for path in paths if (record := read_record(path)) is not None]
+        assert len(found) == len(paths)
+        return found
+
+    def passports(self, run: str) -> list[Passport]:
+        """The passports of what is in the store, oldest first."""
+        return [checkpoint.passport for checkpoint in Store(self.places(run).checkpoints).readable()]
+
+    def log(self, run: str, segment: int) -> str:
+        return self.places(run).log(segment).read_text()
+
+    def final(self, run: str) -> dict[str, bytes]:
+        """The files of results/<run>/final by name, without the summary, which names times and hosts."""
+        return {
+            path.name: path.read_bytes()
+            for path in sorted(self.places(run).final.iterdir())
+            if path.name != "summary.json"
+        }
+
+    def saved(self, run: str) -> int:
+        """How far the newest checkpoint of a run is."""
+        return int(max((passport.progress.done for passport in self.passports(run)), default=0))
+
+
+def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+    """Waits until it holds; a failure if it never does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def uninterrupted(folder: Path, goal: int, seed: int = 0) -> dict[str, bytes]:
+    """What the toy program leaves when it counts to its goal in one piece, without longhaul around it."""
+    save = folder / "save"
+    save.mkdir(parents=True)
+    told = {
+        "LONGHAUL_RESUME": "",
+        "LONGHAUL_SAVE": str(save),
+        "LONGHAUL_DEADLINE": str(time.time() + 3600),
+        "LONGHAUL_STOP": str(folder / "stop"),
+        "LONGHAUL_PROGRESS": str(folder / "progress.json"),
+        "LONGHAUL_SAVE_SECONDS": "3600",
+    }
+    command = [sys.executable, "-m", "longhaul.toy", "--goal", str(goal), "--seed", str(seed), "--step-seconds", "0"]
+    subprocess.run(command, env={**os.environ, **told}, check=True)
+    (state,) = save.iterdir()
+    return {path.name: path.read_bytes() for path in sorted(state.iterdir()) if path.name != "progress.json"}
+
+
+def overlaps(attempts: list[Attempt]) -> Iterator[str]:
+    """Every pair of attempts that cannot have been made by one writer after the other."""
+    for before, after in zip(attempts, attempts[1:], strict=False):
+        left = before.to_checkpoint or before.from_checkpoint
+        if after.token <= before.token or after.started_utc < before.ended_utc or after.from_checkpoint != left:
+            yield f"{before} | {after}"
+
+
+def one_step_segments(segments: int, goal: int, **more: object) -> dict[str, object]:
+    """A toy run whose segments are too short for more than one step each, so that every number is known beforehand."""
+    settings = {"goal": goal, "step_seconds": 0}
+    return {"engine": "toy", "segments": segments, "segment_minutes": 0.001, "settings": settings, **more}
+
+
+def one_long_segment(goal: int, **more: object) -> dict[str, object]:
+    """A toy run that counts for seconds inside one segment and saves every 20 steps, so that it can be killed there."""
+    settings = {"goal": goal, "step_seconds": 0.01, "save_steps": 20}
+    return {"engine": "toy", "segments": 3, "segment_minutes": 2, "settings": settings, **more}

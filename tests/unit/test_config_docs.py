@@ -1,0 +1,102 @@
+"""The schemas are the only description of a key: complete in themselves, and the docs are made of them."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from longhaul.config import read_runs, schema_engines
+from longhaul.config_docs import pages, with_tables
+from longhaul.errors import ConfigError
+from longhaul.installed import root_folder, workflow_folder
+from longhaul.schema import Schemas, load_schemas
+
+ROOT = root_folder()
+SCHEMAS = workflow_folder() / "schemas"
+
+
+def documents() -> list[Path]:
+    return sorted(SCHEMAS.glob("*.schema.yaml"))
+
+
+def schemas_of(book: Schemas):
+    return {"config": book.config, "run": book.run, **book.engines}
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name.split(".")[0])
+def test_a_schema_is_a_closed_json_schema(path):
+    document = yaml.safe_load(path.read_text())
+
+    jsonschema.Draft202012Validator.check_schema(document)
+    assert (document["type"], document["additionalProperties"]) == ("object", False)
+    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("name", schemas_of(load_schemas(SCHEMAS)))
+def test_a_schema_says_everything_about_each_key(name):
+    schema = schemas_of(load_schemas(SCHEMAS))[name]
+
+    for key in schema.keys.values():
+        assert key.schema["description"].endswith("."), key.name
+        assert (key.name in schema.required) != ("default" in key.schema), key.name
+        values = key.schema["examples"] if key.name in schema.required else [key.schema["default"]]
+        assert [key.errors(value) for value in values] == [[]], key.name
+        assert ("unit" in key.schema) == bool(key.types & {"integer", "number"}), key.name
+        if name in schema_engines(SCHEMAS):
+            assert key.schema["identity"] in ("value", "content", "none"), key.name
+    assert set(schema.identity_run_keys) <= load_schemas(SCHEMAS).run.keys.keys()
+
+
+def test_a_schema_with_more_than_longhaul_reads_is_refused(tmp_path):
+    for path in documents():
+        (tmp_path / path.name).write_text(path.read_text())
+    with (tmp_path / "toy.schema.yaml").open("a") as file:
+        file.write("\ndependentRequired: {seed: [goal]}\n")
+
+    with pytest.raises(ValueError, match=r"longhaul does not read \['dependentRequired'\] at the top of a schema"):
+        load_schemas(tmp_path)
+
+
+def test_the_tables_in_the_docs_are_those_of_the_schemas():
+    found = pages(ROOT / "docs")
+
+    assert ROOT / "docs" / "config.md" in found
+    for page in found:
+        text = page.read_text()
+        assert with_tables(text, load_schemas(SCHEMAS)) == text, f"{page}: type `make docs-keys`"
+
+
+def test_a_change_of_a_schema_changes_the_docs(tmp_path):
+    for path in documents():
+        (tmp_path / path.name).write_text(path.read_text().replace("maximum: 99999", "maximum: 99998"))
+    text = (ROOT / "docs" / "config.md").read_text()
+
+    changed = with_tables(text, load_schemas(tmp_path))
+
+    assert changed == text.replace("from 1 to 99999 | **req", "from 1 to 99998 | **req") != text
+
+
+def test_the_mistakes_shown_in_the_docs_are_the_real_ones():
+    text = (ROOT / "docs" / "config.md").read_text()
+    shown = re.findall(r"^longhaul: (runs\..*)$", text, re.MULTILINE)
+    run = {"engine": "toy", "segmets": 4, "segment_minutes": "5 h", "settings": {"goal": 9}}
+
+    with pytest.raises(ConfigError) as error:
+        read_runs({"runs": {"first": run}}, SCHEMAS, ROOT)
+
+    assert error.value.mistakes == shown
+    assert len(shown) == 2
+
+
+def test_the_commented_example_shows_every_key_with_its_default():
+    text = (ROOT / "config" / "config.yaml").read_text()
+    commented = yaml.safe_load("\n".join(re.findall(r"^ *# ([a-z_]+: .*)$", text, re.MULTILINE)))
+    run = load_schemas(SCHEMAS).run
+    written = yaml.safe_load(text)["defaults"]
+
+    assert {
+        name: run.keys[name].settled(value) for name, value in commented.items() if name in run.keys
+    } == run.defaults
+    assert set(written) == set(run.required)

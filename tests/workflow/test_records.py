@@ -1,0 +1,74 @@
+"""Records are cheap: whatever is lost of them is made anew from the store, and no work is done again."""
+
+import shutil
+
+import pytest
+from support.workdir import WorkDir, one_step_segments
+
+
+@pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
+def test_lost_records_of_a_finished_run_are_made_anew_without_work(work: WorkDir, whole, lost: list[int]) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=3)})
+    work.snakemake()
+    for segment in lost:
+        work.places("demo").record(segment).unlink()
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert len(work.history("demo")) == 3
+    assert work.records("demo")[-1].progress.done == 3
+    assert work.final("demo") == whole(3)
+    assert work.plan() == 0
+
+
+@pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
+def test_lost_records_of_an_unfinished_run_are_made_anew_without_work(work: WorkDir, lost: list[int]) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=9)})
+    work.snakemake()
+    for segment in lost:
+        work.places("demo").record(segment).unlink()
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert len(work.history("demo")) == 3
+    assert [record.segment for record in work.records("demo")] == [1, 2, 3]
+    assert work.plan() == 0
+
+
+def test_lost_records_do_not_hide_the_segments_that_are_new(work: WorkDir) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=9)})
+    work.snakemake()
+    shutil.rmtree(work.places("demo").segments)
+    work.configure({"demo": one_step_segments(segments=5, goal=9)})
+
+    work.snakemake()
+
+    assert [attempt.progress_to for attempt in work.history("demo")] == [1, 2, 3, 4, 5]
+    assert [attempt.segment for attempt in work.history("demo")] == [1, 2, 3, 4, 5]
+
+
+def test_a_lost_final_folder_is_made_anew_without_work(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=3)})
+    work.snakemake()
+    shutil.rmtree(work.places("demo").final)
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert len(work.history("demo")) == 3
+    assert work.final("demo") == whole(3)
+
+
+def test_a_spoilt_record_does_not_stop_the_run(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_step_segments(segments=2, goal=4)})
+    work.snakemake()
+    work.places("demo").record(2).write_text("{")
+    work.configure({"demo": one_step_segments(segments=4, goal=4)})
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert [attempt.progress_to for attempt in work.history("demo")] == [1, 2, 3, 4]
+    assert work.final("demo") == whole(4)
