@@ -54,7 +54,11 @@ def status(
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
-    Console().print(_table(rows))
+    if not rows:
+        raise ConfigError(
+            [f"{directory / config}: not found, and nothing is in {directory / RESULTS}; type: longhaul ... --directory"]
+        )
+    _print_table(rows)
     for row in rows:
         print(f"{row.run}: {row.advice}")
 
@@ -137,7 +141,9 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
     if twice := keys_written_twice(path):
         raise ConfigError(twice)
-    return read_runs(data or {}, schemas(), directory)
+    # A workflow that imports us keeps our part below this key (docs/module.md).
+    inner = data.get("longhaul") if isinstance(data, dict) else None
+    return read_runs(inner or data or {}, schemas(), directory)
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:
@@ -171,27 +177,44 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _table(rows: list[RunStatus]) -> Table:
+def _print_table(rows: list[RunStatus]) -> None:
+    """On a narrow terminal without the bars, then with folded names; whole lines into a file or a pipe."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 1000
+    table = _table(rows, has_bar=True)
+    is_narrow = console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width
+    console.print(_table(rows, has_bar=False) if is_narrow else table)
+
+
+def _table(rows: list[RunStatus], has_bar: bool) -> Table:
     table = Table(box=None, pad_edge=False)
-    for title in ("run", "state", "progress", "", "segments", "checkpoint", "still"):
+    table.add_column("run", overflow="fold")
+    for title in ("state", *([""] if has_bar else []), "progress", "segments", "checkpoint", "still"):
         table.add_column(title, no_wrap=True)
     for row in rows:
         color = COLORS.get(row.state, "default")
-        bar, text = _progress(row)
+        bar = [_bar(row)] if has_bar else []
         segments = f"{row.segments_used}/{row.segments or '?'}"
         age = f"{_duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
         still = _duration(row.left_seconds) if row.left_seconds is not None else "?"
-        table.add_row(row.run, f"[{color}]{row.state.value}[/]", bar, text, segments, age, still)
+        table.add_row(row.run, f"[{color}]{row.state.value}[/]", *bar, _progress(row), segments, age, still)
     return table
 
 
-def _progress(row: RunStatus) -> tuple[ProgressBar | str, str]:
+def _bar(row: RunStatus) -> ProgressBar | str:
+    if row.progress is None or row.progress.goal is None:
+        return ""
+    goal = row.progress.goal
+    return ProgressBar(total=goal, completed=min(row.progress.done, goal), width=16)
+
+
+def _progress(row: RunStatus) -> str:
     if row.progress is None:
-        return "", ""
+        return ""
     done, goal = row.progress.done, row.progress.goal
-    if goal is None:
-        return "", f"{done:g} {row.progress.unit}"
-    return ProgressBar(total=goal, completed=min(done, goal), width=16), f"{done:.6g}/{goal:g} {row.progress.unit}"
+    of_goal = "" if goal is None else f"/{goal:.10g}"
+    return f"{done:.10g}{of_goal} {row.progress.unit}"
 
 
 def _duration(seconds: float) -> str:

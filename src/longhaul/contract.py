@@ -55,13 +55,13 @@ def ready_states(desk: Desk) -> list[Found]:
 
     CheckpointError if a progress file is malformed.
     """
-    folders = sorted(path for path in desk.save.iterdir() if path.name.endswith(READY))
+    folders = sorted(path for path in desk.save.iterdir() if _is_ready(path))
     return [_found(folder, desk) for folder in folders]
 
 
 def loose_state(desk: Desk, scratch: Path) -> Found | None:
     """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
-    names = [path for path in desk.save.iterdir() if not path.name.endswith(READY) and not _is_draft(path)]
+    names = [path for path in desk.save.iterdir() if not _is_ready(path) and not _is_draft(path)]
     if not names:
         return None
     scratch.mkdir()
@@ -70,8 +70,14 @@ def loose_state(desk: Desk, scratch: Path) -> Found | None:
     return _found(scratch, desk)
 
 
+def _is_ready(path: Path) -> bool:
+    return path.name.endswith(READY) and path.is_dir()
+
+
 def _is_draft(path: Path) -> bool:
-    return path.name.startswith((".", "draft")) or path.name.endswith(".tmp")
+    if path.name.startswith("."):
+        return True
+    return (path.name.startswith("draft") and path.is_dir()) or path.name.endswith(".tmp")
 
 
 def _found(folder: Path, desk: Desk) -> Found:

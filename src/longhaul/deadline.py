@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +26,17 @@ class Margin:
 
 @dataclass(frozen=True)
 class Deadline:
-    """The end of a segment on the monotonic clock; a hard one is enforced by Slurm, a soft one by the config."""
+    """The end of a segment on the monotonic clock, and where Slurm ends it by force."""
 
     ends: float
-    is_hard: bool
+    forced: float = math.inf
 
     def left_seconds(self) -> float:
         return self.ends - time.monotonic()
+
+    def seconds_to_force(self) -> float:
+        """Infinite where nobody will end us by force."""
+        return self.forced - time.monotonic()
 
     def unix(self, before_seconds: float) -> float:
         """Unix time of the moment `before_seconds` before the end."""
@@ -39,11 +44,15 @@ class Deadline:
 
 
 def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
-    """The end of Slurm's job where Slurm tells it, else the configured length from now on."""
-    soft = Deadline(time.monotonic() + segment_seconds, is_hard=False)
+    """The configured length from now on, or the end of Slurm's job if that is sooner.
+
+    It is not always: an allocation may serve many segments, and a partition without a limit says a year.
+    """
+    now = time.monotonic()
     if job is None or job.end_unix is None:
-        return soft
-    return Deadline(time.monotonic() + job.end_unix - time.time(), is_hard=True)
+        return Deadline(now + segment_seconds)
+    forced = now + job.end_unix - time.time()
+    return Deadline(min(now + segment_seconds, forced), forced)
 
 
 def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seconds: float | None) -> Margin:

@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Protocol
 
-from longhaul.errors import CheckpointError
+from longhaul.errors import CheckpointError, ConfigError
 
 # A training environment needs nothing but the standard library.
 HAS_XXHASH = importlib.util.find_spec("xxhash") is not None
@@ -33,15 +33,16 @@ def preferred_algorithm() -> str:
 
 
 def new_hasher(algorithm: str) -> Hasher:
-    """A fresh hasher; CheckpointError if the algorithm is unknown or its library is missing here."""
+    """A fresh hasher; CheckpointError if the algorithm is unknown, ConfigError if its library is missing here."""
     if algorithm == "xxh3_128" and HAS_XXHASH:
         import xxhash
 
         return xxhash.xxh3_128()
     if algorithm == "blake2b":
         return hashlib.blake2b(digest_size=16)
-    hint = "pip install xxhash" if algorithm == "xxh3_128" else "allowed: xxh3_128, blake2b"
-    raise CheckpointError(f"digest algorithm {algorithm!r} is not available here: {hint}")
+    if algorithm == "xxh3_128":  # says nothing about the checkpoint, which must not be set aside for it
+        raise ConfigError([f"digest algorithm {algorithm!r} is not available here: pip install xxhash"])
+    raise CheckpointError(f"digest algorithm {algorithm!r} is unknown, allowed: xxh3_128, blake2b")
 
 
 def digest_file(path: Path, algorithm: str) -> str:

@@ -51,7 +51,8 @@ class Engine(ABC):
             "LONGHAUL_DEADLINE": f"{task.deadline_unix:.3f}",
             "LONGHAUL_STOP": str(task.desk.stop.resolve()),
             "LONGHAUL_PROGRESS": str(task.desk.progress.resolve()),
-            "LONGHAUL_GOAL": "" if goal is None else f"{goal:g}",
+            "LONGHAUL_GOAL": "" if goal is None else f"{goal:.15g}",
+            "LONGHAUL_GOAL_UNIT": str(task.run.settings.get("goal_unit", "")),
             "LONGHAUL_SAVE_SECONDS": f"{task.run.save_minutes * 60:g}",
             # Sums depend on the number of threads, and the log should be there while one waits for it.
             "OMP_NUM_THREADS": str(task.run.threads),

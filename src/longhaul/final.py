@@ -9,6 +9,7 @@ from pathlib import Path
 
 from longhaul import fs
 from longhaul.clock import utc_now
+from longhaul.errors import CheckpointError
 from longhaul.history import Attempt
 from longhaul.places import RunFolder
 from longhaul.store import Checkpoint
@@ -38,6 +39,10 @@ def write(
     with fs.storage_errors(places.root, size):
         draft.mkdir(parents=True)
         fill(checkpoint, draft)
+        if (draft / SUMMARY).exists():
+            raise CheckpointError(
+                f"{checkpoint.folder}: the name {SUMMARY} in final/ belongs to longhaul; rename yours"
+            )
         fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
         fs.flush_tree(draft)
         confirm()
@@ -49,10 +54,11 @@ def write(
 
 def remove_leftovers(places: RunFolder) -> list[str]:
     """Removes drafts of killed writers; returns their names."""
-    left = [path for path in places.root.glob(".*") if path.name.startswith((".final-", ".trash-"))]
+    left = [path for path in places.root.glob(".*") if fs.is_unique_name(path.name) and path.is_dir()]
     for path in left:
         fs.remove_tree(path)
-    return [path.name for path in left]
+    drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
+    return [path.name for path in left] + drafts
 
 
 def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
@@ -62,7 +68,7 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
         "note": passport.note,
         "progress": passport.progress.to_json(),
         "segments": passport.segment,
-        "attempts_before": len(attempts),
+        "attempts": len(attempts),
         "identity": passport.identity,
         "identity_parts": dict(passport.identity_parts),
         "versions": dict(passport.versions),

@@ -21,6 +21,8 @@ from longhaul.errors import StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+# A draft of one small file is there for a moment only; nobody is at work on one so old.
+DRAFT_SECONDS = 3600.0
 _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
@@ -68,12 +70,17 @@ def write_new(path: Path, text: str) -> None:
     """Writes a file that must not exist yet and flushes it to disk; FileExistsError if it does."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        data = memoryview(text.encode())
-        while data:
-            data = data[os.write(descriptor, data) :]
+        write_all(descriptor, text)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_all(descriptor: int, text: str) -> None:
+    """Writes the whole text; a disk that fills up takes a part first and reports it with the next write only."""
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def write_atomic(path: Path, text: str) -> None:

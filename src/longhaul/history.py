@@ -63,7 +63,7 @@ class History:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
-                os.write(descriptor, (_missing_newline(descriptor) + text).encode())
+                fs.write_all(descriptor, _missing_newline(descriptor) + text)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

@@ -9,6 +9,7 @@ a fencing token.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from longhaul import fs, host
 from longhaul.clock import utc_now
-from longhaul.errors import FencedError, LeaseError
+from longhaul.errors import FencedError, LeaseError, StorageError
 
 HEARTBEAT_SECONDS = 10.0
 # A dozen missed heartbeats: longer than a file server's usual hang, far shorter than a night.
@@ -81,19 +82,24 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._heart.join()
-        if not self.is_lost and _newest_token(self.folder) == self.claim.token:
+        if self.is_lost or _newest_token(self.folder) != self.claim.token:
+            return
+        # A full disk must not hide the error that we may be leaving with; the claim ends with our process anyway.
+        with contextlib.suppress(StorageError):
             fs.write_atomic(_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now())))
 
     def _beat(self) -> None:
         path = _path(self.folder, self.claim.token)
         while not self._left.wait(HEARTBEAT_SECONDS):
-            try:
+            # The file server may hang; if it lasts, somebody takes over, which removes our file too.
+            with contextlib.suppress(OSError):
                 os.utime(path)
+            try:
                 self.confirm()
             except FencedError:
                 return
             except OSError:
-                continue  # the file server hangs; if it lasts, somebody takes over and `confirm` tells
+                continue
 
 
 def take(
@@ -113,8 +119,7 @@ def take(
     give_up = time.monotonic() + wait_seconds
     told = False
     while True:
-        held = _newest_claim(folder)
-        reason = _why_free(folder, held)
+        held, reason = current_claim(folder)
         if reason:
             lease = _claim_next(folder, held, segment, environment)
             if lease is not None:
@@ -134,8 +139,12 @@ def take(
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
     """Who holds the run now, and why it is free if it is ('' while a live job holds it)."""
-    held = _newest_claim(folder)
-    return held, _why_free(folder, held)
+    while True:
+        try:
+            held = _newest_claim(folder)
+            return held, _why_free(folder, held)
+        except FileNotFoundError:
+            time.sleep(0.01)  # somebody took the next number in between and removed this one
 
 
 def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str]) -> Lease | None:
@@ -154,6 +163,9 @@ def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Map
     )
     if not fs.create_exclusive(_path(folder, token), _text(claim)):
         return None
+    if _newest_token(folder) != token:  # we were so slow that this number was taken, given back and removed
+        _path(folder, token).unlink(missing_ok=True)
+        return None
     _forget_old(folder, token)
     return Lease(folder, claim, held)
 
@@ -163,23 +175,26 @@ def _why_free(folder: Path, held: Claim | None) -> str:
         return "never held"
     if held.released_utc:
         return "released"
-    if held.boot_id == host.boot_id() and held.pid_namespace == host.pid_namespace():
-        if host.process_start(held.pid) != held.pid_start:
-            return "its process is gone"
-    elif held.host == platform.node() and held.boot_id != host.boot_id():
-        return "its machine was restarted"
+    is_same_boot = held.host == platform.node() and held.boot_id == host.boot_id()
+    if is_same_boot and held.pid_namespace == host.pid_namespace() and host.process_start(held.pid) != held.pid_start:
+        return "its process is gone"
     silent = _silent_seconds(folder, held.token)
+    # Two machines may share a name (localhost), so the heart of the other one is asked too.
+    if held.host == platform.node() and held.boot_id != host.boot_id() and silent > 3 * HEARTBEAT_SECONDS:
+        return "its machine was restarted"
     return f"no heartbeat for {silent:.0f} s" if silent > STALE_SECONDS else ""
 
 
 def _silent_seconds(folder: Path, token: int) -> float:
     """Seconds since the last heartbeat, both times from the file server's clock."""
     probe = folder / fs.unique_name("now")
-    probe.touch()
     try:
-        return probe.stat().st_mtime - _path(folder, token).stat().st_mtime
-    finally:
+        probe.touch()
+        now = probe.stat().st_mtime
         probe.unlink()
+    except OSError:
+        now = time.time()  # who may only read here cannot take over either
+    return now - _path(folder, token).stat().st_mtime
 
 
 def _newest_token(folder: Path) -> int:
@@ -196,7 +211,11 @@ def _newest_claim(folder: Path) -> Claim | None:
     path = _path(folder, token)
     try:
         return Claim(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LeaseError(f"{path}: {error.strerror}; it says who holds the run") from error
+    except (ValueError, TypeError) as error:
         raise LeaseError(
             f"{path}: not a claim of longhaul ({error}); if no job of this run lives, remove it"
         ) from error
@@ -206,6 +225,7 @@ def _forget_old(folder: Path, token: int) -> None:
     for path in folder.glob("*.json"):
         if path.stem.isdecimal() and int(path.stem) < token:
             path.unlink(missing_ok=True)
+    fs.remove_drafts(folder, fs.DRAFT_SECONDS)
 
 
 def _path(folder: Path, token: int) -> Path:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from longhaul.errors import CheckpointError
+from longhaul.errors import CheckpointError, StorageError
 from longhaul.progress import FileDigest, Progress, parse_progress
 
 SCHEMA_VERSION = 1
 FILE_NAME = "manifest.json"
+# The rights, the file server, the limit of open files: they say nothing about the checkpoint.
+_PASSING_ERRNOS = {errno.EACCES, errno.EPERM, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,28 @@ def data_digest(data: object) -> str:
 def read_passport(folder: Path) -> Passport:
     """The passport of a checkpoint folder, checked; CheckpointError says what is wrong with it."""
     path = folder / FILE_NAME
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: there is no passport") from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
+    with reading(path):
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{path}: there is no passport") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
     return parse_passport(data, str(path))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tells a checkpoint that is bad (CheckpointError) from one that only cannot be read now (StorageError).
+
+    A checkpoint must not be set aside because a file server hangs, or because another user reads it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _PASSING_ERRNOS:
+            raise StorageError(f"{path}: {error.strerror}; make it readable and start again") from error
+        raise CheckpointError(f"{path}: {error.strerror}") from error
 
 
 def parse_passport(data: object, source: str) -> Passport:

@@ -14,6 +14,7 @@ from pathlib import Path
 from longhaul.config import engine_identity, read_runs
 from longhaul.errors import ConfigError, LonghaulError
 from longhaul.final import SUMMARY
+from longhaul.history import Attempt, History
 from longhaul.identity import accepted_identities, content_files, identity_of
 from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
@@ -62,12 +63,15 @@ class Plan:
         assignment = self._assignments[run]
         return [name for _, name in content_files(assignment.run, assignment.keys)]
 
-    def targets(self) -> list[str]:
+    def targets(self, *names: str) -> list[str]:
         """All records of each run, in order; of a run that has reached its goal only its results, which are there.
 
-        In order, because Snakemake builds a chain recursively and only the first of its targets can be far from done.
+        Of all runs if none is named.  In order, because Snakemake builds a chain recursively and only the first of
+        its targets can be far from done.
         """
-        return [path for run in self.runs for path in self._targets(run)]
+        if unknown := [name for name in names if name not in self._assignments]:
+            raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(self._assignments)}"])
+        return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
     def check(self) -> None:
         """ConfigError naming every run that is no longer the computation its checkpoints belong to."""
@@ -114,17 +118,20 @@ class Plan:
 
     def _report(self, run: Run) -> str:
         places = RunFolder(run.name, self.base)
-        last = _last_record(places)
+        last, attempts = _last_record(places), History(places.history).attempts()
         if _has_finished(places, run):
             return ""
+        if attempts and not attempts[-1].outcome.settles:
+            return f"{run.name}: {_stopped(attempts[-1], run)}"
         if last is None:
-            return f"{run.name}: not started; log: {RunFolder(run.name).log(1)}"
-        done = f"{last.progress.done:g} of {run.goal or last.progress.goal or float('nan'):g} {last.progress.unit}"
+            return f"{run.name}: not started{_log_of(places, 1)}"
+        progress = last.progress
+        done = _how_far(progress.done, run.goal or progress.goal, progress.unit)
         if last.segment >= run.segments:
             more = run.segments + needed_segments(last, run)
             return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
-        log = RunFolder(run.name).log(last.segment + 1)
-        return f"{run.name}: {done} after segment {last.segment} of {run.segments}; log: {log}; start again to go on"
+        log = _log_of(places, last.segment + 1)
+        return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
 
 
 def schemas() -> Path:
@@ -166,6 +173,30 @@ def needed_segments(last: Record, run: Run) -> int:
         return 1
     per_segment = last.progress.done / last.segment
     return max(1, -int(-(goal - last.progress.done) // per_segment))
+
+
+# What to do after an attempt that settled nothing, where its own message does not say it.
+_NEXT = {Outcome.FAILED: "; mend the cause, then start again", Outcome.DIED: "; start again to go on"}
+
+
+def _stopped(attempt: Attempt, run: Run) -> str:
+    """How far a run is whose last attempt settled nothing, why, and what to do."""
+    done = _how_far(attempt.progress_to, run.goal, attempt.unit)
+    log = RunFolder(run.name).log(attempt.segment)
+    where = "" if str(log) in attempt.message else f"; log: {log}"
+    todo = _NEXT.get(attempt.outcome, "")
+    return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {attempt.message}{where}{todo}"
+
+
+def _how_far(done: float, goal: float | None, unit: str) -> str:
+    of_goal = f" of {goal:.10g}" if goal is not None else ""
+    return f"{done:.10g}{of_goal} {unit}".rstrip()
+
+
+def _log_of(places: RunFolder, segment: int) -> str:
+    """Where to read on, if the segment has been tried."""
+    log = places.log(segment)
+    return f"; log: {RunFolder(places.name).log(segment)}" if log.exists() else ""
 
 
 def _record_paths(places: RunFolder) -> list[Path]:

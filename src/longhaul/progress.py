@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from longhaul.errors import CheckpointError
 
@@ -43,6 +45,7 @@ class Handover:
 
     progress: Progress
     is_best: bool = False
+    is_finished: bool = False  # the program calls itself done, be it before the goal (early stopping)
     versions: Mapping[str, str] = field(default_factory=dict)
     save_seconds: float | None = None
     algorithm: str = ""
@@ -54,14 +57,15 @@ def parse_progress(data: object, source: str) -> Progress:
     if not isinstance(data, dict):
         raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: an object with a number 'done'")
     done, goal = data.get("done"), data.get("goal")
-    if not isinstance(done, (int, float)) or isinstance(done, bool):
+    if not _is_number(done):
         raise CheckpointError(f"{source}: 'done' is {done!r}, allowed: a number")
     if goal is not None and not _is_number(goal):
         raise CheckpointError(f"{source}: 'goal' is {goal!r}, allowed: a number or null")
     metrics = data.get("metrics") or {}
     if not isinstance(metrics, dict):
         raise CheckpointError(f"{source}: 'metrics' is {metrics!r}, allowed: an object")
-    return Progress(done, goal, str(data.get("unit", "steps")), metrics)
+    unit = str(data.get("unit", "steps"))
+    return Progress(done, goal, unit, {key: _storable(value) for key, value in metrics.items()})
 
 
 def parse_handover(data: object, source: str) -> Handover:
@@ -81,6 +85,7 @@ def parse_handover(data: object, source: str) -> Handover:
     return Handover(
         progress,
         data.get("is_best") is True,
+        data.get("is_finished") is True,
         {str(key): str(value) for key, value in (data.get("versions") or {}).items()},
         float(save_seconds) if isinstance(save_seconds, (int, float)) else None,
         str(digests.get("algorithm", "")),
@@ -96,5 +101,12 @@ def read_progress(path: Path) -> Progress | None:
         return None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _storable(value: object) -> Metric:
+    """JSON has no NaN: a loss that became one is told as text, and is no mistake of the program."""
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return json.dumps(value)

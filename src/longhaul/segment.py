@@ -60,6 +60,7 @@ class _Segment:
         self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
 
     def run(self) -> Record:
+        self.held.confirm()
         self._close_died_attempt(self.held.previous)
         self._clean()
         origin = self._pick()
@@ -67,10 +68,10 @@ class _Segment:
         if record is None:
             self._brake()
             record = self._work(origin)
+        self.held.confirm()
         record.write(self.job.places.record(self.job.segment))
-        self.job.tell(
-            f"{record.outcome.value}: {record.progress.done:g} {record.progress.unit}, checkpoint {record.checkpoint}"
-        )
+        done = f"{record.progress.done:.10g} {record.progress.unit}"
+        self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
         return record
 
     def _clean(self) -> None:
@@ -82,8 +83,9 @@ class _Segment:
             places.segments.mkdir(parents=True, exist_ok=True)
             left = self.store.remove_leftovers() + final.remove_leftovers(places)
             for desk in places.work.iterdir():
-                fs.remove_tree(desk)
-                left.append(f"work/{desk.name}")
+                if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
+                    fs.remove_tree(desk)
+                    left.append(f"work/{desk.name}")
         if left:
             self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
         if places.work.stat().st_dev != places.checkpoints.stat().st_dev:
@@ -94,7 +96,8 @@ class _Segment:
 
     def _pick(self) -> Checkpoint | None:
         accepted = accepted_identities(self.job.places.accepted) | {self.identity.digest}
-        has_worked = any(attempt.to_checkpoint for attempt in self.history.attempts())
+        # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
+        has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.history.attempts())
         began = time.monotonic()
         try:
             origin = pick(self.store, self.job.run.name, accepted.__contains__, self.job.tell, has_worked)
@@ -103,7 +106,8 @@ class _Segment:
         if origin is None:
             self.job.tell("starting from nothing: the run has no checkpoint yet")
         else:
-            self.store.point_links(origin)
+            self.held.confirm()
+            self.store.mend_links(origin)
             seconds = time.monotonic() - began
             self.job.tell(f"going on from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
@@ -141,21 +145,32 @@ class _Segment:
         error: LonghaulError | None = None
         try:
             work.run()
-            judgement = judge(work)
+            judgement = self._with_disk(judge(work), work)
+        except OSError:
+            self.held.confirm()  # a successor that took us for dead has removed our desk
+            raise
         except LonghaulError as raised:
             error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
-        if self.held.is_lost:
-            raise error or SegmentError("the lease was lost")
-        if judgement.outcome is Outcome.FINISHED and work.last is not None:
-            self._write_final(work.last)
-        self.history.append(self._attempt(work, judgement))
-        fs.remove_tree(work.task.desk.root)
+        self.held.confirm()
+        self._close(work, judgement, error)
         if error is not None:
             raise error
         if not judgement.outcome.settles or work.last is None:
             kind = InterruptedSegment if judgement.outcome is Outcome.INTERRUPTED else SegmentError
-            raise kind(f"runs.{self.job.run.name}: {self._with_disk(judgement.message, work)}")
+            raise kind(f"runs.{self.job.run.name}: {judgement.message}")
+        if judgement.outcome is Outcome.FINISHED:
+            self._write_final(work.last)
         return self._record(judgement.outcome, work.last, has_worked=True)
+
+    def _close(self, work: Work, judgement: Judgement, error: LonghaulError | None) -> None:
+        """Clears the desk, which may be what fills the disk, and adds the attempt to the history."""
+        with fs.storage_errors(work.task.desk.root):
+            fs.remove_tree(work.task.desk.root)
+        try:
+            self.history.append(self._attempt(work, judgement))
+        except StorageError:
+            if error is None:
+                raise
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
         run = self.job.run
@@ -181,14 +196,15 @@ class _Segment:
         run, segment = self.job.run.name, self.job.segment
         return Record(run, segment, outcome, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())
 
-    def _with_disk(self, message: str, work: Work) -> str:
+    def _with_disk(self, judgement: Judgement, work: Work) -> Judgement:
         """A program that failed on a full disk says so in its own words only; the bytes are added here."""
         needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
         free = fs.free_bytes(self.job.places.root)
-        if free > max(needed, 1024 * 1024):
-            return message
+        if judgement.outcome.settles or free > max(needed, 1024 * 1024):
+            return judgement
         missing = max(needed, 1024 * 1024) - free
-        return f"{message}; {self.job.places.root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+        disk = f"{self.job.places.root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+        return Judgement(judgement.outcome, f"{judgement.message}; {disk}")
 
     def _attempt(self, work: Work, judgement: Judgement) -> Attempt:
         origin, last = work.task.origin, work.last

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longhaul import fs
 from longhaul.clock import folder_stamp
-from longhaul.digests import digest_file
+from longhaul.digests import digest_file, new_hasher
 from longhaul.errors import CheckpointError
-from longhaul.passport import FILE_NAME, Passport, read_passport
+from longhaul.passport import FILE_NAME, Passport, read_passport, reading
 from longhaul.progress import FileDigest
 
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+")
@@ -75,25 +76,27 @@ class Store:
         while target.exists():
             count += 1
             target = hidden / f"{name}.{count}"
-        os.rename(self.root / name, target)
+        # The reason first: if the process dies in between, nothing lies there without one.
         fs.write_atomic(target.with_name(f"{target.name}.reason.txt"), reason + "\n")
+        os.rename(self.root / name, target)
         return target
 
     def remove_leftovers(self) -> list[str]:
         """Removes what killed writers left half done; returns the names."""
-        hidden = [path for path in self.root.glob(".*") if path.name != QUARANTINE] if self.root.is_dir() else []
+        hidden = [path for path in self.root.glob(".*") if fs.is_unique_name(path.name)]
         for path in hidden:
             if path.is_dir() and not path.is_symlink():
                 fs.remove_tree(path)
             else:
                 path.unlink()
-        return [path.name for path in hidden]
+        return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
 
     def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
         """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
 
         `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
-        is called last before the rename and raises if this process may not write the run any more.  If the process
+        is called last before the rename, and once more before the links, and raises if this process may not write the
+        run any more.  If the process
         dies inside, either nothing is to be seen or the whole checkpoint.
         """
         needed = tree_bytes(draft)
@@ -108,6 +111,7 @@ class Store:
             confirm()
             os.rename(draft, folder)
             fs.flush_folder(self.root)
+            confirm()  # of a sleeper that wakes up here the checkpoint does no harm, but `latest` is not its any more
             self.point_links(Checkpoint(folder, whole))
         return Checkpoint(folder, read_passport(folder))
 
@@ -116,6 +120,15 @@ class Store:
         fs.point_link(self.root / "latest", checkpoint.name)
         if checkpoint.passport.is_best:
             fs.point_link(self.root / "best", checkpoint.name)
+
+    def mend_links(self, newest: Checkpoint) -> None:
+        """The same after a kill or a quarantine: `best` must not point to what is not there any more."""
+        best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
+        if best:
+            fs.point_link(self.root / "best", best[-1].name)
+        else:
+            (self.root / "best").unlink(missing_ok=True)
+        fs.point_link(self.root / "latest", newest.name)
 
     def prune(self, keep: int, milestone_every: int) -> list[str]:
         """Removes old checkpoints; the newest `keep`, the best, and every n-th one stay.  Returns the removed names."""
@@ -146,6 +159,9 @@ def tree_bytes(folder: Path) -> int:
 
 
 def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
+    if draft.is_symlink():
+        raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
+    new_hasher(passport.algorithm)  # what cannot be checked here is refused before it is published
     files = {}
     for name in fs.tree_files(draft):
         path = draft / name
@@ -171,11 +187,19 @@ def verify_files(checkpoint: Checkpoint, seen: Callable[[int], None] = lambda co
     """
     for name, entry in checkpoint.passport.files.items():
         path = checkpoint.folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{path}: missing")
-        size = path.stat().st_size
-        if size != entry.size_bytes:
-            raise CheckpointError(f"{path}: {size} bytes, published with {entry.size_bytes}")
-        if digest_file(path, checkpoint.passport.algorithm) != entry.digest:
-            raise CheckpointError(f"{path}: the content changed since it was published (digest)")
-        seen(size)
+        with reading(path):
+            _verify_file(path, entry, checkpoint.passport.algorithm)
+        seen(entry.size_bytes)
+
+
+def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
+    try:
+        state = path.lstat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(f"{path}: missing") from error
+    if not stat.S_ISREG(state.st_mode):
+        raise CheckpointError(f"{path}: not a plain file any more")
+    if state.st_size != entry.size_bytes:
+        raise CheckpointError(f"{path}: {state.st_size} bytes, published with {entry.size_bytes}")
+    if digest_file(path, algorithm) != entry.digest:
+        raise CheckpointError(f"{path}: the content changed since it was published (digest)")

@@ -25,7 +25,7 @@ from longhaul.progress import Handover, Progress
 from longhaul.slurm import current_job
 from longhaul.store import Checkpoint, Store
 
-# Patience with a program that was told to stop where no hard limit waits: a save to a slow file server takes minutes.
+# Patience with a program that was told to stop, where Slurm's limit is not nearer: a slow file server takes minutes.
 SOFT_PATIENCE_SECONDS = 60.0
 TERM_PATIENCE_SECONDS = 30.0
 
@@ -64,7 +64,8 @@ class Work:
     _stop_asked: float = 0.0
     _told: bool = False
     _terminated: bool = False
-    _advance: tuple[float, float] = (-1.0, 0.0)
+    _advance: tuple[float | None, int] = (None, -1)
+    _advanced_at: float = 0.0
 
     def run(self) -> None:
         """Works until the program is gone; every state that it handed over is then a checkpoint."""
@@ -106,6 +107,7 @@ class Work:
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
+        self.lease.confirm()
         self.store.prune(self.job.run.keep, self.job.run.milestone_every)
 
     def _counted(self) -> Handover:
@@ -124,7 +126,7 @@ class Work:
         before = self.last.passport.progress.done if self.last else 0.0
         if self.last and done < before:
             raise SegmentError(
-                f"the program handed over {done:g} after {before:g} {handover.progress.unit}: it did not go on "
+                f"the program handed over {done:.10g} after {before:.10g} {handover.progress.unit}: it did not go on "
                 f"from {self.last.folder} (LONGHAUL_RESUME); nothing of it was kept; "
                 f"see {self.job.places.log(self.job.segment)}"
             )
@@ -142,7 +144,7 @@ class Work:
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
             progress=handover.progress,
-            is_finished=handover.progress.is_finished or left_well,
+            is_finished=handover.is_finished or handover.progress.is_finished or left_well,
             is_best=handover.is_best,
             algorithm=handover.algorithm or preferred_algorithm(),
             files=handover.digests,
@@ -164,10 +166,10 @@ class Work:
         if minutes is None or self._stop_asked:
             return
         now = time.monotonic()
-        done = progress.done if progress else -0.5
-        if done != self._advance[0]:
-            self._advance = (done, now)
-        elif now - self._advance[1] > minutes * 60:
+        seen = (progress.done if progress else None, self.saves)
+        if seen != self._advance:
+            self._advance, self._advanced_at = seen, now
+        elif now - self._advanced_at > minutes * 60:
             self._start_stopping(StopReason.STALLED, now)
 
     def _start_stopping(self, reason: StopReason, now: float) -> None:
@@ -197,14 +199,11 @@ class Work:
         return None
 
     def _escalate(self, program: child.Child, now: float) -> None:
-        """TERM, then KILL: at the last moment before a hard limit, or after long patience where there is none."""
-        waited = now - self._stop_asked
-        if self.deadline.is_hard:
-            left = self.deadline.left_seconds()
-            must_term, must_kill = left < min(5.0, self.margin.stop_seconds / 4), left < 1.0
-        else:
-            patience = max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds)
-            must_term, must_kill = waited > patience, waited > patience + TERM_PATIENCE_SECONDS
+        """TERM, then KILL: after long patience, or at the last moment before Slurm does it."""
+        waited, left = now - self._stop_asked, self.deadline.seconds_to_force()
+        patience = max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds)
+        must_term = waited > patience or left < min(5.0, self.margin.stop_seconds / 4)
+        must_kill = waited > patience + TERM_PATIENCE_SECONDS or left < 1.0
         if must_kill:
             self.job.tell("the program does not leave: killing it")
             program.kill()
@@ -217,5 +216,5 @@ class Work:
 def describe_done(checkpoint: Checkpoint) -> str:
     """`1200 of 5000 steps`."""
     progress = checkpoint.passport.progress
-    goal = f" of {progress.goal:g}" if progress.goal is not None else ""
-    return f"{progress.done:g}{goal} {progress.unit}"
+    goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
+    return f"{progress.done:.10g}{goal} {progress.unit}"

@@ -1,9 +1,10 @@
 """Runs one attempt at a segment again and again, killed at another step each time, then lets the next attempt go on.
 
 A step is a call of `os` that changes the disk below results/.  Forks of one prepared process make a case cheap; fsync
-is counted but not done, because a kill is no power loss.  Run as a process of its own:
+is counted but not done, because a kill is no power loss.  With `stop` the attempt is not killed but put to sleep, as a
+hanging node does it, and wakes up when others have long gone on.  Run as a process of its own:
 
-    kill_harness.py <scenario> <folder> <part> <parts> [<how many double kills>]
+    kill_harness.py <scenario> <folder> <part> <parts> kill|stop [<how many double kills>]
 
 Prints a line of JSON: how many cases there were, and what went wrong in which.
 """
@@ -20,7 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
@@ -36,27 +37,29 @@ from longhaul.store import QUARANTINE, Store
 # Two steps a segment, a checkpoint after each, in the plain shell because it starts in a millisecond.  It refuses to go
 # on from anything but a published checkpoint.
 PROGRAM = r"""
-n=0 v=1
+n=0 v=1 trace=
 if [ -n "$LONGHAUL_RESUME" ]; then
   case $LONGHAUL_RESUME in */checkpoints/0*_t[0-9]*) ;; *) exit 3 ;; esac
-  read n v < "$LONGHAUL_RESUME/state" || exit 4
+  while read n v; do trace="$trace$n $v
+"; done < "$LONGHAUL_RESUME/final/trace"
+  [ -n "$trace" ] || exit 4
 fi
-i=0
-while [ $i -lt 2 ] && [ $n -lt "$LONGHAUL_GOAL" ]; do
-  i=$((i + 1)) n=$((n + 1)) v=$(((v * 31 + n) % 65521)) d=$LONGHAUL_SAVE/draft
-  mkdir "$d" "$d/final"
-  echo "$n $v" > "$d/state"
-  { [ -z "$LONGHAUL_RESUME$old" ] || cat "${old:-$LONGHAUL_RESUME/final/trace}"; echo "$n $v"; } > "$d/final/trace"
-  old=$LONGHAUL_SAVE/../trace
-  cp "$d/final/trace" "$old"
-  echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > "$d/progress.json"
-  mv "$d" "$LONGHAUL_SAVE/00$n.ready"
+cd "$LONGHAUL_SAVE"
+mkdir draft1 draft1/final draft2 draft2/final
+for i in 1 2; do
+  [ $n -lt "$LONGHAUL_GOAL" ] || break
+  n=$((n + 1)) v=$(((v * 31 + n) % 65521))
+  trace="$trace$n $v
+"
+  echo "$n $v" > draft$i/state
+  printf "%s" "$trace" > draft$i/final/trace
+  echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > draft$i/progress.json
+  mv draft$i 00$n.ready
 done
 [ $n -ge "$LONGHAUL_GOAL" ] && exit 0
 exit 85
 """
 ENGINE = ProgramEngine(["sh", "-c", PROGRAM])
-MODES = {"write": ("before", "half", "after")}
 
 
 def trace(goal: int) -> str:
@@ -85,14 +88,13 @@ class Steps:
         builtins.open = self._counting("create", really_open, lambda *a, **k: self._is_writing(*a, **k))  # type: ignore
 
     def _wrap(self, name: str, which: int) -> None:
-        real = getattr(os, name)
+        really = getattr(os, name)
 
         def counts(*args: object, **more: object) -> bool:
             if name == "open" and not int(args[1]) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[call-overload]
                 return False
             return self._path(args[which], more.get("dir_fd")).startswith(self.root)
 
-        really = (lambda descriptor: None) if name == "fsync" else real
         setattr(os, name, self._counting(name, really, counts))
 
     def _is_writing(self, path: object, mode: str = "r", *_: object, **__: object) -> bool:
@@ -136,7 +138,7 @@ def forked(work: Callable[[], object], screen: Path) -> tuple[int, int]:
         descriptor = os.open(screen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        sys.stderr = open(2, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         work()
         code = 0
     except BaseException:  # noqa: BLE001  (told on the screen and by the exit code)
@@ -156,12 +158,11 @@ class Scenario:
     goal: int
     segment: int  # the one whose attempt is killed
     prepare: Callable[[Path], object] = lambda base: None
-    settings: dict[str, object] = field(default_factory=dict)
     old_goal: int = 0  # final/ stands already, made for this one
     has_bad: bool = False
 
     def job(self, base: Path, segment: int, goal: int | None = None) -> Job:
-        return toy_job(base, segment, goal=goal or self.goal, keep=1, **self.settings)
+        return toy_job(base, segment, goal=goal or self.goal, keep=1)
 
 
 def _one_done(base: Path) -> None:
@@ -185,7 +186,6 @@ SCENARIOS = {
     "goal_raised": Scenario(goal=4, segment=2, prepare=_one_done, old_goal=2),
     "newest_bad": Scenario(goal=4, segment=2, prepare=_newest_spoilt, has_bad=True),
     "final_lost": Scenario(goal=2, segment=1, prepare=_finished_and_tidied_by_the_user),
-    "milestones": Scenario(goal=4, segment=2, prepare=_one_done, old_goal=2, settings={"milestone_every": 2}),
 }
 
 
@@ -202,19 +202,46 @@ class Case:
         screen = self.base / "screen"
         for at, mode in self.kills:
             forked(lambda at=at, mode=mode: self._attempt(at, mode), screen)  # type: ignore[misc]
-            error = self._in_fork(self._look, screen)
-            if error:
-                return error
-        return self._in_fork(self._go_on, screen)
+        return self._in_fork(self._look_and_go_on, screen)
+
+    def run_asleep(self, name: str) -> str:
+        """The same with a sleeper: others take the run over and end it, then the sleeper wakes up."""
+        screen = self.base / "screen"
+        pid, status = forked(lambda: self._attempt(self.kills[0][0], "before", signal.SIGSTOP), screen)
+        if not os.WIFSTOPPED(status):
+            return f"was not stopped: {status}\n{screen.read_text()}"
+        claims = toy_job(self.base).places.lease.glob("[0-9]*.json")
+        for path in claims:
+            os.utime(path, (1, 1))
+        error = self._in_fork(self._go_on, screen)
+        os.kill(pid, signal.SIGCONT)
+        os.waitpid(pid, 0)
+        if name in {"symlink", "replace", "unlink"}:  # it may turn a link back; the next attempt mends that
+            return error or self._in_fork(self._pass_on, screen)
+        return error or self._in_fork(self._look, screen) or self._in_fork(self._pass_on, screen)
+
+    def _pass_on(self) -> None:
+        """After the sleeper has gone too."""
+        record = run_segment(self.scenario.job(self.base, 9), ENGINE)
+
+        places = self.scenario.job(self.base, 1).places
+        assert record.outcome is Outcome.FINISHED
+        assert (places.final / "trace").read_text() == trace(self.scenario.goal)
+        assert not (places.checkpoints / QUARANTINE).exists() or self.scenario.has_bad
+        assert Store(places.checkpoints).readable()[-1].name == os.readlink(places.checkpoints / "latest")
 
     def _in_fork(self, work: Callable[[], object], screen: Path) -> str:
         _, status = forked(work, screen)
         return "" if status == 0 else f"{work.__name__}: status {status}\n{screen.read_text()}"
 
-    def _attempt(self, at: int, mode: str) -> None:
+    def _attempt(self, at: int, mode: str, number: int = signal.SIGKILL) -> None:
         job = self.scenario.job(self.base, self.scenario.segment)
-        Steps(job.places.root, at, mode)
+        Steps(job.places.root, at, mode, number)
         run_segment(job, ENGINE)
+
+    def _look_and_go_on(self) -> None:
+        self._look()
+        self._go_on()
 
     def _look(self) -> None:
         """What anybody may see after the kill."""
@@ -223,8 +250,8 @@ class Case:
         bad = [name for name in store.names() if not _is_good(store.root / name)]
         assert len(bad) <= self.scenario.has_bad, f"visible and not whole: {bad}"
         assert self.scenario.segment == 1 or len(store.names()) > len(bad), "no good checkpoint is left"
-        for link in ("latest", "best"):
-            assert not (store.root / link).is_symlink() or (store.root / link).exists(), f"{link} dangles"
+        latest = store.root / "latest"
+        assert self.scenario.has_bad or not latest.is_symlink() or latest.exists(), "latest dangles"
         if places.final.exists():
             made = (places.final / "trace").read_text()
             assert made in {trace(self.scenario.old_goal), trace(self.scenario.goal)}, f"final is torn: {made!r}"
@@ -241,7 +268,7 @@ class Case:
         places = scenario.job(self.base, 1).places
         visible = [verify(place, "demo") for place in _visible(places.checkpoints) if _is_good(place)]
         expected = max((checkpoint.passport.progress.done for checkpoint in visible), default=0)
-        claims = list(places.lease.glob("[0-9]*.json")) if places.lease.is_dir() else []
+        killed = [json.loads(path.read_text()) for path in places.lease.glob("[0-9]*.json")]
         _make_old(places.lease)
         told = len(History(places.history).attempts())
 
@@ -260,7 +287,6 @@ class Case:
         attempts = History(places.history).attempts()
         tokens = [attempt.token for attempt in attempts]
         assert len(tokens) == len(set(tokens)), f"an attempt is there twice: {tokens}"
-        killed = [json.loads(path.read_text()) for path in claims]
         lost = [claim["token"] for claim in killed if not claim["released_utc"] and claim["token"] not in tokens]
         assert lost == [], f"not in the history: {lost}"
         lines = places.history.read_text().splitlines()
@@ -319,12 +345,18 @@ def count_steps(scenario: Scenario, template: Path, base: Path) -> list[str]:
     return json.loads((base / "steps").read_text())  # type: ignore[no-any-return]
 
 
-def run_all(scenario: Scenario, folder: Path, part: int, parts: int, doubles: int) -> dict[str, object]:
+def run_all(
+    scenario: Scenario, folder: Path, part: int, parts: int, is_sleeper: bool, doubles: int
+) -> dict[str, object]:
     template = folder / "template"
     template.mkdir(parents=True)
     scenario.prepare(template)
     names = count_steps(scenario, template, folder / "counted")
-    one = [(at, mode) for at, name in enumerate(names, 1) for mode in MODES.get(name, ("before", "after"))]
+    # After one step is before the next: nothing in between changes the disk.
+    one = [(at, "after") for at in range(1, len(names) + 1)]
+    one += [(1, "before")] + [(at, "half") for at, name in enumerate(names, 1) if name == "write"]
+    if is_sleeper:
+        one = [(at, "before") for at in range(1, len(names) + 1)]
     dice = random.Random(1)
     every = [(kill,) for kill in one] + [(dice.choice(one), dice.choice(one)) for _ in range(doubles)]
     wrong = []
@@ -333,7 +365,8 @@ def run_all(scenario: Scenario, folder: Path, part: int, parts: int, doubles: in
             continue
         base = folder / f"case{number}"
         shutil.copytree(template, base, symlinks=True)
-        error = Case(scenario, base, kills).run()
+        case = Case(scenario, base, kills)
+        error = case.run_asleep(names[kills[0][0] - 1]) if is_sleeper else case.run()
         if error:
             wrong.append({"kills": [(at, mode, names[at - 1]) for at, mode in kills], "error": error})
         shutil.rmtree(base)
@@ -342,13 +375,14 @@ def run_all(scenario: Scenario, folder: Path, part: int, parts: int, doubles: in
 
 def main() -> None:
     scenario, folder, part, parts = SCENARIOS[sys.argv[1]], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    doubles = int(sys.argv[5]) if len(sys.argv) > 5 else 0
+    is_sleeper, doubles = sys.argv[5] == "stop", int(sys.argv[6]) if len(sys.argv) > 6 else 0
     lease.HEARTBEAT_SECONDS = 1000.0  # no step at a moment of its own
     host.this_host()
+    os.fsync = lambda descriptor: None
     screen = sys.stdout
-    sys.stderr = open(os.devnull, "w")  # the segments' lines
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the segments' lines)
     began = time.monotonic()
-    answer = run_all(scenario, folder.resolve(), part, parts, doubles)
+    answer = run_all(scenario, folder.resolve(), part, parts, is_sleeper, doubles)
     print(json.dumps({**answer, "seconds": time.monotonic() - began}), file=screen)
 
 

@@ -20,7 +20,8 @@ def run_one() -> None:
 
     def segment(job: Job) -> None:
         try:
-            record = run_segment(job, ProgramEngine(what["command"])) if what["command"] else toy_script().toy_segment(job)
+            engine = ProgramEngine(what["command"]) if what["command"] else toy_script().ToyEngine()
+            record = run_segment(job, engine)
         except LonghaulError as error:
             print("error", f"{type(error).__name__}: {error}".replace("\n", " "))
             raise

@@ -175,12 +175,8 @@ class WorkDir:
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.reap()
-
-    def reap(self) -> None:
-        """Takes notice of drivers that have ended, so that they are gone from the table of processes."""
         for driver in self.drivers:
-            driver.process.poll()
+            driver.process.wait()
 
     # --- what is left ---
 

@@ -13,7 +13,7 @@ LOOK_SECONDS = 0.2
 # Saves vary by half under load (docs/benchmarks.md).
 SAFETY = 1.5
 # From the end of a save to the end of the process: worker processes and the interpreter take their time.
-LEAVE_SECONDS = 0.5
+LEAVE_SECONDS = 1.0
 # Enough steps to have met a slow one, few enough to forget the first, which warms everything up.
 REMEMBERED_STEPS = 20
 

@@ -1,0 +1,68 @@
+"""The promise: whenever a segment is killed, the next attempt goes on from a whole checkpoint and nothing is lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.toyrun import ROOT
+
+HARNESS = Path(__file__).with_name("kill_harness.py")
+
+
+def all_cases(tmp_path: Path, scenario: str, part: int, *words: str) -> dict[str, object]:
+    """What the harness found for one half of a scenario's cases."""
+    command = [sys.executable, str(HARNESS), scenario, str(tmp_path), str(part), "2", *words]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def first_of(wrong: object) -> str:
+    assert isinstance(wrong, list)
+    return "\n".join(f"{case['kills']}: {case['error']}" for case in wrong[:3])
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("scenario", ["new", "goal_raised", "newest_bad", "final_lost"])
+def test_a_segment_killed_before_after_or_within_any_step_goes_on_from_a_whole_checkpoint_to_the_same_end(
+    tmp_path: Path, scenario: str, part: int
+) -> None:
+    found = all_cases(tmp_path, scenario, part, "kill", "10")
+
+    assert first_of(found["wrong"]) == ""
+    assert found["cases"] > 40, found["steps"]  # the harness sees the steps, also after a change of ours
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("scenario", ["new", "goal_raised"])
+def test_a_segment_that_sleeps_at_any_step_while_another_takes_over_does_no_harm_when_it_wakes_up(
+    tmp_path: Path, scenario: str, part: int
+) -> None:
+    found = all_cases(tmp_path, scenario, part, "stop")
+
+    assert first_of(found["wrong"]) == ""
+
+
+def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> None:
+    """A harness that finds nothing proves nothing: with a checkpoint drafted in sight it must find torn ones."""
+    spoilt = HARNESS.read_text().replace(
+        "def main() -> None:\n",
+        "def main() -> None:\n"
+        "    def in_sight(draft, folder):\n"
+        "        if '/checkpoints/0' not in str(folder):\n"
+        "            return rename(draft, folder)\n"
+        "        os.mkdir(folder)\n"
+        "        for name in os.listdir(draft):\n"
+        "            os.replace(os.path.join(draft, name), os.path.join(folder, name))\n"
+        "    rename = os.rename\n"
+        "    os.rename = in_sight\n",
+    )
+    harness = tmp_path / "kill_harness.py"
+    harness.write_text(spoilt)
+    command = [sys.executable, str(harness), "new", str(tmp_path / "runs"), "0", "8", "kill"]
+
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, check=True)
+
+    assert "visible and not whole" in first_of(json.loads(done.stdout)["wrong"])

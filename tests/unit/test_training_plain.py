@@ -1,0 +1,236 @@
+"""The parts of longhaul.training that need no library."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longhaul.contract import Desk, ready_states
+from longhaul.errors import CheckpointError
+from longhaul.progress import FileDigest, Handover, Progress, read_progress
+from longhaul.training.contract import Outbox, Reporter, Signals, one_process_only, read_contract
+from longhaul.training.course import Course, Position
+from longhaul.training.metrics import Metrics
+from longhaul.training.pace import LEAVE_SECONDS, SAFETY, Pace, Phase
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_pace(clock: Clock, stop: Path, deadline: float = math.inf, has_signal: bool = False) -> Pace:
+    return Pace(deadline, stop, save_interval=60, save_seconds=2, has_signal=lambda: has_signal, now=clock)
+
+
+def take_step(pace: Pace, clock: Clock, phase: Phase, seconds: float) -> None:
+    pace.begin_step()
+    clock.now += seconds
+    pace.end_step(phase)
+
+
+def test_without_longhaul_there_is_no_contract() -> None:
+    assert read_contract({"HOME": "/"}) is None
+
+
+def test_the_deadline_is_moved_to_the_clock_that_cannot_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("time.monotonic", lambda: 50.0)
+    told = {
+        "RUN": "demo",
+        "SAVE": "/s",
+        "DEADLINE": "1000030.5",
+        "STOP": "/stop",
+        "PROGRESS": "/p",
+        "SAVE_SECONDS": "9",
+    }
+
+    contract = read_contract({f"LONGHAUL_{name}": value for name, value in told.items()})
+
+    assert contract is not None
+    assert (contract.deadline, contract.resume, contract.goal, contract.save_seconds) == (80.5, None, None, 9)
+
+
+def test_several_processes_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="WORLD_SIZE is 2, allowed: 1"):
+        one_process_only({"WORLD_SIZE": "2"})
+
+
+def test_what_is_handed_over_is_what_the_parent_reads(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "desk")
+    desk.prepare()
+    outbox = Outbox(desk.save)
+    given = Handover(
+        Progress(2.5, 3.0, "epochs", {"loss": 0.5}),
+        *(True, {"torch": "2"}, 0.25, "xxh3_128", {"state.pt": FileDigest(3, "ab")}),
+    )
+
+    draft = outbox.new_draft()
+    (draft / "state.pt").write_text("abc")
+    outbox.hand_over(draft, given, is_finished=False)
+    found = ready_states(desk)
+
+    assert [(entry.draft.name, entry.handover) for entry in found] == [("000001.ready", given)]
+
+
+def test_the_outbox_has_room_for_two(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    rooms = []
+    for _ in range(3):
+        rooms.append(outbox.has_room)
+        outbox.hand_over(outbox.new_draft(), Handover(Progress(1)), is_finished=False)
+
+    assert rooms == [True, True, False]
+
+
+def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+
+    Reporter(path).report(Progress(1, 2, "epochs", {"loss": math.nan, "accuracy": 0.5}))
+
+    assert json.loads(path.read_text())["metrics"] == {"loss": None, "accuracy": 0.5}
+    assert read_progress(path) == Progress(1, 2, "epochs", {"loss": None, "accuracy": 0.5})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_forked_helper_still_dies_of_term_and_lives_through_usr1() -> None:
+    code = """
+import os, signal, sys, time
+from longhaul.training.contract import Signals
+signals = Signals()
+signals.install()
+pid = os.fork()
+if pid == 0:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(20)
+time.sleep(0.2)
+os.kill(pid, signal.SIGTERM)
+status = os.waitpid(pid, 0)[1]
+os.kill(os.getpid(), signal.SIGTERM)
+print(os.WTERMSIG(status), signals.has_come)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=True)
+
+    assert answer.stdout.split() == [str(int(signal.SIGTERM)), "True"]
+
+
+def test_signals_are_only_noted_by_the_process_that_installed_them() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    signals = Signals()
+    try:
+        signals.install()
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    assert signals.has_come
+
+
+def test_the_stop_file_is_looked_for_five_times_a_second(tmp_path: Path) -> None:
+    clock, stop = Clock(), tmp_path / "stop"
+    pace = make_pace(clock, stop)
+    first = pace.must_stop(Phase.BATCH)
+    stop.touch()
+    clock.now += 0.1
+    second = pace.must_stop(Phase.BATCH)
+    clock.now += 0.11
+    third = pace.must_stop(Phase.BATCH)
+    stop.unlink()
+
+    assert (first, second, third, pace.must_stop(Phase.BATCH)) == (False, False, True, True)
+
+
+def test_a_step_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
+    clock = Clock()
+    pace = make_pace(clock, tmp_path / "stop", deadline=200)
+    take_step(pace, clock, Phase.BATCH, 1.0)
+    take_step(pace, clock, Phase.END, 30.0)
+    needed = SAFETY * 2 + LEAVE_SECONDS
+
+    clock.now = 200 - needed - 1.1
+    assert not pace.must_stop(Phase.BATCH)
+    assert pace.must_stop(Phase.END)
+
+
+def test_a_save_is_due_after_the_interval_and_not_again_at_once(tmp_path: Path) -> None:
+    clock = Clock()
+    pace = make_pace(clock, tmp_path / "stop")
+    before = pace.is_save_due()
+    clock.now += 60
+    after = pace.is_save_due()
+    pace.saved(1.0)
+
+    assert (before, after, pace.is_save_due()) == (False, True, False)
+
+
+def test_a_signal_stops_at_the_next_step(tmp_path: Path) -> None:
+    assert make_pace(Clock(), tmp_path / "stop", has_signal=True).must_stop(Phase.BATCH)
+
+
+def test_an_epoch_whose_end_was_not_run_lies_before_its_end() -> None:
+    trained = Course(Position(epoch=1, batch=8, step=16, batches=8), goal=5)
+    closed = Course(Position(epoch=2, batch=0, step=16, batches=8), goal=5)
+    half = Course(Position(epoch=1, batch=4, step=12, batches=8), goal=5)
+
+    assert half.reported == 1.5
+    assert half.reported < trained.reported < closed.reported == 2
+
+
+def test_nothing_but_the_last_checkpoint_says_that_the_goal_is_reached() -> None:
+    course = Course(Position(epoch=4, batch=8, step=40, batches=8), goal=5)
+
+    assert course.done == 5
+    assert course.reported < 5
+    assert not course.is_over
+
+
+def test_a_goal_inside_an_epoch_can_be_raised_later() -> None:
+    course = Course(Position(epoch=1, batch=2, step=10, batches=8), goal=11, unit="steps", is_in_batch=True)
+    course.close_epoch()
+    reached = course.is_over
+    course.goal = 20
+
+    assert reached
+    assert (course.position.epoch, course.position.batch, course.is_over) == (1, 3, False)
+
+
+def test_a_loop_that_is_left_early_ends_its_epoch() -> None:
+    course = Course(Position(epoch=1, batch=2, step=10, batches=8), goal=5, is_in_batch=True)
+
+    course.close_epoch()
+
+    assert (course.position.epoch, course.position.batch, course.position.step) == (2, 0, 11)
+
+
+def test_metrics_survive_a_restart_and_share_rows() -> None:
+    whole, first, second = Metrics(), Metrics(), Metrics()
+    for metrics in (whole, first):
+        metrics.add(0, 1, {"loss": 0.5})
+        metrics.add(0, 2, {"loss": 0.25})
+    second.restore(first.names, **first.arrays())
+    for metrics in (whole, second):
+        metrics.add(0, 2, {"accuracy": 1 / 3})
+
+    assert second.to_csv() == whole.to_csv()
+    assert second.to_csv() == "epoch,step,loss,accuracy\n0,1,0.5,\n0,2,0.25,0.3333333333333333\n"
+    assert second.latest == {"loss": 0.25, "accuracy": 1 / 3}
+    assert second.mean("loss", 0) == 0.375
+
+
+def test_the_parts_without_torch_import_only_the_standard_library() -> None:
+    modules = ("contract", "course", "metrics", "pace")
+    names = ", ".join(f"longhaul.training.{name}" for name in modules)
+    code = f"import sys, {names}; print(sorted(set(sys.modules) & {{'torch', 'numpy', 'xxhash'}}))"
+
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "[]"

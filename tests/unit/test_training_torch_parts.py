@@ -1,0 +1,268 @@
+"""The pieces behind longhaul.training.torch: state, data, files."""
+
+import os
+import pickle
+import random
+import signal
+import zipfile
+from collections import OrderedDict, defaultdict
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+import numpy as np  # noqa: E402
+from torch.utils.data import Dataset, default_collate  # noqa: E402
+
+from longhaul.digests import digest_file  # noqa: E402
+from longhaul.errors import CheckpointError, StorageError  # noqa: E402
+from longhaul.training import torch_save, torch_state  # noqa: E402
+from longhaul.training.torch import Training, save_verified  # noqa: E402
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return torch.tensor([index, random.random(), np.random.rand(), torch.rand(()).item()])
+
+
+def mixed_up(samples):
+    return default_collate(samples) * random.random()
+
+
+def batches_of(seed=0, workers=0, epochs=2, **options):
+    training = Training(seed=seed)
+    loader = training.loader(Noisy(), 4, num_workers=workers, **options)
+    return [batch for _ in training.epochs(epochs) for batch in training.batches(loader)]
+
+
+def global_generators():
+    return random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The environment of a child; the signal handlers of this process are put back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    (tmp_path / "save").mkdir()
+    told = {"RUN": "demo", "RESUME": "", "SAVE": tmp_path / "save", "DEADLINE": "1e12", "STOP": tmp_path / "stop"}
+    told |= {"PROGRESS": tmp_path / "progress.json", "GOAL": "2", "SAVE_SECONDS": "1000"}
+    for name, value in told.items():
+        monkeypatch.setenv(f"LONGHAUL_{name}", str(value))
+    yield tmp_path
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_batches_are_the_same_in_this_process_and_in_workers() -> None:
+    here, there = batches_of(collate_fn=mixed_up), batches_of(collate_fn=mixed_up, workers=2)
+
+    assert [batch.tolist() for batch in here] == [batch.tolist() for batch in there]
+
+
+def test_seed_and_epoch_decide_the_order_and_each_sample_is_drawn_anew() -> None:
+    first, again, other = batches_of(), batches_of(), batches_of(seed=1)
+    rows = torch.cat(first)
+
+    assert torch.equal(rows, torch.cat(again))
+    assert not torch.equal(rows[:, 0], torch.cat(other)[:, 0])
+    assert sorted(rows[:10, 0].tolist()) == sorted(rows[10:, 0].tolist()) == list(range(10))
+    assert rows[:10, 0].tolist() != rows[10:, 0].tolist()
+    assert len(set(rows[:, 1].tolist())) == 20
+
+
+def test_reading_data_leaves_no_trace_in_the_global_generators() -> None:
+    before = global_generators()
+    batches_of()
+
+    assert global_generators() == before
+
+
+def test_an_order_of_ones_own_and_incomplete_batches() -> None:
+    drawn = batches_of(order=lambda generator: torch.randint(3, (7,), generator=generator), epochs=1)
+    dropped = batches_of(shuffle=False, drop_last=True, epochs=1)
+
+    assert [len(batch) for batch in drawn] == [4, 3]
+    assert torch.cat(drawn)[:, 0].max() < 3
+    assert torch.cat(dropped)[:, 0].tolist() == list(range(8))
+
+
+def test_a_goal_in_steps_ends_inside_an_epoch() -> None:
+    training = Training()
+    loader = training.loader(Noisy(), 4)
+    steps = [(epoch, len(batch)) for epoch in training.epochs(4, "steps") for batch in training.batches(loader)]
+
+    assert [epoch for epoch, _ in steps] == [0, 0, 0, 1]
+
+
+def test_started_by_hand_it_says_that_nothing_is_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    training = Training()
+    training.finish({"model.pt": {}})
+
+    assert capsys.readouterr().out == "longhaul: started by hand, so nothing is saved\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_mistakes_in_the_calls_are_named() -> None:
+    training = Training()
+    loader = training.loader(Noisy(), 4)
+    with pytest.raises(TypeError, match=r"Training\(model=...\) is a int, allowed: what has state_dict"):
+        Training(model=3)
+    with pytest.raises(ValueError, match=r"allowed: .name of a metric, 'max' or 'min'."):
+        Training(best=("accuracy", "highest"))
+    with pytest.raises(TypeError, match="makes sampler itself; for another order of the samples: order="):
+        training.loader(Noisy(), 4, sampler=[1, 2])
+    with pytest.raises(TypeError, match=r"needs a loader made by Training.loader"):
+        next(training.batches(torch.utils.data.DataLoader(Noisy())))
+    with pytest.raises(ValueError, match=r"goal None in 'epochs', allowed: a number"):
+        next(training.epochs())
+    for _ in training.epochs(1):
+        list(training.batches(loader))
+        with pytest.raises(RuntimeError, match="called twice"):
+            next(training.batches(loader))
+
+
+def test_a_checkpoint_of_another_seed_or_of_other_data_is_refused(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(seed=1)
+    next(training.batches(training.loader(Noisy(), 4)))  # in an epoch of 3 batches
+    training.finish({"other.bin": b"1", "note.txt": "2", "copy.txt": told / "save" / ".." / "note", "m.pt": Odd()})
+    monkeypatch.setenv("LONGHAUL_RESUME", str(told / "save" / "000001.ready"))
+
+    with pytest.raises(CheckpointError, match=r"made with seed=1, and Training\(...\) is given 2"):
+        Training(seed=2)
+    resumed = Training(seed=1)
+    with pytest.raises(CheckpointError, match="from the middle of an epoch of 3 batches, and the loader has 10"):
+        next(resumed.batches(resumed.loader(Noisy(), 1)))
+    files = {path.name for path in (told / "save" / "000001.ready" / "final").iterdir()}
+    assert files == {"other.bin", "note.txt", "copy.txt", "m.pt", "metrics.csv", "metrics.json"}
+
+
+class Odd:
+    """Something that only plain pickle can read back."""
+
+
+@pytest.fixture(autouse=True)
+def note(tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("from a file")
+
+
+def test_a_result_outside_of_final_is_refused(told: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"'../state.pt' lies outside of final/"):
+        Training().finish({"../state.pt": "mine"})
+
+
+def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Training()
+    first.log(setup=1.0)
+    first.finish()
+    monkeypatch.setenv("LONGHAUL_RESUME", str(told / "save" / "000001.ready"))
+    second = Training()
+    second.log(setup=1.0)
+
+    assert second._metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
+
+
+def test_only_a_better_value_is_the_best() -> None:
+    training = Training(best=("loss", "min"))
+    found = []
+    for value in (float("nan"), 2.0, 3.0, 1.0):
+        training._is_new_best = False
+        training.log(loss=value)
+        found.append(training._is_new_best)
+
+    assert found == [False, True, False, True]
+
+
+def test_equal_states_have_equal_bytes_whatever_objects_they_share() -> None:
+    text = "".join(["be", "ta"])
+    shared = (0.9, 0.999)
+    one = {"a": shared, "b": shared, "x": [text, "beta"], "n": np.float64(0.5), "i": np.int64(3)}
+    other = {"a": (0.9, 0.999), "b": (0.9, 0.999), "x": ["beta"] * 2, "n": 0.5, "i": 3}
+    found = [pickle.dumps(torch_state.canonical(value, "s"), 2) for value in (one, other)]
+
+    assert found[0] == found[1]
+
+
+def test_tensors_go_on_to_share_their_memory() -> None:
+    base = torch.zeros(4)
+    state = torch_state.canonical({"a": base, "b": base[:2]}, "s")
+
+    assert state["a"].data_ptr() == state["b"].data_ptr() == base.data_ptr()
+
+
+@pytest.mark.parametrize("value", [np.float32(1), np.zeros(2), Path("x"), defaultdict(list), {"k": [object()]}])
+def test_what_could_not_be_read_back_is_refused_by_its_place(value: object) -> None:
+    with pytest.raises(CheckpointError, match=r"^mine\.inner\S* is a \S+, which cannot be read back safely"):
+        torch_state.canonical({"inner": value}, "mine")
+
+
+def test_the_format_versions_of_a_module_are_kept() -> None:
+    state = torch.nn.BatchNorm1d(2).state_dict()
+
+    assert torch_state.canonical(state, "model")._metadata == OrderedDict(state._metadata)
+
+
+def test_every_generator_comes_back_from_a_file_read_safely(tmp_path: Path) -> None:
+    generators = {
+        "torch": torch.Generator().manual_seed(1),
+        **{kind.__name__: np.random.Generator(kind(2)) for kind in (np.random.MT19937, np.random.Philox)},
+        "PCG64": np.random.default_rng(3),
+    }
+
+    def draw():
+        own = [generators["torch"].get_state().sum().item(), torch.randn(1, generator=generators["torch"]).item()]
+        own += [float(generators[name].normal()) for name in ("MT19937", "Philox", "PCG64")]
+        return [*own, random.gauss(0, 1), float(np.random.randn()), torch.randn(1).item()]
+
+    draw()  # now each of them keeps half of a normal pair
+    save_verified(torch_state.canonical(torch_state.collect_random(generators), "random"), tmp_path / "state.pt")
+    expected = draw()
+    torch_state.restore_random(torch_state.load(tmp_path), generators)
+
+    assert draw() == expected
+
+
+def test_a_spoilt_state_file_is_named(tmp_path: Path) -> None:
+    for content in (b"", b"junk" * 100):
+        (tmp_path / "state.pt").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"state.pt: cannot be read"):
+            torch_state.load(tmp_path)
+    save_verified(Odd(), tmp_path / "state.pt")
+    with pytest.raises(CheckpointError, match=r"state.pt: cannot be read"):
+        torch_state.load(tmp_path)
+
+
+def test_the_digest_made_while_writing_is_the_digest_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    value = {"large": torch.arange(3_000_000), "small": torch.ones(3)}
+
+    made = save_verified(value, path)
+
+    assert made is not None
+    assert (made.size_bytes, made.digest) == (path.stat().st_size, digest_file(path, "xxh3_128"))
+    assert torch.equal(torch.load(path, weights_only=True)["large"], value["large"])
+    assert torch.serialization.get_crc32_options() is True
+
+
+def test_other_programs_find_their_checksums_where_they_are_wanted(tmp_path: Path) -> None:
+    save_verified({"a": torch.ones(1000)}, tmp_path / "model.pt", zip_checksums=True)
+
+    with zipfile.ZipFile(tmp_path / "model.pt") as archive:
+        assert archive.testzip() is None
+
+
+def test_without_xxhash_there_is_a_file_and_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_save, "preferred_algorithm", lambda: "blake2b")
+
+    assert save_verified({"a": torch.ones(3)}, tmp_path / "state.pt") is None
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["a"].sum() == 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="missing: /dev/full (a disk without room)")
+def test_a_full_disk_is_one_line_with_the_bytes() -> None:
+    with pytest.raises(StorageError, match=r"/dev/full: No space left on device; 4,000,000 bytes needed"):
+        save_verified({"a": torch.ones(1_000_000)}, Path("/dev/full"))

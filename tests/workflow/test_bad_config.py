@@ -1,0 +1,48 @@
+"""A mistake in the configuration: one line each, exit code 1, and nothing is begun."""
+
+import pytest
+from support.workdir import WorkDir
+
+
+@pytest.mark.parametrize("words", [[], ["-n"]], ids=["run", "dry run"])
+def test_every_mistake_is_one_line_and_nothing_is_begun(work: WorkDir, words: list[str]) -> None:
+    work.write(
+        "config/config.yaml",
+        "runs:\n"
+        "  demo: {engine: toy, segmets: 3, segment_minutes: 0, settings: {goal: 5}}\n"
+        "  other: {engine: toy, segments: 3, segment_minutes: 1, settings: {gaol: 5}}\n",
+    )
+
+    done = work.snakemake(*words)
+
+    assert done.code == 1
+    assert [line for line in done.text.splitlines() if not line.startswith("Using workflow specific profile")] == [
+        "longhaul: runs.demo.segmets: unknown key; did you mean `segments`?",
+        "longhaul: runs.demo: `segments` is missing; type for example `segments: 20`",
+        "longhaul: runs.demo.segment_minutes: found 0, allowed: a number above 0",
+        "longhaul: runs.other.settings.gaol: unknown key; did you mean `goal`?",
+        "longhaul: runs.other.settings: `goal` is missing; type for example `goal: 400`",
+    ]
+    assert not (work.root / "results").exists()
+    assert not (work.root / "logs").exists()
+    assert [path.name for path in work.root.glob(".snakemake/*") if path.name != "log"] == []
+
+
+def test_a_config_without_runs_says_what_to_type(work: WorkDir) -> None:
+    work.write("config/config.yaml", "runs: {}\n")
+
+    done = work.snakemake()
+
+    assert done.code == 1
+    assert done.lines("longhaul: ") == [
+        "longhaul: runs: found none, allowed: one run or more; type one under `runs:` or name a table with "
+        "`runs_table:`"
+    ]
+
+
+def test_no_config_at_all_is_named_without_a_traceback(work: WorkDir) -> None:
+    done = work.snakemake()
+
+    assert done.code == 1
+    assert "config/config.yaml" in done.text
+    assert "Traceback" not in done.text

@@ -1,0 +1,251 @@
+"""The command line over every state that a run can be in; exit codes and lines as they stand on a terminal."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.workdir import WorkDir, one_long_segment, one_step_segments, until
+
+# All read what one chain of calls has made.
+pytestmark = pytest.mark.xdist_group("cli")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run in each state that needs no living process."""
+    work = WorkDir(tmp_path_factory.mktemp("made"))
+    work.write("program.py", "raise SystemExit(7)\n")
+    stopped = {"engine": "torch", "settings": {"script": "program.py", "goal": 5}}
+    work.configure(
+        {
+            "done": one_step_segments(segments=3, goal=2),
+            "paused": one_step_segments(segments=3, goal=9),
+            "used": one_step_segments(segments=1, goal=1234567),
+            "stopped": one_step_segments(segments=2, goal=5) | stopped,
+            "fresh": one_step_segments(segments=4, goal=5),
+        }
+    )
+    segments = ["done/segments/003", "paused/segments/001", "used/segments/001", "stopped/segments/001"]
+    work.snakemake(*(f"results/{name}.json" for name in segments))
+    return work.root
+
+
+@pytest.fixture
+def states(made: Path, work: WorkDir) -> WorkDir:
+    """The same in a folder of the test's own."""
+    shutil.copytree(made, work.root, symlinks=True, dirs_exist_ok=True)
+    return work
+
+
+def checkpoint(work: WorkDir, run: str) -> Path:
+    """The newest checkpoint of a run."""
+    return sorted(work.places(run).checkpoints.glob("0*"))[-1]
+
+
+def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None:
+    done = states.longhaul("status")
+
+    table, said = done.text.splitlines()[:6], done.text.splitlines()[6:]
+    assert done.code == 0
+    assert max(map(len, table)) <= 80
+    assert [re.sub(r"\d+ s ago", "AGE", row).split() for row in table[:5]] == [
+        ["run", "state", "progress", "segments", "checkpoint", "still"],
+        ["done", "finished", "2/2", "steps", "2/3", "AGE", "0", "s"],
+        ["paused", "paused", "1/9", "steps", "1/3", "AGE", *table[2].split()[-2:]],
+        ["used", "segments", "used", "up", "1/1234567", "steps", "1/1", "AGE", *table[3].split()[-2:]],
+        ["stopped", "stopped", "0/2", "none", "?"],
+    ]
+    assert table[5].split() == ["fresh", "not", "started", "0/4", "none", "?"]
+    assert said == [
+        "done: results: results/done/final",
+        "paused: snakemake",
+        "used: raise runs.used.segments (now 1), then: snakemake",
+        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.log",
+        "fresh: snakemake",
+    ]
+
+
+def test_status_on_a_wide_terminal_draws_bars(states: WorkDir) -> None:
+    rows = states.longhaul("status", columns=120).text.splitlines()
+
+    assert "━" * 16 in rows[1]
+    assert "━" in rows[2]
+
+
+def test_a_long_name_is_folded_and_nothing_is_cut_off(work: WorkDir) -> None:
+    name = "a_name_that_is_much_longer_than_anybody_should_need_for_one_of_many_runs"
+    work.configure({name: one_step_segments(segments=3, goal=5)})
+
+    rows = work.longhaul("status").text.splitlines()[1:-1]
+
+    assert "".join(row.split()[0] for row in rows) == name
+    assert rows[0].split()[1:] == ["not", "started", "0/3", "none", "?"]
+    assert "…" not in "".join(rows)
+
+
+def test_status_as_json_says_the_same(states: WorkDir) -> None:
+    done = states.longhaul("status", "--json")
+
+    rows = {row["run"]: row for row in json.loads(done.text)}
+    assert done.code == 0
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "done": "finished",
+        "paused": "paused",
+        "used": "segments used up",
+        "stopped": "stopped",
+        "fresh": "not started",
+    }
+    assert rows["used"]["progress"] == {"done": 1, "goal": 1234567, "unit": "steps", "metrics": {}}
+    assert rows["done"]["checkpoint"] == checkpoint(states, "done").name
+
+
+def test_status_of_a_working_run_shows_progress_that_is_not_saved_yet(work: WorkDir) -> None:
+    work.configure({"demo": one_long_segment(goal=10_000) | {"settings": {"goal": 10_000}}})
+    work.start()
+    until(lambda: (work.places("demo").work / "000001" / "progress.json").exists())
+
+    (row,) = json.loads(work.longhaul("status", "--json").text)
+
+    assert (row["state"], row["checkpoint"]) == ("working", None)
+    assert row["progress"]["done"] > 0
+    assert row["advice"].startswith(f"segment 1 by process {work.holder('demo')} on ")
+
+
+def test_status_without_a_config_shows_what_is_in_results(states: WorkDir) -> None:
+    (states.root / "config" / "config.yaml").unlink()
+
+    rows = states.longhaul("status").text.splitlines()
+
+    assert [row.split()[0] for row in rows[1:5]] == ["done", "paused", "stopped", "used"]
+    assert rows[3].split()[:3] == ["stopped", "stopped", "0/?"]
+
+
+def test_status_where_there_is_nothing_says_where_it_looked(work: WorkDir) -> None:
+    done = work.longhaul("status")
+
+    assert (done.code, done.text) == (
+        1,
+        "longhaul: config/config.yaml: not found, and nothing is in results; type: longhaul ... --directory\n",
+    )
+
+
+def test_status_in_another_directory_names_its_files(states: WorkDir) -> None:
+    done = states.longhaul("status", "--directory", str(states.root), columns=300)
+
+    assert done.lines("done: ") == [f"done: results: {states.root}/results/done/final"]
+
+
+def test_status_of_a_bad_config_is_one_line_a_mistake(states: WorkDir) -> None:
+    states.write("config/config.yaml", "runs: {demo: {engine: toyy, segments: 1, segment_minutes: 1}}\n")
+
+    done = states.longhaul("status")
+
+    assert done.code == 1
+    assert done.text == (
+        "longhaul: runs.demo.engine: found 'toyy', allowed: torch or toy; did you mean `toy`?\n"
+    )
+
+
+def test_verify_reads_every_checkpoint(states: WorkDir) -> None:
+    done = states.longhaul("verify")
+
+    assert (done.code, done.text) == (0, "4 of 4 checkpoints are whole\n")
+
+
+def test_verify_names_the_file_that_has_changed_and_fails(states: WorkDir) -> None:
+    bad = checkpoint(states, "done")
+    (bad / "trace.csv").write_bytes((bad / "trace.csv").read_bytes().replace(b"2", b"3"))
+
+    done = states.longhaul("verify")
+
+    first, last = done.text.splitlines()
+    assert done.code == 1
+    assert first.startswith(f"bad {bad.relative_to(states.root)}: {bad.relative_to(states.root)}/trace.csv: ")
+    assert last == "3 of 4 checkpoints are whole"
+
+
+def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
+    bad = checkpoint(states, "done")
+    (bad / "state.json").unlink()
+
+    assert states.longhaul("verify", "paused").text == "1 of 1 checkpoints are whole\n"
+    assert states.longhaul("verify", "done").code == 1
+
+
+@pytest.mark.parametrize("command", ["verify", "restart"])
+def test_an_unknown_run_is_answered_with_those_that_there_are(states: WorkDir, command: str) -> None:
+    done = states.longhaul(command, "pausd")
+
+    assert (done.code, done.text) == (
+        1,
+        "longhaul: results/pausd: there is no such run; allowed: done, paused, stopped, used\n",
+    )
+
+
+def test_accept_of_an_unknown_run_names_those_of_the_config(states: WorkDir) -> None:
+    done = states.longhaul("accept", "pausd")
+
+    assert (done.code, done.text) == (
+        1,
+        "longhaul: config/config.yaml: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+    )
+
+
+def test_accept_where_nothing_has_changed_says_so(states: WorkDir) -> None:
+    done = states.longhaul("accept", "paused")
+
+    name = checkpoint(states, "paused").name
+    assert (done.code, done.text) == (0, f"paused: nothing has changed since {name}; type: snakemake\n")
+
+
+def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
+    done = states.longhaul("accept", "fresh")
+
+    assert (done.code, done.text) == (
+        1,
+        "longhaul: fresh: has no checkpoint yet, nothing to accept; type: snakemake\n",
+    )
+
+
+def test_accept_without_a_config_says_so(work: WorkDir) -> None:
+    done = work.longhaul("accept", "demo")
+
+    assert (done.code, done.text) == (
+        1,
+        "longhaul: config/config.yaml: not found; type: longhaul ... --directory or --config\n",
+    )
+
+
+def test_restart_is_refused_while_a_job_writes_the_run(work: WorkDir) -> None:
+    work.configure({"demo": one_long_segment(goal=10_000)})
+    work.start()
+    until(lambda: work.saved("demo") >= 20)
+
+    done = work.longhaul("restart", "demo")
+
+    assert done.code == 1
+    assert re.fullmatch(
+        rf"longhaul: demo: is being written, segment 1 by process {work.holder('demo')} on \S+ since \S+; "
+        r"stop that job first\n",
+        done.text,
+    )
+    assert work.places("demo").checkpoints.is_dir()
+
+
+def test_restart_twice_in_one_second_keeps_both(states: WorkDir) -> None:
+    first = states.longhaul("restart", "paused")
+    os.mkdir(states.places("paused").root)
+    second = states.longhaul("restart", "paused")
+
+    aside = list((states.root / "results" / ".restarted").iterdir())
+    assert (first.code, second.code, len(aside)) == (0, 0, 2)
+
+
+def test_the_version_is_printed(work: WorkDir) -> None:
+    done = work.longhaul("--version")
+
+    assert done.code == 0
+    assert re.fullmatch(r"longhaul \d+\.\d+\.\d+\n", done.text)

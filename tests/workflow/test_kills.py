@@ -1,0 +1,124 @@
+"""Whatever is killed, at whatever moment: the same command goes on, one writer at a time, the result unchanged."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from support.workdir import WorkDir, one_long_segment, overlaps, until
+
+from longhaul.outcome import Outcome
+
+
+def outcomes(work: WorkDir) -> list[Outcome]:
+    return [attempt.outcome for attempt in work.history("demo")]
+
+
+def test_a_driver_restarted_beside_its_orphan_waits_and_takes_its_work_over(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=300)})
+    first = work.start()
+    until(lambda: work.saved("demo") >= 20)
+    first.kill()
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert "demo segment 1: waiting: the run is held, segment 1 by process " in done.text
+    assert outcomes(work) == [Outcome.FINISHED]  # the orphan's; nobody computed it twice
+    assert work.final("demo") == whole(300)
+
+
+def test_a_driver_restarted_after_its_orphan_has_ended_computes_nothing_again(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=100)})
+    first = work.start()
+    until(lambda: work.saved("demo") >= 20)
+    first.kill()
+    until(lambda: not work.processes())
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert outcomes(work) == [Outcome.FINISHED]
+    assert work.final("demo") == whole(100)
+
+
+def test_after_everything_is_killed_the_same_segment_goes_on_from_its_last_checkpoint(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=200)})
+    work.start()
+    until(lambda: work.saved("demo") >= 60)
+    work.kill_everything()
+    saved = work.saved("demo")
+
+    done = work.snakemake()
+
+    died, finished = work.history("demo")
+    assert done.code == 0
+    assert (died.outcome, died.segment, died.progress_to) == (Outcome.DIED, 1, saved)
+    assert (finished.outcome, finished.segment, finished.progress_from) == (Outcome.FINISHED, 1, saved)
+    assert work.final("demo") == whole(200)
+
+
+def test_a_killed_segment_is_tried_again_by_the_same_driver(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=200)})
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 40)
+    os.kill(work.holder("demo"), signal.SIGKILL)
+
+    done = driver.wait()
+
+    assert done.code == 0
+    assert outcomes(work) == [Outcome.DIED, Outcome.FINISHED]
+    assert work.final("demo") == whole(200)
+
+
+def test_a_program_dies_with_the_segment_that_watches_it(work: WorkDir) -> None:
+    work.configure({"demo": one_long_segment(goal=10_000)})
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 20)
+    driver.kill()
+    os.kill(work.holder("demo"), signal.SIGKILL)
+
+    until(lambda: not work.processes("longhaul.toy"), seconds=5)
+
+
+def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> None:
+    """Driver, segment, program, or all at once; then the same command, and nobody types --unlock."""
+    goal = 1300
+    work.configure({"demo": one_long_segment(goal, keep=1000, segments=30, segment_minutes=0.04)})
+    dice = random.Random(20261121)
+    for victim in dice.sample(["driver", "segment", "program", "all"] * 3, 10):
+        driver = work.start()
+        time.sleep(1.0 + 2 * dice.random())
+        if victim == "driver":
+            driver.kill()
+        elif victim == "all":
+            work.kill_everything()
+        else:
+            needle = "longhaul.toy" if victim == "program" else "toy_segment.py"
+            for pid in work.processes(needle):
+                os.kill(pid, signal.SIGKILL)
+            driver.kill()
+    assert 0 < work.saved("demo") < goal  # else the kills came too late to prove anything
+
+    done = work.snakemake()
+
+    chain = work.passports("demo")
+    assert done.code == 0
+    assert not any("--unlock" in driver.text for driver in work.drivers)
+    assert [passport.parent_digest for passport in chain] == [None, *(passport.digest for passport in chain[:-1])]
+    assert list(overlaps(work.history("demo"))) == []
+    assert work.final("demo") == whole(goal)
+
+
+@pytest.mark.parametrize("word", ["-n", "--summary", "--list-rules"])
+def test_looking_at_a_killed_run_changes_nothing(work: WorkDir, word: str) -> None:
+    work.configure({"demo": one_long_segment(goal=100)})
+    work.start()
+    until(lambda: work.saved("demo") >= 20)
+    work.kill_everything()
+    before = sorted(path for path in (work.root / "results").rglob("*"))
+
+    work.snakemake(word)
+
+    assert sorted(path for path in (work.root / "results").rglob("*")) == before

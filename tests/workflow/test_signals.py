@@ -1,0 +1,72 @@
+"""A driver that is told to leave: what was done is saved, nobody stays behind, the same segment goes on."""
+
+import signal
+
+from support.workdir import WorkDir, one_long_segment, until
+
+from longhaul.outcome import Outcome
+
+
+def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=250)})
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 40)
+    driver.interrupt()
+
+    interrupted = driver.wait()
+    until(lambda: not work.processes())
+    done = work.snakemake()
+
+    first, second = work.history("demo")
+    assert interrupted.code == 1
+    assert interrupted.lines("longhaul: ") == [
+        f"longhaul: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: a signal took the machine away; "
+        f"saved at {first.progress_to} of 250 steps; start again and it goes on; log: logs/demo/001.log"
+    ]
+    assert (first.outcome, first.segment) == (Outcome.INTERRUPTED, 1)
+    assert (second.outcome, second.segment, second.progress_from) == (Outcome.FINISHED, 1, first.progress_to)
+    assert done.code == 0
+    assert work.final("demo") == whole(250)
+
+
+def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:
+    work.configure({"demo": one_long_segment(goal=10_000)})
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 20)
+
+    driver.interrupt()
+
+    driver.wait(20)
+    until(lambda: not work.processes(), seconds=5)
+
+
+def test_a_ctrl_c_loses_no_step_that_was_counted(work: WorkDir) -> None:
+    work.configure({"demo": one_long_segment(goal=10_000) | {"settings": {"goal": 10_000, "step_seconds": 0.01}}})
+    driver = work.start()
+    until(lambda: work.processes("longhaul.toy") and (work.places("demo").work / "000001/progress.json").exists())
+
+    driver.interrupt()
+
+    driver.wait()
+    until(lambda: not work.processes())
+    assert work.saved("demo") == work.history("demo")[0].progress_to > 0
+
+
+def test_a_driver_that_gets_term_waits_for_its_segment_and_ends(work: WorkDir, whole) -> None:
+    runs = {"demo": one_long_segment(goal=300, segments=9, segment_minutes=0.03)}
+    work.configure(runs)
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 20)
+    driver.process.send_signal(signal.SIGTERM)
+
+    told = driver.wait()
+
+    (attempt,) = work.history("demo")
+    assert told.code == 1
+    assert told.lines("longhaul: ") == [
+        f"longhaul: demo: {attempt.progress_to} of 300 steps after segment 1 of 9; start again to go on"
+    ]
+    assert not work.processes()
+    assert attempt.outcome is Outcome.PAUSED
+    assert work.snakemake().code == 0
+    assert work.final("demo") == whole(300)

@@ -1,0 +1,39 @@
+"""Two drivers in one folder: one writer at a time, and the same result."""
+
+import pytest
+from support.workdir import Driver, WorkDir, one_long_segment, one_step_segments, overlaps
+
+
+def both_end(work: WorkDir, *words: str) -> tuple[Driver, Driver]:
+    """Two drivers, started together, at their ends."""
+    first, second = work.start(*words), work.start(*words)
+    first.wait()
+    second.wait()
+    return first, second
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_two_drivers_started_together_compute_nothing_twice(work: WorkDir, whole, moment: int) -> None:
+    run = one_long_segment(goal=300, segments=9, segment_minutes=0.02, keep=1000)
+    work.configure({"demo": run, "short": one_step_segments(segments=6, goal=6)})
+
+    first, second = both_end(work)
+
+    assert (first.process.returncode, second.process.returncode) == (0, 0), first.text + second.text
+    for name, goal in (("demo", 300), ("short", 6)):
+        attempts = work.history(name)
+        assert list(overlaps(attempts)) == []
+        assert sum(attempt.progress_to - attempt.progress_from for attempt in attempts) == goal
+        assert work.final(name) == whole(goal)
+
+
+def test_with_snakemakes_own_lock_the_second_driver_says_so_and_harms_nothing(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=300)})
+
+    first, second = both_end(work, "--workflow-profile", "none", "--cores", "1", "--rerun-triggers", "mtime")
+
+    assert sorted((first.process.returncode, second.process.returncode)) == [0, 1]
+    refused = first if first.process.returncode else second
+    assert "LockException" in refused.text
+    assert work.final("demo") == whole(300)
+    assert len(work.history("demo")) == 1
