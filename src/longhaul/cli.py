@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -106,7 +107,8 @@ def restart(run: str, directory: Directory = HERE) -> None:
     claim, why_free = lease.current_claim(places.lease)
     if claim is not None and not why_free:
         raise ConfigError([f"{run}: is being written, {claim.describe()}; stop that job first"])
-    target = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
+    aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
+    target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
     os.rename(places.root, target)
     print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
@@ -154,6 +156,12 @@ def _must_exist(run: str, directory: Path) -> RunFolder:
     return places
 
 
+def _numbered(path: Path) -> Iterator[Path]:
+    """The path, then the same with `.2`, `.3` and so on behind it."""
+    yield path
+    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))
+
+
 def _checkpoints(run: str, directory: Path) -> list[Path]:
     store = Store(RunFolder(run, directory).checkpoints)
     return [store.root / name for name in store.names()]
@@ -161,8 +169,9 @@ def _checkpoints(run: str, directory: Path) -> list[Path]:
 
 def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
     bad: list[tuple[Path, str]] = []
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
         for folder in folders:
             try:

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,10 +46,16 @@ class Job:
     segment: int
     driver_attempt: int
     base: Path = Path()
+    attempt_log: Path | None = None
 
     @property
     def places(self) -> RunFolder:
         return RunFolder(self.run.name, self.base)
+
+    @property
+    def log(self) -> Path:
+        """Where this attempt writes; the segment's log unless it has one of its own."""
+        return self.attempt_log or self.places.log(self.segment)
 
     def tell(self, line: str) -> None:
         """One line of the segment's own, into its log and to the driver's screen."""
@@ -58,7 +64,7 @@ class Job:
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
         # A full disk must not hide the line that says so.
-        with contextlib.suppress(OSError), self.places.log(self.segment).open("a") as log:
+        with contextlib.suppress(OSError), self.log.open("a") as log:
             print(text, file=log)
 
 
@@ -67,25 +73,29 @@ def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
     assignment: Assignment = snakemake.params.assignment
     attempt = int(snakemake.resources.get("attempt", 1))
     job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
-    log = job.places.log(job.segment)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    _keep(log)
+    job = replace(job, attempt_log=_attempt_log(job.places.log(job.segment)))
     try:
         segment(job)
     except LonghaulError as error:
         job.tell(f"stopped: {error}")
-        job.tell(f"log: {job.places.log(job.segment)}; state of all runs: longhaul status")
+        job.tell(f"log: {job.log}; state of all runs: longhaul status")
         sys.exit(1)
 
 
-def _keep(log: Path) -> None:
-    """Gives the log a second name, `<segment>.<attempt>.log`: Snakemake removes the first before the next attempt."""
+def _attempt_log(log: Path) -> Path:
+    """A second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
+
+    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
     for number in itertools.count(1):
+        second = log.with_suffix(f".{number}.log")
         try:
-            os.link(log, log.with_suffix(f".{number}.log"))
+            os.link(log, second)
         except FileExistsError:
             continue
         except OSError:
-            return  # a file system without hard links keeps the newest log only
-        return
+            return log
+        return second
+    return log

@@ -37,7 +37,7 @@ def judge(work: Work) -> Judgement:
         return Judgement(Outcome.FINISHED, f"goal reached: {describe_done(last)}")
     has_advanced = last is not None and has_newer(last, origin)
     left = describe_exit(work.exit_code)
-    where = f"; read {work.job.places.log(work.job.segment)}"
+    where = f"; read {work.job.log}"
     if work.stop_reason is StopReason.STALLED:
         minutes = work.job.run.stall_minutes
         return Judgement(Outcome.FAILED, f"no step forward in {minutes:g} minutes (stall_minutes){where}")

@@ -183,7 +183,7 @@ def _stopped(attempt: Attempt, run: Run) -> str:
     """How far a run is whose last attempt settled nothing, why, and what to do."""
     done = _how_far(attempt.progress_to, run.goal, attempt.unit)
     log = RunFolder(run.name).log(attempt.segment)
-    where = "" if str(log) in attempt.message else f"; log: {log}"
+    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
     todo = _NEXT.get(attempt.outcome, "")
     return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {attempt.message}{where}{todo}"
 

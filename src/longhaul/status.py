@@ -122,7 +122,7 @@ def _advice(
             return claim.describe() if claim else ""
         case State.STOPPED:
             log = places.log(attempts[-1].segment)
-            return f"{attempts[-1].message}" if str(log) in attempts[-1].message else f"{attempts[-1].message}; {log}"
+            return f"{attempts[-1].message}" if str(log.parent) in attempts[-1].message else f"{attempts[-1].message}; {log}"
         case State.USED_UP:
             return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
     return "snakemake"

@@ -73,7 +73,7 @@ class Work:
         run = self.job.run
         command = child.entered(self.engine.command(self.task), run.modules, run.enter)
         self.job.tell(f"starting: {shlex.join(command)}")
-        program = child.start(command, self.engine.environment(self.task), self.job.places.log(self.job.segment))
+        program = child.start(command, self.engine.environment(self.task), self.job.log)
         try:
             self._watch(program)
         finally:
@@ -128,7 +128,7 @@ class Work:
             raise SegmentError(
                 f"the program handed over {done:.10g} after {before:.10g} {handover.progress.unit}: it did not go on "
                 f"from {self.last.folder} (LONGHAUL_RESUME); nothing of it was kept; "
-                f"see {self.job.places.log(self.job.segment)}"
+                f"see {self.job.log}"
             )
 
     def _passport(self, found: Found, handover: Handover) -> Passport:

@@ -40,7 +40,7 @@ PROGRAM = r"""
 n=0 v=1 trace=
 if [ -n "$LONGHAUL_RESUME" ]; then
   case $LONGHAUL_RESUME in */checkpoints/0*_t[0-9]*) ;; *) exit 3 ;; esac
-  while read n v; do trace="$trace$n $v
+  while read a b; do n=$a v=$b trace="$trace$a $b
 "; done < "$LONGHAUL_RESUME/final/trace"
   [ -n "$trace" ] || exit 4
 fi

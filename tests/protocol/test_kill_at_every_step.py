@@ -61,7 +61,7 @@ def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> N
     )
     harness = tmp_path / "kill_harness.py"
     harness.write_text(spoilt)
-    command = [sys.executable, str(harness), "new", str(tmp_path / "runs"), "0", "8", "kill"]
+    command = [sys.executable, str(harness), "new", str(tmp_path / "runs"), "0", "2", "kill"]
 
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, check=True)
 

@@ -147,7 +147,7 @@ def start_segment(
     prefix: Sequence[str] = (),
     **changes: object,
 ) -> SegmentProcess:
-    """Starts a segment as a process; `patch` sets constants (`{"lease.STALE_SECONDS": 1}`), `command` is not the toy."""
+    """Starts a segment as a process; `patch` sets constants (`{"lease.STALE_SECONDS": 1}`), `command` is no toy."""
     what = {
         "segment": segment,
         "driver_attempt": driver_attempt,

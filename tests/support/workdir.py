@@ -83,7 +83,7 @@ class WorkDir:
         """Writes config/config.yaml anew."""
         path = self.root / "config" / "config.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump({"defaults": defaults, "runs": runs}))
+        path.write_text(yaml.safe_dump({"defaults": defaults, "runs": runs}, sort_keys=False))
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name

@@ -70,12 +70,17 @@ def test_what_is_handed_over_is_what_the_parent_reads(tmp_path: Path) -> None:
     outbox = Outbox(desk.save)
     given = Handover(
         Progress(2.5, 3.0, "epochs", {"loss": 0.5}),
-        *(True, {"torch": "2"}, 0.25, "xxh3_128", {"state.pt": FileDigest(3, "ab")}),
+        is_best=True,
+        is_finished=True,
+        versions={"torch": "2"},
+        save_seconds=0.25,
+        algorithm="xxh3_128",
+        digests={"state.pt": FileDigest(3, "ab")},
     )
 
     draft = outbox.new_draft()
     (draft / "state.pt").write_text("abc")
-    outbox.hand_over(draft, given, is_finished=False)
+    outbox.hand_over(draft, given)
     found = ready_states(desk)
 
     assert [(entry.draft.name, entry.handover) for entry in found] == [("000001.ready", given)]
@@ -86,7 +91,7 @@ def test_the_outbox_has_room_for_two(tmp_path: Path) -> None:
     rooms = []
     for _ in range(3):
         rooms.append(outbox.has_room)
-        outbox.hand_over(outbox.new_draft(), Handover(Progress(1)), is_finished=False)
+        outbox.hand_over(outbox.new_draft(), Handover(Progress(1)))
 
     assert rooms == [True, True, False]
 

@@ -63,7 +63,7 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
         "done: results: results/done/final",
         "paused: snakemake",
         "used: raise runs.used.segments (now 1), then: snakemake",
-        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.log",
+        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log",
         "fresh: snakemake",
     ]
 

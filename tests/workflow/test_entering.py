@@ -45,8 +45,13 @@ def test_a_module_that_does_not_exist_stops_the_run_before_the_program(work: Wor
     done = work.snakemake()
 
     assert done.code == 1
-    assert "no/such/module" in work.log("demo", 1)
-    assert "must not be reached" not in work.log("demo", 1)
+    assert done.lines("longhaul: ") == [
+        "longhaul: demo: 0 of 1, stopped in segment 1 of 1: the program ended with exit code 1; nothing new was saved; "
+        "read logs/demo/001.2.log; mend the cause, then start again"
+    ]
+    log = (work.root / "logs/demo/001.2.log").read_text()
+    assert "no/such/module" in log
+    assert "must not be reached" not in log
 
 
 def test_words_to_enter_with_stand_before_the_program(work: WorkDir) -> None:

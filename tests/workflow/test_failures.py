@@ -43,7 +43,7 @@ def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: W
     assert done.code == 0
     assert outcomes(work, "demo") == [(Outcome.FAILED, 0, 3), (Outcome.FINISHED, 3, 6)]
     assert work.history("demo")[0].message == (
-        "the program ended with exit code 1; kept: 3 of 6 epochs; read logs/demo/001.log"
+        "the program ended with exit code 1; kept: 3 of 6 epochs; read logs/demo/001.1.log"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_program_that_always_crashes_stops_its_own_run_only(work: WorkDir) -> 
     assert work.history("good")[-1].outcome is Outcome.FINISHED
     assert done.lines("longhaul: ") == [
         "longhaul: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1; nothing new was "
-        "saved; read logs/bad/001.log; mend the cause, then start again"
+        "saved; read logs/bad/001.3.log; mend the cause, then start again"
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_program_that_only_ever_fails_saves_nothing_and_says_so(work: WorkDir)
     assert done.code == 1
     assert done.lines("longhaul: ") == [
         "longhaul: bad: 0 of 6, stopped in segment 1 of 2: the program ended with exit code 7; nothing new was saved; "
-        "read logs/bad/001.log; mend the cause, then start again"
+        "read logs/bad/001.2.log; mend the cause, then start again"
     ]
 
 
@@ -96,7 +96,7 @@ def test_the_brake_says_why_and_what_to_do_in_one_line(work: WorkDir) -> None:
     (line,) = [line for line in work.log("bad", 1).splitlines() if "attempts without a step forward" in line]
     assert line.partition("segment 1: ")[2] == (
         "stopped: runs.bad: 2 attempts without a step forward, no further one is made; last: the program ended with "
-        "exit code 1; nothing new was saved; read logs/bad/001.log; mend the cause, then start snakemake again"
+        "exit code 1; nothing new was saved; read logs/bad/001.3.log; mend the cause, then start snakemake again"
     )
 
 

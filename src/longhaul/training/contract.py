@@ -111,10 +111,9 @@ class Outbox:
         draft.mkdir()
         return draft
 
-    def hand_over(self, draft: Path, handover: Handover, is_finished: bool) -> None:
+    def hand_over(self, draft: Path, handover: Handover) -> None:
         """Gives the draft away in one step; it must not be touched any more."""
-        data = {**handover_json(handover), "is_finished": is_finished}
-        (draft / HANDOVER_FILE).write_text(json.dumps(data, indent=1) + "\n")
+        (draft / HANDOVER_FILE).write_text(json.dumps(handover_json(handover), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
 
 
@@ -142,6 +141,7 @@ def handover_json(handover: Handover) -> dict[str, object]:
     data = {
         **_progress_json(handover.progress),
         "is_best": handover.is_best,
+        "is_finished": handover.is_finished,
         "versions": dict(handover.versions),
         "save_seconds": handover.save_seconds,
     }

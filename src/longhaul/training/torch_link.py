@@ -68,13 +68,14 @@ class Link:
         seconds = time.monotonic() - began
         handover = Handover(
             progress,
-            is_best,
-            {"torch": str(torch.__version__), "numpy": np.__version__, "python": platform.python_version()},
-            round(seconds, 3),
-            preferred_algorithm(),
-            {name: digest for name, digest in digests.items() if digest},
+            is_best=is_best,
+            is_finished=results is not None,
+            versions={"torch": str(torch.__version__), "numpy": np.__version__, "python": platform.python_version()},
+            save_seconds=round(seconds, 3),
+            algorithm=preferred_algorithm(),
+            digests={name: digest for name, digest in digests.items() if digest},
         )
-        self.outbox.hand_over(draft, handover, is_finished=results is not None)
+        self.outbox.hand_over(draft, handover)
         self.pace.saved(seconds)
 
 
