@@ -7,8 +7,8 @@ from types import FrameType, TracebackType
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
 WARNINGS = {signal.SIGURG, signal.SIGUSR1}
-# TERM: preemption or the limit itself.  INT: Ctrl-C.
-TAKEN_AWAY = {signal.SIGTERM, signal.SIGINT}
+# TERM: preemption or the limit itself.  INT: Ctrl-C.  HUP: the terminal is closed, the connection lost.
+TAKEN_AWAY = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class Alarm:
@@ -20,6 +20,8 @@ class Alarm:
 
     def __enter__(self) -> Alarm:
         for number in WARNINGS | TAKEN_AWAY:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # somebody asked for it, such as nohup
             self._before[number] = signal.signal(number, self._hear)
         return self
 

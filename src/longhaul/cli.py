@@ -56,9 +56,8 @@ def status(
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
     if not rows:
-        raise ConfigError(
-            [f"{directory / config}: not found, and nothing is in {directory / RESULTS}; type: longhaul ... --directory"]
-        )
+        looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
+        raise ConfigError([f"{looked}; type: longhaul ... --directory"])
     _print_table(rows)
     for row in rows:
         print(f"{row.run}: {row.advice}")

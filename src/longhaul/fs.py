@@ -13,7 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from longhaul.errors import StorageError
@@ -162,9 +162,10 @@ def remove_drafts(folder: Path, silent_seconds: float = 0.0) -> list[str]:
     """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names."""
     removed = []
     for path in folder.glob(".*"):
-        if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
-            path.unlink(missing_ok=True)
-            removed.append(path.name)
+        with suppress(FileNotFoundError):  # its writer is alive and has just put it in its place
+            if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
+                path.unlink()
+                removed.append(path.name)
     return removed
 
 

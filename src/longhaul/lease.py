@@ -53,10 +53,9 @@ class Claim:
 class Lease:
     """A claim that this process holds; released on leaving the `with` block."""
 
-    def __init__(self, folder: Path, claim: Claim, previous: Claim | None) -> None:
+    def __init__(self, folder: Path, claim: Claim) -> None:
         self.folder = folder
         self.claim = claim
-        self.previous = previous
         self._left = threading.Event()
         self._lost = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
@@ -74,6 +73,18 @@ class Lease:
                 f"{self.folder}: this job (claim {self.claim.token}) was taken for dead and the run was taken over by "
                 f"claim {newest}; nothing was written; the other job goes on"
             )
+
+    def earlier_claims(self) -> list[Claim]:
+        """The claims before this one that nobody has forgotten yet, oldest first."""
+        paths = sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal())
+        return [_read_claim(path) for path in paths if int(path.stem) < self.claim.token]
+
+    def forget_earlier(self) -> None:
+        """Removes the earlier claims, once what their holders did is in the history."""
+        for path in self.folder.glob("*.json"):
+            if path.stem.isdecimal() and int(path.stem) < self.claim.token:
+                path.unlink(missing_ok=True)
+        fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
 
     def __enter__(self) -> Lease:
         self._heart.start()
@@ -166,8 +177,7 @@ def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Map
     if _newest_token(folder) != token:  # we were so slow that this number was taken, given back and removed
         _path(folder, token).unlink(missing_ok=True)
         return None
-    _forget_old(folder, token)
-    return Lease(folder, claim, held)
+    return Lease(folder, claim)
 
 
 def _why_free(folder: Path, held: Claim | None) -> str:
@@ -208,7 +218,10 @@ def _newest_claim(folder: Path) -> Claim | None:
     token = _newest_token(folder)
     if token == 0:
         return None
-    path = _path(folder, token)
+    return _read_claim(_path(folder, token))
+
+
+def _read_claim(path: Path) -> Claim:
     try:
         return Claim(**json.loads(path.read_text()))
     except FileNotFoundError:
@@ -219,13 +232,6 @@ def _newest_claim(folder: Path) -> Claim | None:
         raise LeaseError(
             f"{path}: not a claim of longhaul ({error}); if no job of this run lives, remove it"
         ) from error
-
-
-def _forget_old(folder: Path, token: int) -> None:
-    for path in folder.glob("*.json"):
-        if path.stem.isdecimal() and int(path.stem) < token:
-            path.unlink(missing_ok=True)
-    fs.remove_drafts(folder, fs.DRAFT_SECONDS)
 
 
 def _path(folder: Path, token: int) -> Path:

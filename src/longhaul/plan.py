@@ -6,7 +6,6 @@ it runs, so a chain of thousands of segments stays cheap (a dynamic one grows wi
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from longhaul.history import Attempt, History
 from longhaul.identity import accepted_identities, content_files, identity_of
 from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
+from longhaul.many_jobs import spare_the_collector, telling_pattern
 from longhaul.outcome import Outcome
 from longhaul.pick import refusal
 from longhaul.places import RunFolder
@@ -48,10 +48,9 @@ class Plan:
 
     def pattern(self, engine: str) -> str:
         """A regular expression for the runs of an engine, as a wildcard constraint."""
-        names = [run.name for run in self.runs if run.engine == engine]
-        if len(names) == len(self._assignments):
-            return r"[^/]+"  # one engine alone: nothing to tell apart, and matching a thousand names costs
-        return "|".join(map(re.escape, names)) or r"(?!)"
+        runs = self.runs
+        names = [run.name for run in runs if run.engine == engine]
+        return telling_pattern(names, [run.name for run in runs if run.engine != engine])
 
     def previous(self, run: str, segment: str) -> list[str]:
         """The record that a segment goes on from; none for the first."""
@@ -145,6 +144,7 @@ def load_plan(config: Mapping[str, object], is_driver: bool, files: Sequence[str
     `files` are those that the config was read from.  Only the driver checks identities and tidies records; its jobs
     read the same Snakefile and need neither.
     """
+    spare_the_collector()
     try:
         if twice := [line for file in files for line in keys_written_twice(Path(file))]:
             raise ConfigError(twice)

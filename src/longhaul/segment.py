@@ -61,7 +61,9 @@ class _Segment:
 
     def run(self) -> Record:
         self.held.confirm()
-        self._close_died_attempt(self.held.previous)
+        for claim in self.held.earlier_claims():
+            self._close_died_attempt(claim)
+        self.held.forget_earlier()
         self._clean()
         origin = self._pick()
         record = self._settled(origin)
@@ -234,10 +236,10 @@ class _Segment:
             message=judgement.message,
         )
 
-    def _close_died_attempt(self, previous: Claim | None) -> None:
-        """A holder that did not release was killed: it cannot write its line any more, so its successor does."""
+    def _close_died_attempt(self, previous: Claim) -> None:
+        """A holder that did not release was killed: it cannot write its line any more, so a successor does."""
         attempts = self.history.attempts()
-        if previous is None or previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
+        if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
             return
         made = [checkpoint for checkpoint in self.store.readable() if checkpoint.passport.token == previous.token]
         self.history.append(_died(previous, made, attempts))

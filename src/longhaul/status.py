@@ -121,8 +121,8 @@ def _advice(
         case State.WORKING:
             return claim.describe() if claim else ""
         case State.STOPPED:
-            log = places.log(attempts[-1].segment)
-            return f"{attempts[-1].message}" if str(log.parent) in attempts[-1].message else f"{attempts[-1].message}; {log}"
+            message, log = attempts[-1].message, places.log(attempts[-1].segment)
+            return message if str(log.parent) in message else f"{message}; {log}"
         case State.USED_UP:
             return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
     return "snakemake"

@@ -96,13 +96,12 @@ class Store:
 
         `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
         is called last before the rename, and once more before the links, and raises if this process may not write the
-        run any more.  If the process
-        dies inside, either nothing is to be seen or the whole checkpoint.
+        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.
         """
         needed = tree_bytes(draft)
         with fs.storage_errors(self.root, needed):
             self.root.mkdir(parents=True, exist_ok=True)
-            (draft / FILE_NAME).unlink(missing_ok=True)  # a program that copied its last checkpoint copied this too
+            _drop_copied_passport(draft)
             whole = replace(passport, files=_complete(draft, passport))
             fs.flush_tree(draft)
             fs.write_new(draft / FILE_NAME, whole.to_text())
@@ -156,6 +155,18 @@ def folder_name(passport: Passport) -> str:
 def tree_bytes(folder: Path) -> int:
     """The size of all files below."""
     return sum((folder / name).lstat().st_size for name in fs.tree_files(folder))
+
+
+def _drop_copied_passport(draft: Path) -> None:
+    """A program that copied its last checkpoint copied its passport too; a file of its own must not get lost."""
+    path = draft / FILE_NAME
+    if not path.exists():
+        return
+    try:
+        read_passport(draft)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: the name {FILE_NAME} belongs to longhaul; rename yours") from error
+    path.unlink()
 
 
 def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:

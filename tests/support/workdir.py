@@ -1,5 +1,6 @@
 """A working directory in which real snakemake processes run: its config, its drivers, and what they leave."""
 
+import itertools
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,9 +62,9 @@ class Driver:
         self.process.kill()
         self.process.wait()
 
-    def interrupt(self) -> None:
-        """What a Ctrl-C does: INT to the whole foreground group."""
-        os.killpg(self.process.pid, signal.SIGINT)
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        """What a Ctrl-C does: INT to the whole foreground group; a terminal that is closed sends HUP."""
+        os.killpg(self.process.pid, number)
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> Done:
         return Done(self.process.wait(seconds), self.text)
@@ -102,12 +103,12 @@ class WorkDir:
 
     # --- processes ---
 
-    def start(self, *words: str) -> Driver:
-        """Starts snakemake and returns at once."""
+    def start(self, *words: str, before: Sequence[str] = ()) -> Driver:
+        """Starts snakemake, with `before` in front of its command, and returns at once."""
         output = self.root / f"driver_{len(self.drivers) + 1}.txt"
         with output.open("wb") as stream:
             process = subprocess.Popen(
-                self._snakemake(words),
+                [*before, *self._snakemake(words)],
                 cwd=self.root,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
@@ -241,7 +242,7 @@ def uninterrupted(folder: Path, goal: int, seed: int = 0) -> dict[str, bytes]:
 
 def overlaps(attempts: list[Attempt]) -> Iterator[str]:
     """Every pair of attempts that cannot have been made by one writer after the other."""
-    for before, after in zip(attempts, attempts[1:], strict=False):
+    for before, after in itertools.pairwise(attempts):
         left = before.to_checkpoint or before.from_checkpoint
         if after.token <= before.token or after.started_utc < before.ended_utc or after.from_checkpoint != left:
             yield f"{before} | {after}"

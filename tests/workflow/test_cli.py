@@ -144,9 +144,7 @@ def test_status_of_a_bad_config_is_one_line_a_mistake(states: WorkDir) -> None:
     done = states.longhaul("status")
 
     assert done.code == 1
-    assert done.text == (
-        "longhaul: runs.demo.engine: found 'toyy', allowed: torch or toy; did you mean `toy`?\n"
-    )
+    assert done.text == ("longhaul: runs.demo.engine: found 'toyy', allowed: torch or toy; did you mean `toy`?\n")
 
 
 def test_verify_reads_every_checkpoint(states: WorkDir) -> None:

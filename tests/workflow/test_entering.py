@@ -10,7 +10,7 @@ from pathlib import Path
 
 save = Path(os.environ["LONGHAUL_SAVE"])
 (save / "found.json").write_text(json.dumps({name: os.environ.get(name) for name in ("FRUIT", "COLOR")}))
-(save / "progress.json").write_text(json.dumps({"done": 1, "goal": 1}))
+(save / "progress.json").write_text(json.dumps({"done": 1, "goal": int(os.environ["LONGHAUL_GOAL"])}))
 """
 
 
@@ -39,8 +39,8 @@ def test_modules_are_loaded_for_the_program_alone(work: WorkDir, monkeypatch: py
 def test_a_module_that_does_not_exist_stops_the_run_before_the_program(work: WorkDir) -> None:
     work.write("program.py", "raise SystemExit('must not be reached')\n")
     settings = {"script": "program.py", "goal": 1}
-    run = {"engine": "torch", "segments": 1, "segment_minutes": 0.5, "settings": settings, "modules": ["no/such/module"]}
-    work.configure({"demo": run})
+    keys = {"engine": "torch", "segments": 1, "segment_minutes": 0.5, "settings": settings}
+    work.configure({"demo": {**keys, "modules": ["no/such/module"]}})
 
     done = work.snakemake()
 
@@ -68,3 +68,13 @@ def test_modules_come_before_the_words_to_enter_with(work: WorkDir, monkeypatch:
     found = run_program(work, modules=["fruit"], enter=["env", "COLOR=green"])
 
     assert found == '{"FRUIT": "apple", "COLOR": "green"}'
+
+
+def test_a_goal_of_many_digits_reaches_the_program_whole(work: WorkDir) -> None:
+    work.write("program.py", PROGRAM.replace('"FRUIT", "COLOR"', '"LONGHAUL_GOAL", "LONGHAUL_RUN"'))
+    settings = {"script": "program.py", "goal": 12345678901}
+    work.configure({"demo": {"engine": "torch", "segments": 1, "segment_minutes": 0.5, "settings": settings}})
+
+    work.snakemake()
+
+    assert work.final("demo")["found.json"] == b'{"LONGHAUL_GOAL": "12345678901", "LONGHAUL_RUN": "demo"}'

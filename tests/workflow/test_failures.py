@@ -4,7 +4,7 @@ from support.workdir import WorkDir, one_step_segments
 
 from longhaul.outcome import Outcome
 
-# Counts, saves after every step, and crashes behind step 3 as long as there is no file `mended`; CRASHES says how often.
+# Counts, saves after every step, and crashes behind step 3 while there is no file `mended`; with ONCE it mends itself.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path

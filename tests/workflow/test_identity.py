@@ -44,7 +44,7 @@ def test_comments_in_our_own_files_start_nothing_again(work: WorkDir) -> None:
 
 
 def test_settings_of_the_running_start_nothing_again(work: WorkDir) -> None:
-    changed = {"keep": 7, "threads": 2, "mem_mb": 99, "place": "gpu", "gpus": 1, "note": "other words", "save_minutes": 1}
+    changed = {"keep": 7, "threads": 2, "mem_mb": 99, "place": "gpu", "gpus": 1, "note": "other", "save_minutes": 1}
     work.configure({"demo": one_step_segments(segments=1, goal=9)})
     work.snakemake()
     work.configure({"demo": one_step_segments(segments=1, goal=9, **changed) | {"segment_minutes": 5}})
@@ -72,7 +72,7 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
     assert done.code == 1
     assert line.startswith(
         f"longhaul: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
-        'content of settings.inputs data.txt was sha256 '
+        "content of settings.inputs data.txt was sha256 "
     )
     assert line.endswith(
         "; allowed: the same, or a new run name; type: longhaul accept demo (go on from the old checkpoints with the "

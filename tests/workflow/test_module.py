@@ -2,10 +2,11 @@
 
 import re
 import shutil
+import subprocess
 
 import pytest
 import yaml
-from support.workdir import ROOT, WorkDir, until
+from support.workdir import BIN, ROOT, WorkDir, until
 
 from longhaul.outcome import Outcome
 
@@ -35,6 +36,12 @@ def test_the_snippet_of_the_page_runs_to_its_end(importing: WorkDir, whole) -> N
     assert importing.final("demo") == whole(300)
     last = (importing.root / "results" / "last_value.txt").read_text()
     assert importing.final("demo")["trace.csv"].decode().endswith(f"\n{last}")
+
+
+def test_the_snippet_has_the_usual_layout(importing: WorkDir) -> None:
+    snakefmt = [str(BIN / "snakefmt"), "--check", "--line-length", "120", str(importing.snakefile)]
+
+    assert subprocess.run(snakefmt, capture_output=True).returncode == 0
 
 
 def test_the_command_line_finds_the_runs_below_their_key(importing: WorkDir) -> None:

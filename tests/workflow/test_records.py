@@ -61,6 +61,17 @@ def test_a_lost_final_folder_is_made_anew_without_work(work: WorkDir, whole) -> 
     assert work.final("demo") == whole(3)
 
 
+def test_forcing_every_rule_computes_nothing_again(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=3)})
+    work.snakemake("results/demo/segments/002.json")
+
+    done = work.snakemake("--forceall")
+
+    assert (done.code, done.planned) == (0, 3)
+    assert [attempt.progress_to for attempt in work.history("demo")] == [1, 2, 3]
+    assert work.final("demo") == whole(3)
+
+
 def test_a_spoilt_record_does_not_stop_the_run(work: WorkDir, whole) -> None:
     work.configure({"demo": one_step_segments(segments=2, goal=4)})
     work.snakemake()

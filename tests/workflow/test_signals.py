@@ -30,14 +30,60 @@ def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: Wor
 
 
 def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:
-    work.configure({"demo": one_long_segment(goal=10_000)})
-    driver = work.start()
-    until(lambda: work.saved("demo") >= 20)
+    work.configure({name: one_long_segment(goal=10_000) for name in ("first", "second")})
+    driver = work.start("--cores", "2")
+    until(lambda: work.saved("first") >= 20 and work.saved("second") >= 20)
 
     driver.interrupt()
 
     driver.wait(20)
     until(lambda: not work.processes(), seconds=5)
+    for name in ("first", "second"):
+        assert [attempt.outcome for attempt in work.history(name)] == [Outcome.INTERRUPTED]
+
+
+def test_a_closed_terminal_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=150)})
+    driver = work.start()
+    until(lambda: work.saved("demo") >= 40)
+    driver.interrupt(signal.SIGHUP)
+    until(lambda: not work.processes())
+    driver.wait()
+
+    done = work.snakemake()
+
+    first, second = work.history("demo")
+    assert (first.outcome, second.progress_from) == (Outcome.INTERRUPTED, first.progress_to)
+    assert done.code == 0
+    assert work.final("demo") == whole(150)
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=150)})
+    driver = work.start(before=["nohup"])
+    until(lambda: work.saved("demo") >= 40)
+    driver.interrupt(signal.SIGHUP)
+
+    done = driver.wait()
+
+    assert done.code == 0
+    assert [attempt.outcome for attempt in work.history("demo")] == [Outcome.FINISHED]
+    assert work.final("demo") == whole(150)
+
+
+def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_long_segment(goal=500)})
+    first = work.start()
+    until(lambda: work.saved("demo") >= 20)
+    second = work.start()
+    until(lambda: "waiting: the run is held" in second.text)
+
+    second.interrupt()
+
+    assert second.wait(20).code == 1
+    assert "told to leave (SIGINT) while waiting" in second.text
+    assert first.wait().code == 0
+    assert work.final("demo") == whole(500)
 
 
 def test_a_ctrl_c_loses_no_step_that_was_counted(work: WorkDir) -> None:

@@ -1,23 +1,27 @@
 """Two drivers in one folder: one writer at a time, and the same result."""
 
+import time
+
 import pytest
 from support.workdir import Driver, WorkDir, one_long_segment, one_step_segments, overlaps
 
 
-def both_end(work: WorkDir, *words: str) -> tuple[Driver, Driver]:
-    """Two drivers, started together, at their ends."""
-    first, second = work.start(*words), work.start(*words)
+def both_end(work: WorkDir, *words: str, delay_seconds: float = 0) -> tuple[Driver, Driver]:
+    """Two drivers, started so soon one after the other, at their ends."""
+    first = work.start(*words)
+    time.sleep(delay_seconds)
+    second = work.start(*words)
     first.wait()
     second.wait()
     return first, second
 
 
-@pytest.mark.parametrize("moment", range(3))
-def test_two_drivers_started_together_compute_nothing_twice(work: WorkDir, whole, moment: int) -> None:
+@pytest.mark.parametrize("delay_seconds", [0, 1.5], ids=["together", "the second in the middle"])
+def test_two_drivers_compute_nothing_twice(work: WorkDir, whole, delay_seconds: float) -> None:
     run = one_long_segment(goal=300, segments=9, segment_minutes=0.02, keep=1000)
     work.configure({"demo": run, "short": one_step_segments(segments=6, goal=6)})
 
-    first, second = both_end(work)
+    first, second = both_end(work, delay_seconds=delay_seconds)
 
     assert (first.process.returncode, second.process.returncode) == (0, 0), first.text + second.text
     for name, goal in (("demo", 300), ("short", 6)):

@@ -16,12 +16,12 @@ rule torch_segment:
         run=plan.pattern("torch"),
         segment=r"\d+",
     threads: threads_of
-    params:
-        assignment=assignment,
     resources:
         attempt=attempt_number,
         mem_mb=mem_mb,
         runtime=runtime_minutes,
         gpu=gpu_count,
+    params:
+        assignment=assignment,
     script:
         "../../scripts/torch_segment.py"

@@ -16,12 +16,12 @@ rule toy_segment:
         run=plan.pattern("toy"),
         segment=r"\d+",
     threads: threads_of
-    params:
-        assignment=assignment,
     resources:
         attempt=attempt_number,
         mem_mb=mem_mb,
         runtime=runtime_minutes,
         gpu=gpu_count,
+    params:
+        assignment=assignment,
     script:
         "../../scripts/toy_segment.py"

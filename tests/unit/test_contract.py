@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import pytest
+
+from longhaul.contract import Desk, loose_state, ready_states
+from longhaul.errors import CheckpointError
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path / "desk")
+    desk.prepare()
+    return desk
+
+
+def put(folder: Path, progress: str = '{"done": 1}') -> Path:
+    folder.mkdir()
+    (folder / "state").touch()
+    (folder / "progress.json").write_text(progress)
+    return folder
+
+
+def test_states_are_found_in_the_order_of_their_names(desk: Desk) -> None:
+    for name in ("0010.ready", "0002.ready"):
+        put(desk.save / name)
+
+    assert [found.draft.name for found in ready_states(desk)] == ["0002.ready", "0010.ready"]
+
+
+def test_the_progress_file_of_a_state_does_not_become_part_of_the_checkpoint(desk: Desk) -> None:
+    put(desk.save / "1.ready", '{"done": 7}')
+
+    (found,) = ready_states(desk)
+
+    assert found.handover is not None and found.handover.progress.done == 7
+    assert [item.name for item in found.draft.iterdir()] == ["state"]
+
+
+def test_a_state_that_says_nothing_is_as_far_as_the_progress_file_says(desk: Desk) -> None:
+    (desk.save / "1.ready").mkdir()
+    desk.progress.write_text('{"done": 5}')
+
+    (found,) = ready_states(desk)
+
+    assert found.handover is not None and found.handover.progress.done == 5
+
+
+@pytest.mark.parametrize("text", ['{"done"', "", "\xff"])
+def test_a_malformed_progress_file_of_a_state_is_named(desk: Desk, text: str) -> None:
+    put(desk.save / "1.ready", text)
+
+    with pytest.raises(CheckpointError, match=r"1\.ready/progress\.json: not JSON"):
+        ready_states(desk)
+
+
+def test_what_is_not_renamed_yet_is_no_state(desk: Desk) -> None:
+    put(desk.save / "draft-7")
+
+    assert ready_states(desk) == []
+
+
+def test_loose_files_are_one_state_together(desk: Desk, tmp_path: Path) -> None:
+    (desk.save / "state").touch()
+    (desk.save / "sub").mkdir()
+    (desk.save / "progress.json").write_text('{"done": 3}')
+
+    found = loose_state(desk, tmp_path / "loose")
+
+    assert found is not None and found.handover is not None and found.handover.progress.done == 3
+    assert sorted(item.name for item in found.draft.iterdir()) == ["state", "sub"]
+
+
+def test_nothing_saved_is_no_state(desk: Desk, tmp_path: Path) -> None:
+    assert loose_state(desk, tmp_path / "loose") is None
+
+
+def test_a_draft_that_was_not_ended_is_no_loose_state(desk: Desk, tmp_path: Path) -> None:
+    put(desk.save / "draft")
+    (desk.save / "state.tmp").touch()
+    (desk.save / ".hidden").touch()
+
+    assert loose_state(desk, tmp_path / "loose") is None
+
+
+def test_a_file_whose_name_only_sounds_like_a_draft_is_saved(desk: Desk, tmp_path: Path) -> None:
+    (desk.save / "draft_of_the_paper.txt").touch()
+
+    found = loose_state(desk, tmp_path / "loose")
+
+    assert found is not None and [item.name for item in found.draft.iterdir()] == ["draft_of_the_paper.txt"]
+
+
+def test_a_file_that_only_sounds_like_a_state_is_a_loose_file(desk: Desk, tmp_path: Path) -> None:
+    (desk.save / "model.ready").touch()
+
+    assert ready_states(desk) == []
+    found = loose_state(desk, tmp_path / "loose")
+    assert found is not None and [item.name for item in found.draft.iterdir()] == ["model.ready"]

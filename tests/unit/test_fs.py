@@ -1,0 +1,138 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from longhaul import fs
+from longhaul.errors import StorageError
+
+
+def fail_with(number: int) -> object:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_failed_replacement_leaves_the_old_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))
+
+    with pytest.raises(StorageError, match=r"3 bytes needed, [0-9,]+ free"):
+        fs.write_atomic(path, "new")
+
+    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("record", "old")]
+
+
+def test_a_write_that_takes_only_a_part_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:3]))
+
+    fs.write_new(tmp_path / "new", "a long text, piece by piece")
+
+    assert (tmp_path / "new").read_text() == "a long text, piece by piece"
+
+
+def test_only_one_can_create_a_file_exclusively(tmp_path: Path) -> None:
+    answers = [fs.create_exclusive(tmp_path / "claim", text) for text in ("first", "second")]
+
+    assert answers == [True, False]
+    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("claim", "first")]
+
+
+def test_a_link_that_was_made_although_the_server_said_no_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def answer_lost(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "the answer to the first request was lost", str(target))
+
+    monkeypatch.setattr(os, "link", answer_lost)
+
+    assert fs.create_exclusive(tmp_path / "claim", "mine")
+
+
+def test_an_exclusive_file_on_a_full_disk_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", fail_with(errno.ENOSPC))
+
+    with pytest.raises(StorageError):
+        fs.create_exclusive(tmp_path / "claim", "mine")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_with_the_path_and_the_bytes_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fs, "free_bytes", lambda path: 1000)
+
+    with pytest.raises(StorageError) as caught, fs.storage_errors(tmp_path, 5000):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert str(caught.value) == (
+        f"{tmp_path}: No space left on device; 5,000 bytes needed, 1,000 free, 4,000 missing; "
+        "earlier checkpoints are untouched; free room and start again"
+    )
+
+
+def test_a_used_up_quota_is_not_called_missing_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fs, "free_bytes", lambda path: 1_000_000)
+
+    with pytest.raises(StorageError, match="0 missing: a quota, or the number of files, is used up"):  # noqa: SIM117
+        with fs.storage_errors(tmp_path, 5000):
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_what_is_not_the_disks_fault_keeps_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError), fs.storage_errors(tmp_path):
+        tmp_path.read_text()
+
+
+def test_removing_a_folder_hides_it_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "000001_x"
+    folder.mkdir()
+    monkeypatch.setattr("shutil.rmtree", lambda path: None)
+
+    fs.remove_tree(folder)
+
+    assert [item.name[:7] for item in tmp_path.iterdir()] == [".trash-"]
+
+
+def test_hidden_files_of_the_user_are_no_rubbish(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").touch()
+    (tmp_path / ".nfs0000000012345678").touch()
+    (tmp_path / fs.unique_name("record")).touch()
+
+    removed = fs.remove_drafts(tmp_path)
+
+    assert len(removed) == 1
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".gitignore", ".nfs0000000012345678"]
+
+
+def test_a_fresh_draft_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / fs.unique_name("claim")).touch()
+
+    assert fs.remove_drafts(tmp_path, silent_seconds=60) == []
+
+
+def test_links_to_folders_are_listed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").touch()
+    (tmp_path / "round").symlink_to(tmp_path)
+
+    assert fs.tree_files(tmp_path) == [Path("data/a"), Path("round")]
+
+
+def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
+    link = tmp_path / "latest"
+    fs.point_link(link, "one")
+
+    fs.point_link(link, "two")
+
+    assert [(item.name, os.readlink(item)) for item in tmp_path.iterdir()] == [("latest", "two")]

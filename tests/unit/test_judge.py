@@ -1,0 +1,136 @@
+"""What an attempt comes to, by what is in the store.  The whole way with real programs is in test_segment_ends.py."""
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from support.making import PASSPORT
+from support.toyrun import toy_job
+
+from longhaul.deadline import Deadline
+from longhaul.judge import describe_exit, has_newer, is_finished, judge
+from longhaul.outcome import Outcome
+from longhaul.progress import Progress
+from longhaul.store import Checkpoint
+from longhaul.work import StopReason, Work
+
+
+def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:
+    progress = Progress(done, goal)
+    claim = progress.is_finished if is_finished is None else is_finished
+    return Checkpoint(Path("x"), replace(PASSPORT, progress=progress, is_finished=claim))
+
+
+@dataclass
+class Attempt:
+    """As much of a Work as a judgement looks at."""
+
+    base: Path
+    last: Checkpoint | None
+    origin: Checkpoint | None
+    exit_code: int | None = 85
+    stop_reason: StopReason | None = None
+    left_seconds: float = 30.0
+    goal: int = 100
+    stall_minutes: float | None = None
+    task: object = field(init=False)
+
+    def judged(self) -> tuple[Outcome, str]:
+        self.task = self
+        self.job = toy_job(self.base, goal=self.goal, stall_minutes=self.stall_minutes)
+        self.deadline = Deadline(time.monotonic() + self.left_seconds)
+        found = judge(self)  # type: ignore[arg-type]
+        return found.outcome, found.message
+
+
+CASES = [
+    # last, origin, exit code, why it was stopped -> outcome, words
+    (20, 10, 85, None, Outcome.PAUSED, "paused at 20 of 100 steps; the program ended with exit code 85"),
+    (20, None, 85, StopReason.DEADLINE, Outcome.PAUSED, "paused at 20 of 100 steps"),
+    (100, 10, 0, None, Outcome.FINISHED, "goal reached: 100 of 100 steps"),
+    (100, 10, -9, StopReason.DEADLINE, Outcome.FINISHED, "goal reached"),
+    (20, 10, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but its last checkpoint says 20 of 100 steps"),
+    (None, None, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but left no checkpoint"),
+    (10, 10, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
+    (None, None, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
+    (20, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; kept: 20 of 100 steps; read "),
+    (10, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; nothing new was saved; read "),
+    (10, 10, -11, None, Outcome.FAILED, "the program was ended by SIGSEGV; nothing new was saved"),
+    (20, 10, -9, StopReason.DEADLINE, Outcome.PAUSED, "the program was ended by SIGKILL"),
+    (10, 10, -15, StopReason.DEADLINE, Outcome.FAILED, "was ended by SIGTERM and left no newer checkpoint"),
+    (20, 10, 85, StopReason.WARNED, Outcome.PAUSED, "paused at 20"),
+    (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "took the machine away; saved at 20 of 100 steps"),
+    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "nothing to save yet"),
+    (20, 10, 85, StopReason.STALLED, Outcome.FAILED, "no step forward in 3 minutes (stall_minutes); read "),
+]
+
+
+@pytest.mark.parametrize(("last", "origin", "code", "reason", "outcome", "words"), CASES)
+def test_the_store_decides_and_not_the_exit_code(
+    tmp_path: Path, last: float, origin: float, code: int, reason: StopReason, outcome: Outcome, words: str
+) -> None:
+    found = [None if done is None else checkpoint(done) for done in (last, origin)]
+
+    judged, message = Attempt(tmp_path, *found, code, reason, stall_minutes=3).judged()
+
+    assert judged is outcome
+    assert words in message
+
+
+def test_every_failure_names_the_log_to_read(tmp_path: Path) -> None:
+    for last, origin, code, reason, outcome, _ in CASES:
+        if outcome is Outcome.FAILED:
+            found = [None if done is None else checkpoint(done) for done in (last, origin)]
+            message = Attempt(tmp_path, *found, code, reason, stall_minutes=3).judged()[1]
+            assert message.endswith(f"; read {tmp_path / 'logs/demo/001.log'}")
+
+
+def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), 85, StopReason.TAKEN_AWAY, left_seconds=5)
+
+    assert attempt.judged()[0] is Outcome.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("done", "reached", "goal", "claim"),
+    [
+        (100, 100, 100, True),
+        (100, 100, 50, True),  # lowered
+        (100, 100, 150, False),  # raised
+        (120, 100, 110, True),  # raised, but it had gone further
+        (50, 100, 40, False),  # the program has not said so itself
+        (100, 100, None, True),
+        (7, None, 100, True),  # a program without goals said that it is done
+    ],
+)
+def test_a_raised_goal_reopens_and_a_lowered_one_does_not(done: float, reached: float, goal: float, claim: bool) -> None:
+    said = reached is None or done >= reached
+
+    assert is_finished(checkpoint(done, reached, said), goal) is claim
+
+
+def test_no_checkpoint_is_not_finished() -> None:
+    assert not is_finished(None, 1)
+
+
+def test_a_checkpoint_at_the_same_place_is_no_step_forward() -> None:
+    assert [has_newer(checkpoint(done), checkpoint(10)) for done in (9, 10, 11)] == [False, False, True]
+    assert has_newer(checkpoint(0), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, "ended with exit code 0"),
+        (-9, "was ended by SIGKILL"),
+        (-63, "was ended by signal 63"),
+        (None, "was not started"),
+    ],
+)
+def test_exit_codes_are_told_in_words(code: int | None, text: str) -> None:
+    assert describe_exit(code) == text
+
+
+def test_a_work_has_what_is_judged_here() -> None:
+    assert {"last", "exit_code", "stop_reason", "task", "job", "deadline"} <= Work.__dataclass_fields__.keys()

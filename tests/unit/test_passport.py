@@ -1,0 +1,130 @@
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from support.making import PASSPORT
+from support.toyrun import flip_byte, rewrite_passport
+
+from longhaul.errors import CheckpointError, StorageError
+from longhaul.passport import SCHEMA_VERSION, read_passport
+from longhaul.progress import FileDigest, Progress
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "manifest.json").write_text(PASSPORT.to_text())
+    return tmp_path
+
+
+def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
+    assert read_passport(folder) == PASSPORT
+
+
+@given(
+    some.floats(0, allow_nan=False, allow_infinity=False),
+    some.text(),
+    some.dictionaries(some.text(), some.none() | some.booleans() | some.integers() | some.text(), max_size=3),
+)
+def test_any_progress_and_note_survive_the_way_through_the_file(
+    tmp_path_factory: pytest.TempPathFactory, done: float, note: str, metrics: dict[str, object]
+) -> None:
+    folder = tmp_path_factory.mktemp("passport")
+    passport = replace(PASSPORT, progress=Progress(done, None, "steps", metrics), note=note)  # type: ignore[arg-type]
+    (folder / "manifest.json").write_text(passport.to_text())
+
+    assert read_passport(folder) == passport
+
+
+def test_no_byte_of_a_passport_can_change_unseen(folder: Path) -> None:
+    path = folder / "manifest.json"
+    whole = path.read_bytes()
+    unseen = []
+    for at in range(len(whole) - 1):
+        flip_byte(path, at)
+        try:
+            read_passport(folder)
+            unseen.append(at)
+        except CheckpointError:
+            pass
+        path.write_bytes(whole)
+
+    assert unseen == []
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, -3])
+def test_a_truncated_passport_is_refused(folder: Path, length: int) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes()[:length])
+
+    with pytest.raises(CheckpointError, match="the passport cannot be read"):
+        read_passport(folder)
+
+
+def test_a_missing_passport_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"manifest\.json: there is no passport"):
+        read_passport(tmp_path)
+
+
+def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path) -> None:
+    rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
+
+    with pytest.raises(CheckpointError, match=r"schema version 2, this longhaul reads 1"):
+        read_passport(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"segment": "1"}, r"of a wrong type \['segment'\]"),
+        ({"extra": 1}, r"unknown \['extra'\]"),
+        ({"progress": {"goal": 1}}, "'done' is None"),
+        ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
+        ({"files": {"/etc/x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
+        ({"files": {"x": {"size_bytes": "1"}}}, "allowed: size_bytes and digest"),
+    ],
+)
+def test_a_passport_of_another_shape_is_refused(folder: Path, changes: dict[str, object], words: str) -> None:
+    rewrite_passport(folder, **changes)
+
+    with pytest.raises(CheckpointError, match=words):
+        read_passport(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3", '"x"'])
+def test_a_passport_that_is_no_object_is_refused(folder: Path, text: str) -> None:
+    (folder / "manifest.json").write_text(text)
+
+    with pytest.raises(CheckpointError, match="the passport is not an object"):
+        read_passport(folder)
+
+
+def test_a_missing_key_is_named(folder: Path) -> None:
+    path = folder / "manifest.json"
+    data = json.loads(path.read_text())
+    del data["identity"]
+    path.write_text(json.dumps(data))
+    rewrite_passport(folder)
+
+    with pytest.raises(CheckpointError, match=r"missing keys \['identity'\]"):
+        read_passport(folder)
+
+
+def test_a_passport_that_cannot_be_read_now_is_not_called_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(*_: object, **__: object) -> str:
+        raise OSError(116, os.strerror(116))
+
+    monkeypatch.setattr(Path, "read_text", stale)
+
+    with pytest.raises(StorageError, match="Stale file handle; make it readable and start again"):
+        read_passport(folder)
+
+
+def test_a_file_entry_of_a_passport_is_size_and_digest(folder: Path) -> None:
+    passport = replace(PASSPORT, files={"a": FileDigest(3, "ff")})
+    (folder / "manifest.json").write_text(passport.to_text())
+
+    assert json.loads((folder / "manifest.json").read_text())["files"] == {"a": {"size_bytes": 3, "digest": "ff"}}

@@ -1,0 +1,291 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.making import PASSPORT, draft, publish
+from support.toyrun import flip_byte
+
+from longhaul.errors import CheckpointError, FencedError
+from longhaul.fs import unique_name
+from longhaul.progress import FileDigest, Progress
+from longhaul.store import Checkpoint, Store, folder_name, verify_files
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "checkpoints")
+
+
+def test_a_published_checkpoint_holds_the_files_and_a_passport_that_names_each(store: Store) -> None:
+    checkpoint = publish(store, 1)
+
+    assert sorted(checkpoint.passport.files) == ["state", "sub/more"]
+    assert checkpoint.passport.files["state"].size_bytes == 4
+    assert sorted(item.name for item in checkpoint.folder.iterdir()) == ["manifest.json", "state", "sub"]
+    verify_files(checkpoint)
+
+
+def test_publishing_takes_the_draft_away(store: Store) -> None:
+    publish(store, 1)
+
+    assert list((store.root.parent / "work").iterdir()) == []
+
+
+def test_the_folder_says_number_progress_time_and_token() -> None:
+    passport = replace(PASSPORT, sequence=42, token=7, progress=Progress(1200, 5000, "MD steps"))
+
+    assert folder_name(passport) == "000042_1200-MD-steps_20261121T000100Z_t7"
+
+
+@pytest.mark.parametrize(("done", "text"), [(0.25, "0.25"), (12345678, "12345678"), (1e6, "1000000"), (3.0, "3")])
+def test_progress_in_a_folder_name_is_readable(done: float, text: str) -> None:
+    passport = replace(PASSPORT, progress=Progress(done, unit="/.."))
+
+    assert folder_name(passport) == f"000001_{text}-steps_20261121T000100Z_t1"
+
+
+def test_a_writer_that_lost_the_run_publishes_nothing(store: Store) -> None:
+    folder = draft(store)
+
+    def lost() -> None:
+        raise FencedError("lost")
+
+    with pytest.raises(FencedError):
+        store.publish(folder, PASSPORT, lost)
+
+    assert store.names() == []
+    assert not (store.root / "latest").is_symlink()
+
+
+def test_a_sleeper_that_wakes_up_after_its_rename_does_not_turn_the_links(store: Store) -> None:
+    newer = publish(store, 2, token=2)
+    answers = iter([None, FencedError("lost")])
+
+    def lost_later() -> None:
+        if error := next(answers):
+            raise error
+
+    with pytest.raises(FencedError):
+        store.publish(draft(store), replace(PASSPORT, sequence=2, token=1), lost_later)
+
+    assert os.readlink(store.root / "latest") == newer.name
+    assert store.readable()[-1].name == newer.name
+
+
+def test_of_two_checkpoints_of_one_number_that_of_the_later_writer_is_newer(store: Store) -> None:
+    publish(store, 1, token=9)
+
+    publish(store, 1, token=10)
+
+    assert [checkpoint.passport.token for checkpoint in store.readable()] == [9, 10]
+
+
+def test_numbers_are_not_used_again_after_a_quarantine(store: Store) -> None:
+    store.quarantine(publish(store, 7).name, "torn")
+
+    assert store.last_sequence() == 7
+
+
+def test_a_quarantined_checkpoint_lies_beside_its_reason(store: Store) -> None:
+    name = publish(store, 1).name
+
+    target = store.quarantine(name, "why")
+
+    assert target == store.root / ".quarantine" / name
+    assert (target / "state").exists()
+    assert target.with_name(f"{name}.reason.txt").read_text() == "why\n"
+    assert store.names() == []
+
+
+def test_a_second_bad_checkpoint_of_the_same_name_does_not_replace_the_first(store: Store) -> None:
+    name = publish(store, 1).name
+    store.quarantine(name, "first")
+    publish(store, 1)
+
+    target = store.quarantine(name, "second")
+
+    assert target.name == f"{name}.2"
+    assert target.with_name(f"{name}.2.reason.txt").read_text() == "second\n"
+
+
+def test_leftovers_are_removed_and_named_and_nothing_else(store: Store) -> None:
+    name = publish(store, 1).name
+    trash, link = store.root / unique_name("trash"), store.root / unique_name("latest")
+    (trash / "sub").mkdir(parents=True)
+    link.symlink_to(name)
+    (store.root / ".keep").touch()
+
+    removed = store.remove_leftovers()
+
+    assert sorted(removed) == sorted([trash.name, link.name])
+    assert sorted(item.name for item in store.root.iterdir()) == [".keep", name, "latest"]
+
+
+def test_a_kill_within_a_quarantine_leaves_nothing_hidden_for_ever(store: Store) -> None:
+    store.quarantine(publish(store, 1).name, "why")
+    left = store.root / ".quarantine" / unique_name("x.reason.txt")
+    left.touch()
+
+    assert store.remove_leftovers() == [left.name]
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "link").symlink_to("state"), "link: not a plain file"),
+        (lambda folder: (folder / "round").symlink_to(folder), "round: not a plain file"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe: not a plain file"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "the name manifest.json belongs to longhaul"),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_refused_before_it_is_shown(store: Store, spoil, words: str) -> None:
+    folder = draft(store)
+    spoil(folder)
+
+    with pytest.raises(CheckpointError, match=words):
+        store.publish(folder, PASSPORT, lambda: None)
+
+    assert store.names() == []
+
+
+def test_a_link_to_a_folder_is_no_checkpoint(store: Store) -> None:
+    folder = draft(store)
+    link = folder.with_name("other.ready")
+    link.symlink_to(folder)
+
+    with pytest.raises(CheckpointError, match="a link; a checkpoint is a folder of its own"):
+        store.publish(link, PASSPORT, lambda: None)
+
+    assert store.names() == []
+
+
+def test_a_size_that_the_program_named_wrongly_is_refused(store: Store) -> None:
+    passport = replace(PASSPORT, files={"state": FileDigest(5, "0")})
+
+    with pytest.raises(CheckpointError, match="4 bytes found, the program wrote 5"):
+        store.publish(draft(store), passport, lambda: None)
+
+
+def test_a_file_that_the_program_named_and_did_not_write_is_refused(store: Store) -> None:
+    passport = replace(PASSPORT, files={"gone": FileDigest(5, "0")})
+
+    with pytest.raises(CheckpointError, match="the program named files that are not there: gone"):
+        store.publish(draft(store), passport, lambda: None)
+
+
+def test_a_digest_that_cannot_be_checked_is_refused(store: Store) -> None:
+    with pytest.raises(CheckpointError, match="digest algorithm 'md5' is unknown"):
+        store.publish(draft(store), replace(PASSPORT, algorithm="md5"), lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "state").unlink(), "state: missing"),
+        (lambda folder: (folder / "state").write_text("on"), "2 bytes, published with 4"),
+        (lambda folder: flip_byte(folder / "state"), "the content changed since it was published"),
+        (lambda folder: os.replace(folder / "sub" / "more", folder / "state"), "the content changed"),
+        (lambda folder: replace_by_link(folder / "state"), "not a plain file any more"),
+    ],
+)
+def test_a_file_that_is_not_as_it_was_published_is_found(store: Store, spoil, words: str) -> None:
+    checkpoint = publish(store, 1)
+    spoil(checkpoint.folder)
+
+    with pytest.raises(CheckpointError, match=words):
+        verify_files(checkpoint)
+
+
+def replace_by_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def left(store: Store) -> list[int]:
+    return [int(name[:6]) for name in store.names()]
+
+
+def test_pruning_keeps_the_newest(store: Store) -> None:
+    for sequence in range(1, 6):
+        publish(store, sequence)
+
+    removed = store.prune(keep=2, milestone_every=0)
+
+    assert left(store) == [4, 5]
+    assert [int(name[:6]) for name in removed] == [1, 2, 3]
+
+
+def test_pruning_keeps_milestones(store: Store) -> None:
+    for sequence in range(1, 8):
+        publish(store, sequence)
+
+    store.prune(keep=1, milestone_every=3)
+
+    assert left(store) == [3, 6, 7]
+
+
+def test_pruning_keeps_the_last_best_and_its_link(store: Store) -> None:
+    for sequence in range(1, 6):
+        publish(store, sequence, is_best=sequence in {1, 2})
+
+    store.prune(keep=1, milestone_every=0)
+
+    assert left(store) == [2, 5]
+    assert (store.root / "best" / "state").exists()
+
+
+def test_pruning_never_removes_the_only_one(store: Store) -> None:
+    publish(store, 1)
+
+    assert store.prune(keep=1, milestone_every=0) == []
+    assert left(store) == [1]
+
+
+def test_an_unreadable_checkpoint_is_not_counted_among_the_newest(store: Store) -> None:
+    for sequence in (1, 2, 3):
+        publish(store, sequence)
+    (store.root / store.names()[-1] / "manifest.json").unlink()
+
+    store.prune(keep=1, milestone_every=0)
+
+    assert left(store) == [2, 3]
+
+
+def test_a_best_link_never_dangles_after_a_quarantine(store: Store) -> None:
+    first = publish(store, 1, is_best=True)
+    best = publish(store, 2, is_best=True)
+    store.quarantine(best.name, "bad")
+
+    store.mend_links(first)
+
+    assert os.readlink(store.root / "best") == first.name
+    assert os.readlink(store.root / "latest") == first.name
+
+
+def test_without_any_best_there_is_no_best_link(store: Store) -> None:
+    first = publish(store, 1)
+    store.quarantine(publish(store, 2, is_best=True).name, "bad")
+
+    store.mend_links(first)
+
+    assert not (store.root / "best").is_symlink()
+
+
+def test_a_checkpoint_tells_its_age_by_number_then_token(store: Store) -> None:
+    folder = store.root / "x"
+    ages = [Checkpoint(folder, replace(PASSPORT, sequence=s, token=t)).age for s, t in [(1, 9), (2, 1), (2, 3)]]
+
+    assert ages == sorted(ages)
+
+
+def test_a_passport_that_came_along_with_a_copied_checkpoint_is_replaced(store: Store) -> None:
+    first = publish(store, 1)
+    folder = draft(store)
+    (folder / "manifest.json").write_bytes((first.folder / "manifest.json").read_bytes())
+
+    second = store.publish(folder, replace(PASSPORT, sequence=2), lambda: None)
+
+    assert second.passport.sequence == 2
+    verify_files(second)
