@@ -53,8 +53,10 @@ class Found:
 def ready_states(desk: Desk) -> list[Found]:
     """What the program has handed over with `.ready` folders, in name order; removes their progress file.
 
-    CheckpointError if a progress file is malformed.
+    CheckpointError if a progress file is malformed, or the save folder gone.
     """
+    if not desk.save.is_dir():
+        raise CheckpointError(f"{desk.save}: gone; a program must leave its save folder where it is")
     folders = sorted(path for path in desk.save.iterdir() if _is_ready(path))
     return [_found(folder, desk) for folder in folders]
 

@@ -7,6 +7,7 @@ it runs, so a chain of thousands of segments stays cheap (a dynamic one grows wi
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from longhaul.record import Record, read_record
 from longhaul.run import Run
 from longhaul.store import Store
 from longhaul.written_twice import keys_written_twice
+
+# File servers' clocks differ by a little, and no segment is over so soon.
+FUTURE_SECONDS = 2.0
 
 
 class Plan:
@@ -73,8 +77,9 @@ class Plan:
         return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
     def check(self) -> None:
-        """ConfigError naming every run that is no longer the computation its checkpoints belong to."""
-        mistakes = [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        """ConfigError naming every file from the future, and every run that is no longer the computation its checkpoints belong to."""
+        mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
+        mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
         if mistakes:
             raise ConfigError(mistakes)
 
@@ -102,6 +107,14 @@ class Plan:
             yield str(places.final / SUMMARY)
             return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
+
+    def _future_files(self, assignment: Assignment) -> Iterator[str]:
+        """Snakemake calls a job failed whose input is newer than its output, also for `ancient` inputs."""
+        for key, name in content_files(assignment.run, assignment.keys):
+            ahead = (self.base / name).stat().st_mtime - time.time()
+            if ahead > FUTURE_SECONDS:
+                where = f"runs.{assignment.run.name}.settings.{key}"
+                yield f"{where}: {name} was changed {ahead:.0f} s in the future, says its time stamp; type: touch {name}"
 
     def _refusals(self, assignment: Assignment) -> Iterator[str]:
         run = assignment.run

@@ -25,6 +25,9 @@ from longhaul.slurm import current_job
 from longhaul.store import Checkpoint, Store
 from longhaul.work import Work, describe_done
 
+# A holder that works to its own end needs its length and a little more.
+WAITING_SECONDS = 60.0
+
 
 def run_segment(job: Job, engine: Engine) -> Record:
     """Brings the run forward by one segment and writes its record; LonghaulError says why it could not.
@@ -39,8 +42,7 @@ def run_segment(job: Job, engine: Engine) -> Record:
             if alarm.heard:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
-        # A holder that works to its own end needs its length and a little more.
-        patience = 1.5 * seconds + 60
+        patience = 1.5 * seconds + WAITING_SECONDS
         with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told) as held:
             return _Segment(job, engine, held, alarm).run()
 

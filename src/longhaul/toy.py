@@ -35,7 +35,8 @@ def main() -> int:
             _save(step, value, rows, options.goal)
             return EXIT_FINISHED if step == options.goal else EXIT_PAUSED
         is_time = time.monotonic() - saved_at >= float(os.environ["LONGHAUL_SAVE_SECONDS"])
-        if is_time or (options.save_steps and step - saved_step >= options.save_steps):
+        is_due = is_time or (options.save_steps and step - saved_step >= options.save_steps)
+        if is_due and step < options.goal:  # the last state is saved below
             _save(step, value, rows, options.goal)
             saved_at, saved_step = time.monotonic(), step
     _save(step, value, rows, options.goal)

@@ -134,7 +134,9 @@ class Work:
     def _passport(self, found: Found, handover: Handover) -> Passport:
         run, parent = self.job.run, self.last
         job = current_job()
+        # Exit code 0 is believed only where the program's own count does not speak against it.
         left_well = self.exit_code == EXIT_FINISHED and found.draft.name == "loose"
+        says_less = found.handover is not None and handover.progress.goal is not None
         return Passport(
             run=run.name,
             engine=run.engine,
@@ -144,7 +146,7 @@ class Work:
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
             progress=handover.progress,
-            is_finished=handover.is_finished or handover.progress.is_finished or left_well,
+            is_finished=handover.is_finished or handover.progress.is_finished or (left_well and not says_less),
             is_best=handover.is_best,
             algorithm=handover.algorithm or preferred_algorithm(),
             files=handover.digests,

@@ -145,6 +145,7 @@ def start_segment(
     patch: Mapping[str, float] = {},
     environment: Mapping[str, str] = {},
     prefix: Sequence[str] = (),
+    screen: int = subprocess.PIPE,
     **changes: object,
 ) -> SegmentProcess:
     """Starts a segment as a process; `patch` sets constants (`{"lease.STALE_SECONDS": 1}`), `command` is no toy."""
@@ -161,7 +162,7 @@ def start_segment(
         cwd=base,
         env={**around, "PYTHONPATH": str(ROOT / "tests"), **environment},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=screen,
         text=True,
     )
     return SegmentProcess(process, base)

@@ -15,9 +15,7 @@ def fail_with(number: int) -> object:
     return fail
 
 
-def test_a_failed_replacement_leaves_the_old_file_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_replacement_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "record"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))

@@ -104,7 +104,9 @@ def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tm
         (7, None, 100, True),  # a program without goals said that it is done
     ],
 )
-def test_a_raised_goal_reopens_and_a_lowered_one_does_not(done: float, reached: float, goal: float, claim: bool) -> None:
+def test_a_raised_goal_reopens_and_a_lowered_one_does_not(
+    done: float, reached: float, goal: float, claim: bool
+) -> None:
     said = reached is None or done >= reached
 
     assert is_finished(checkpoint(done, reached, said), goal) is claim

@@ -334,7 +334,7 @@ def test_a_run_that_cannot_be_given_back_hides_no_error(folder: Path, monkeypatc
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(ZeroDivisionError), take_now(folder):  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), take_now(folder):
         monkeypatch.setattr(os, "write", full)
         raise ZeroDivisionError
 

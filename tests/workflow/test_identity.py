@@ -1,6 +1,7 @@
 """What changes the result is refused before anything is queued; what changes only the running starts nothing again."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,15 @@ def test_an_input_that_is_gone_is_named(begun: WorkDir) -> None:
     (line,) = done.lines("longhaul: ")
     assert done.code == 1
     assert line.startswith("longhaul: runs.demo.settings.inputs: found 'data.txt', but there is no such file; ")
+
+
+def test_a_file_from_the_future_is_refused_with_the_way_out(begun: WorkDir) -> None:
+    later = time.time() + 3600
+    os.utime(begun.root / "data.txt", (later, later))
+
+    done = begun.snakemake()
+
+    line = done.lines("longhaul: runs.demo.settings.inputs: data.txt was changed ")
+    assert done.code == 1
+    assert len(line) == 1
+    assert line[0].endswith(" s in the future, says its time stamp; type: touch data.txt")

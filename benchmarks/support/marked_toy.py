@@ -1,0 +1,29 @@
+"""The toy program, with the moments of its segment noted.  `enter` puts it before the toy's own command line."""
+
+import sys
+
+from marks import Marks
+
+from longhaul import toy
+
+if __name__ == "__main__":
+    marks = Marks()
+    marks.now("imported")
+    count, save = toy._next, toy._save
+
+    def counted(value, step):
+        marks.first("first_step")
+        marks.now("last_step")
+        return count(value, step)
+
+    def saved(*arguments):
+        marks.now("save_start")
+        save(*arguments)
+
+    toy._next, toy._save = counted, saved
+    sys.argv = [toy.__file__, *sys.argv[sys.argv.index("longhaul.toy") + 1 :]]
+    try:
+        code = toy.main()
+    finally:
+        marks.write()
+    sys.exit(code)

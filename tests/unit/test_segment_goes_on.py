@@ -1,0 +1,379 @@
+"""What an attempt goes on from: the newest good checkpoint, after whatever happened to the files."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.making import ATTEMPT
+from support.toyrun import (
+    checkpoints,
+    final_files,
+    flip_byte,
+    hidden,
+    history,
+    program,
+    rewrite_passport,
+    run_program,
+    toy,
+    toy_job,
+    whole_toy,
+)
+
+from longhaul import final, host, lease
+from longhaul.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError, StorageError
+from longhaul.fs import unique_name
+from longhaul.history import History
+from longhaul.outcome import Outcome
+from longhaul.record import read_record
+
+
+def steps(base: Path, count: int, **changes: object) -> None:
+    """So many segments of one step each."""
+    for segment in range(1, count + 1):
+        run_program(base, program("one_step"), segment, **changes)  # type: ignore[arg-type]
+
+
+def dones(base: Path) -> list[float]:
+    return [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(base))]
+
+
+# --- bad checkpoints -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: os.truncate(folder / "state", 1),
+        lambda folder: flip_byte(folder / "state"),
+        lambda folder: flip_byte(folder / "manifest.json", 100),
+        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: (folder / "state").unlink(),
+        lambda folder: rewrite_passport(folder, run="other"),
+    ],
+)
+def test_after_a_bad_newest_checkpoint_the_work_since_the_one_before_is_done_again(tmp_path: Path, spoil) -> None:
+    steps(tmp_path, 3, keep=9)
+    spoil(checkpoints(toy_job(tmp_path))[-1].folder)
+
+    record = run_program(tmp_path, program("one_step"), 3, keep=9)
+
+    assert record.progress.done == 3
+    assert dones(tmp_path) == [1, 2, 3]
+    assert "taking the one before" in toy_job(tmp_path).places.log(3).read_text()
+    assert os.readlink(toy_job(tmp_path).places.checkpoints / "latest") == record.checkpoint
+
+
+def test_a_number_is_never_used_twice(tmp_path: Path) -> None:
+    steps(tmp_path, 3, keep=9)
+    flip_byte(checkpoints(toy_job(tmp_path))[-1].folder / "state")
+
+    run_program(tmp_path, program("one_step"), 3, keep=9)
+
+    assert [checkpoint.passport.sequence for checkpoint in checkpoints(toy_job(tmp_path))] == [1, 2, 4]
+
+
+def test_with_all_checkpoints_bad_the_run_stops_and_a_second_try_does_not_start_from_zero(tmp_path: Path) -> None:
+    steps(tmp_path, 2)
+    for checkpoint in checkpoints(toy_job(tmp_path)):
+        flip_byte(checkpoint.folder / "state")
+
+    for _ in range(2):
+        with pytest.raises(NoCheckpointError, match=r"^runs\.demo: no good checkpoint is left; the bad ones and their"):
+            run_program(tmp_path, program("one_step"), 3)
+
+    assert dones(tmp_path) == []
+
+
+def test_a_run_whose_checkpoints_were_deleted_does_not_start_from_zero(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    shutil.rmtree(toy_job(tmp_path).places.checkpoints)
+
+    with pytest.raises(NoCheckpointError, match="begin anew with: longhaul restart demo"):
+        run_program(tmp_path, program("one_step"), 1)
+
+
+@pytest.mark.parametrize("also", [[], ["history.jsonl"], ["history.jsonl", "segments", "lease"]])
+def test_a_later_segment_never_starts_from_zero_whatever_was_deleted(tmp_path: Path, also: list[str]) -> None:
+    steps(tmp_path, 1)
+    for name in ["checkpoints", *also]:
+        path = toy_job(tmp_path).places.root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    with pytest.raises(NoCheckpointError):
+        run_program(tmp_path, program("one_step"), 2)
+
+
+def test_a_changed_identity_is_refused_before_anything_is_started_or_moved(tmp_path: Path) -> None:
+    toy(tmp_path)
+    before = checkpoints(toy_job(tmp_path))
+
+    with pytest.raises(IdentityError, match=r"settings\.seed was 1, is 2.*type: longhaul accept demo"):
+        toy(tmp_path, 2, seed=2, goal=40)
+
+    assert checkpoints(toy_job(tmp_path)) == before
+    assert len(history(toy_job(tmp_path))) == 1
+
+
+# --- finished, extended, lowered -----------------------------------------------------------------------------------
+
+
+def test_a_finished_run_passes_its_finish_on_without_work(tmp_path: Path) -> None:
+    toy(tmp_path)
+
+    record = toy(tmp_path, 2)
+
+    assert (record.outcome, record.has_worked, record.progress.done) == (Outcome.FINISHED, False, 20)
+    assert len(history(toy_job(tmp_path))) == 1
+
+
+def test_a_raised_goal_reopens_a_finished_run_from_its_last_checkpoint(tmp_path: Path) -> None:
+    toy(tmp_path, goal=20)
+
+    record = toy(tmp_path, 2, goal=40)
+
+    job = toy_job(tmp_path)
+    assert (record.outcome, record.has_worked) == (Outcome.FINISHED, True)
+    assert history(job)[-1].progress_from == 20
+    assert final_files(job) == whole_toy(tmp_path / "whole", goal=40)
+
+
+def test_a_lowered_goal_leaves_a_finished_run_finished(tmp_path: Path) -> None:
+    toy(tmp_path, goal=20)
+
+    record = toy(tmp_path, 2, goal=10)
+
+    assert (record.outcome, record.has_worked, record.progress.done) == (Outcome.FINISHED, False, 20)
+    assert len(history(toy_job(tmp_path))) == 1
+
+
+def test_a_goal_lowered_below_what_is_done_ends_a_run_that_was_not_finished(tmp_path: Path) -> None:
+    steps(tmp_path, 3, goal=20)
+
+    record = run_program(tmp_path, program("two_ways_of_the_same", 3), 4, goal=2)
+
+    assert record.outcome is Outcome.FINISHED
+
+
+def test_final_is_made_again_if_somebody_removed_it(tmp_path: Path) -> None:
+    toy(tmp_path)
+    before = final_files(toy_job(tmp_path))
+    shutil.rmtree(toy_job(tmp_path).places.final)
+
+    toy(tmp_path, 1)
+
+    assert final_files(toy_job(tmp_path)) == before
+    assert len(history(toy_job(tmp_path))) == 1
+
+
+def test_final_that_stands_is_not_written_again(tmp_path: Path) -> None:
+    toy(tmp_path)
+    place = toy_job(tmp_path).places.final
+    before = place.stat().st_ino
+
+    toy(tmp_path, 1)
+
+    assert place.stat().st_ino == before
+
+
+def test_a_torn_summary_makes_final_anew(tmp_path: Path) -> None:
+    toy(tmp_path)
+    place = toy_job(tmp_path).places.final
+    (place / final.SUMMARY).write_text("{")
+
+    toy(tmp_path, 1)
+
+    assert json.loads((place / final.SUMMARY).read_text())["run"] == "demo"
+
+
+def test_a_summary_of_the_programs_own_is_not_written_over(tmp_path: Path) -> None:
+    text = (
+        'd="$LONGHAUL_SAVE/draft"; mkdir "$d" "$d/final"; echo mine > "$d/final/summary.json"; '
+        'echo \'{"done": 20, "goal": 20}\' > "$d/progress.json"; mv "$d" "$LONGHAUL_SAVE/1.ready"'
+    )
+
+    with pytest.raises(CheckpointError, match=r"the name summary\.json in final/ belongs to longhaul; rename yours"):
+        run_program(tmp_path, ["sh", "-c", text])
+
+    assert not toy_job(tmp_path).places.final.exists()
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_record_of_a_finished_run_is_made_anew_from_the_store(tmp_path: Path) -> None:
+    first = toy(tmp_path)
+    path = toy_job(tmp_path).places.record(1)
+    path.unlink()
+
+    again = toy(tmp_path, 1)
+
+    assert (again.outcome, again.checkpoint, again.has_worked) == (first.outcome, first.checkpoint, True)
+    assert read_record(path) == again
+    assert len(history(toy_job(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("segment", [1, 2, 3])
+def test_a_lost_record_of_a_worked_segment_is_made_anew_without_work(tmp_path: Path, segment: int) -> None:
+    steps(tmp_path, 3)
+    toy_job(tmp_path).places.record(segment).unlink()
+
+    record = run_program(tmp_path, program("crash"), segment)
+
+    assert (record.outcome, record.progress.done, record.has_worked) == (Outcome.PAUSED, 3, True)
+    assert len(history(toy_job(tmp_path))) == 3
+
+
+def test_a_spoilt_record_is_none(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    path = toy_job(tmp_path).places.record(1)
+    answers = []
+    for text in ("", "{", "[]", '{"run": "demo"}', path.read_text().replace("paused", "x")):
+        path.write_text(text)
+        answers.append(read_record(path))
+
+    assert answers == [None] * 5
+
+
+def test_a_segment_whose_work_was_lost_to_a_bad_checkpoint_works_again(tmp_path: Path) -> None:
+    steps(tmp_path, 3, keep=9)
+    flip_byte(checkpoints(toy_job(tmp_path))[-1].folder / "state")
+
+    record = run_program(tmp_path, program("one_step"), 3, keep=9)
+
+    assert len(history(toy_job(tmp_path))) == 4
+    assert record.progress.done == 3
+
+
+# --- what killed attempts left -------------------------------------------------------------------------------------
+
+
+def test_leftovers_of_killed_attempts_are_removed_and_told(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    places = toy_job(tmp_path).places
+    left = [
+        places.checkpoints / unique_name("trash"),
+        places.root / unique_name("final"),
+        places.root / unique_name("trash"),
+        places.work / "000000" / "save",
+    ]
+    for folder in left:
+        folder.mkdir(parents=True)
+        (folder / "data").write_text("half")
+    drafts = [places.segments / unique_name("001.json"), places.checkpoints / unique_name("latest")]
+    for path in drafts:
+        path.touch()
+
+    run_program(tmp_path, program("one_step"), 2)
+
+    assert hidden(places.root) == []
+    assert list(places.work.iterdir()) == []
+    line = next(line for line in places.log(2).read_text().splitlines() if "removed what a killed attempt left" in line)
+    assert [path.name for path in [*left[:3], *drafts] if path.name not in line] == []
+    assert "work/000000" in line
+
+
+def test_the_desk_of_a_successor_is_never_removed(tmp_path: Path) -> None:
+    """Should this job have slept before it tidies up."""
+    steps(tmp_path, 1)
+    desk = toy_job(tmp_path).places.work / "000999"
+    desk.mkdir()
+
+    run_program(tmp_path, program("one_step"), 2)
+
+    assert desk.is_dir()
+
+
+def test_a_killed_attempt_gets_its_line_of_history_from_the_next(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    places = toy_job(tmp_path).places
+    claim = json.loads((places.lease / "000001.json").read_text())
+    dead = {**claim, "token": 2, "segment": 2, "pid_start": "1", "released_utc": ""}
+    (places.lease / "000002.json").write_text(json.dumps(dead))
+
+    run_program(tmp_path, program("one_step"), 2)
+
+    found = history(toy_job(tmp_path))
+    assert [(one.token, one.segment, one.outcome.value) for one in found] == [
+        (1, 1, "paused"),
+        (2, 2, "died"),
+        (3, 2, "paused"),
+    ]
+
+
+def test_two_killed_attempts_in_a_row_both_get_their_line(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    places = toy_job(tmp_path).places
+    claim = json.loads((places.lease / "000001.json").read_text())
+    for token in (2, 3):
+        dead = {**claim, "token": token, "segment": 2, "pid_start": "1", "released_utc": ""}
+        (places.lease / f"{token:06d}.json").write_text(json.dumps(dead))
+
+    run_program(tmp_path, program("one_step"), 2)
+
+    assert [one.token for one in history(toy_job(tmp_path))] == [1, 2, 3, 4]
+
+
+def test_a_malformed_claim_stops_the_segment_and_touches_nothing(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+    (toy_job(tmp_path).places.lease / "000002.json").write_text("{")
+
+    with pytest.raises(LeaseError, match=r"000002\.json: not a claim of longhaul"):
+        run_program(tmp_path, program("one_step"), 2)
+
+    assert dones(tmp_path) == [1]
+
+
+def test_work_on_another_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("missing: a second file system at /dev/shm")
+    folder = elsewhere / unique_name("longhaul-test")
+    folder.mkdir()
+    try:
+        places = toy_job(tmp_path).places
+        places.root.mkdir(parents=True)
+        places.work.symlink_to(folder)
+
+        with pytest.raises(StorageError, match=r"on another file system than .*; move or link .* as a whole"):
+            run_program(tmp_path, program("one_step"))
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_log_tells_what_was_given_and_how_it_ended(tmp_path: Path) -> None:
+    toy(tmp_path)
+
+    lines = toy_job(tmp_path).places.log(1).read_text().splitlines()
+    assert "engine toy, 1 minutes, attempt 1: a test" in lines[0]
+    assert "finished: 20 steps, checkpoint 000004_20-steps_" in lines[-1]
+
+
+# --- how long ------------------------------------------------------------------------------------------------------
+
+
+def test_the_margin_is_learned_from_the_runs_history(tmp_path: Path) -> None:
+    places = toy_job(tmp_path).places
+    places.root.mkdir(parents=True)
+    slow = {**vars(ATTEMPT), "to_checkpoint": None, "stop_seconds": 10.0, "save_seconds": 4.0}
+    History(places.history).append(type(ATTEMPT)(**slow))
+
+    toy(tmp_path)
+
+    assert "time: 60 s, told to stop 15.2 s before the end" in places.log(1).read_text()
+
+
+def test_an_attempt_that_was_stopped_says_how_long_it_took(tmp_path: Path) -> None:
+    run_program(tmp_path, program("obedient"), segment_minutes=0.005, first_margin_seconds=0.1)
+
+    (attempt,) = history(toy_job(tmp_path))
+    assert attempt.stop_seconds is not None and attempt.saves == 1
+
+
+def test_the_claim_says_who_works(tmp_path: Path) -> None:
+    steps(tmp_path, 1)
+
+    held, reason = lease.current_claim(toy_job(tmp_path).places.lease)
+    assert held is not None and (held.pid, held.pid_start) == (os.getpid(), host.process_start(os.getpid()))
+    assert reason == "released"

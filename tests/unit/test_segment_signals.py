@@ -1,0 +1,214 @@
+"""Signals to a segment's process, and programs that do not leave when told."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.toyrun import (
+    SegmentProcess,
+    checkpoints,
+    final_files,
+    history,
+    is_alive,
+    program,
+    start_segment,
+    toy,
+    toy_job,
+    until,
+    whole_toy,
+)
+
+from longhaul.record import read_record
+
+IMPATIENT = {"work.SOFT_PATIENCE_SECONDS": 0.2, "work.TERM_PATIENCE_SECONDS": 0.2}
+SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}
+
+
+def at_work(base: Path, segment: SegmentProcess) -> SegmentProcess:
+    """The same, once its program counts."""
+    until(lambda: any(base.glob("results/demo/work/*/progress.json")))
+    return segment
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_done(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
+    segment.kill(number)
+    ended = segment.end()
+
+    job = toy_job(tmp_path)
+    (attempt,) = history(job)
+    assert ended.code == 1
+    assert ended.error.startswith("InterruptedSegment: runs.demo: a signal took the machine away; saved at ")
+    assert f"telling the program to stop: a signal took the machine away ({number.name})" in ended.screen
+    assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
+    assert attempt.progress_to == checkpoints(job)[-1].passport.progress.done > 0
+    assert not job.places.record(1).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGURG])
+def test_a_warning_that_time_is_nearly_up_pauses_the_segment(tmp_path: Path, number: signal.Signals) -> None:
+    segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
+    segment.kill(number)
+    ended = segment.end()
+
+    job = toy_job(tmp_path)
+    record = read_record(job.places.record(1))
+    assert ended.code == 0
+    assert f"a signal warned that its time is nearly up ({number.name})" in ended.screen
+    assert [attempt.outcome.value for attempt in history(job)] == ["paused"]
+    assert record is not None and record.progress.done == checkpoints(job)[-1].passport.progress.done > 0
+
+
+def test_an_interrupted_segment_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    settings = {"goal": 60, "step_seconds": 0.01, "save_steps": 0}
+    segment = at_work(tmp_path, start_segment(tmp_path, **settings))
+    segment.kill(signal.SIGTERM)
+    segment.end()
+    until(lambda: history(toy_job(tmp_path)))
+
+    toy(tmp_path, 1, **settings)
+
+    attempts = history(toy_job(tmp_path))
+    assert [one.outcome.value for one in attempts] == ["interrupted", "finished"]
+    assert attempts[1].progress_from == attempts[0].progress_to > 0
+    assert final_files(toy_job(tmp_path)) == whole_toy(tmp_path / "whole", goal=60)
+
+
+def test_a_second_term_changes_nothing(tmp_path: Path) -> None:
+    segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
+    segment.kill(signal.SIGTERM)
+    until(lambda: "telling the program to stop" in (tmp_path / "logs/demo/001.log").read_text())
+    segment.kill(signal.SIGTERM)
+    ended = segment.end()
+
+    assert ended.error.startswith("InterruptedSegment: ")
+    assert ended.screen.count("telling the program to stop") == 1
+    assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["interrupted"]
+
+
+def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, command=program("deaf_and_idle"), patch=IMPATIENT, first_margin_seconds=0.05)
+    segment.child_pid()
+    segment.kill(signal.SIGTERM)
+    ended = segment.end()
+
+    assert "took the machine away; nothing to save yet; start again and it goes on" in ended.error
+    assert [attempt.to_checkpoint for attempt in history(toy_job(tmp_path))] == [None]
+
+
+def test_a_signal_to_the_segment_does_not_reach_the_program(tmp_path: Path) -> None:
+    """Ctrl-C at a terminal goes to the whole foreground group; only we may hear it."""
+    segment = at_work(tmp_path, start_segment(tmp_path, prefix=["setsid"], **SLOW))
+    os.killpg(segment.pid, signal.SIGINT)
+    segment.end()
+
+    (attempt,) = history(toy_job(tmp_path))
+    assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
+
+
+def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
+    segment = start_segment(
+        tmp_path, command=program("deaf_to_the_stop_file"), patch=IMPATIENT, first_margin_seconds=0.05
+    )
+    until(lambda: checkpoints(toy_job(tmp_path)))
+    segment.kill(signal.SIGUSR1)
+    ended = segment.end()
+
+    (attempt,) = history(toy_job(tmp_path))
+    assert "the program does not leave by itself: TERM" in ended.screen
+    assert (attempt.outcome.value, attempt.exit_code, attempt.progress_to) == ("paused", -signal.SIGTERM, 1)
+    assert ended.record["done"] == 1
+
+
+def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, command=program("deaf_to_term"), patch=IMPATIENT, first_margin_seconds=0.05)
+    child = segment.child_pid()
+    until(lambda: checkpoints(toy_job(tmp_path)))
+    segment.kill(signal.SIGUSR1)
+    ended = segment.end()
+
+    (attempt,) = history(toy_job(tmp_path))
+    assert ended.screen.index("by itself: TERM") < ended.screen.index("does not leave: killing it")
+    assert (attempt.outcome.value, attempt.exit_code) == ("paused", -signal.SIGKILL)
+    assert not is_alive(child)
+
+
+def test_a_deaf_program_that_never_saved_is_a_failure(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, command=program("deaf_and_idle"), patch=IMPATIENT, segment_minutes=0.01)
+    ended = segment.end()
+
+    assert "telling the program to stop: its time is up" in ended.screen
+    assert "the program was ended by SIGKILL and left no newer checkpoint" in ended.error
+    assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["failed"]
+
+
+def test_the_workers_of_a_program_leave_with_it(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, command=program("worker"))
+    path = until(lambda: next(tmp_path.glob("results/demo/work/*/worker.pid"), None))
+    worker = int(until(lambda: path.read_text()))  # type: ignore[attr-defined,call-overload]
+    was_alive = is_alive(worker)
+    segment.kill(signal.SIGUSR1)
+    ended = segment.end()
+
+    assert was_alive
+    assert ended.record["done"] == 1
+    assert not is_alive(worker)
+
+
+def test_a_program_dies_with_its_segment_and_the_next_attempt_takes_over_at_once(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, **{**SLOW, "save_steps": 5})
+    child = segment.child_pid()
+    job = toy_job(tmp_path)
+    until(lambda: checkpoints(job))
+    segment.kill(signal.SIGKILL)
+    segment.end()
+    until(lambda: not is_alive(child))
+    done = checkpoints(job)[-1].passport.progress.done
+
+    goal = int(done) + 20
+    record = toy(tmp_path, 1, goal=goal)
+
+    assert [(one.outcome.value, one.progress_to) for one in history(job)] == [("died", done), ("finished", goal)]
+    assert record.progress.done == goal
+    assert final_files(job) == whole_toy(tmp_path / "whole", goal=goal)
+
+
+# --- Slurm's clock ---------------------------------------------------------------------------------------------------
+
+
+def in_slurm(seconds: float) -> dict[str, str]:
+    return {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": f"{time.time() + seconds:.0f}", "SLURM_JOB_PARTITION": "gpu"}
+
+
+def test_the_end_of_the_slurm_job_stops_a_segment_that_would_be_longer(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, environment=in_slurm(4), first_margin_seconds=2, segment_minutes=60, **SLOW)
+    ended = segment.end()
+
+    job = toy_job(tmp_path)
+    (attempt,) = history(job)
+    assert ended.record["outcome"] == "paused"
+    assert "telling the program to stop: its time is up" in ended.screen or attempt.exit_code == 85
+    assert (attempt.slurm_job, checkpoints(job)[-1].passport.slurm_job["partition"]) == ("4711", "gpu")  # type: ignore[index]
+
+
+def test_a_slurm_job_without_a_near_end_leaves_the_segment_its_length(tmp_path: Path) -> None:
+    segment = start_segment(tmp_path, environment=in_slurm(365 * 86400), segment_minutes=0.02, **SLOW)
+    ended = segment.end()
+
+    assert "time: 1 s, told to stop" in ended.screen
+    assert ended.record["outcome"] == "paused"
+
+
+def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> None:
+    segment = start_segment(
+        tmp_path, command=program("deaf_to_term"), environment=in_slurm(4), first_margin_seconds=2, segment_minutes=60
+    )
+    ended = segment.end()
+
+    assert "the program does not leave: killing it" in ended.screen
+    assert ended.record == {**ended.record, "outcome": "paused", "done": 1}
