@@ -33,7 +33,7 @@ def _parts(engine: str, runs: list[Chain]) -> str:
     unused = [seconds for run in runs for seconds in run.unused_seconds]
     rows = [[name, spread(seconds, 3)] for name, seconds in parts.items()]
     if engine == "toy":
-        rows.append(["not used before the end of a segment (part of its length)", spread(unused, 3)])
+        rows.append(["left of a segment's time when it ended (nobody waits for it)", spread(unused, 3)])
     return table(["from the last step of a segment to the first of the next", "seconds"], rows)
 
 

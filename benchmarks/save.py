@@ -93,7 +93,6 @@ def measure(megabytes: float, rounds: int) -> str:
         variants = {name: partial(timed, save, state, Path(base) / "x") for name, save in VARIANTS.items()}
         in_turns(variants, 1)  # to have everything loaded
         found = in_turns(variants, rounds)
-        )
     plain, flushed = (list(found.values())[number] for number in (0, 2))
     rows = [
         [name, spread(times, 3), spread(ratios(times, plain)), spread(ratios(times, flushed))]

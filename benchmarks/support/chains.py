@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import yaml
-
 from support.marks import read_marks
 from support.measure import ROOT, SNAKEMAKE, Cost, cost_of
 

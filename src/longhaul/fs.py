@@ -19,8 +19,8 @@ from pathlib import Path
 from longhaul.errors import StorageError
 
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+_STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
 _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
@@ -63,7 +63,8 @@ def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
         line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
         line += "" if missing else ": a quota, or the number of files, is used up"
         return f"{line}; earlier checkpoints are untouched; free room and start again"
-    return f"{line}; earlier checkpoints are untouched; make it writable and start again"
+    advice = "make it writable" if error.errno != errno.EXDEV else "keep the run's folder on one file system"
+    return f"{line}; earlier checkpoints are untouched; {advice} and start again"
 
 
 def write_new(path: Path, text: str) -> None:

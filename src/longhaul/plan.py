@@ -77,7 +77,7 @@ class Plan:
         return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
     def check(self) -> None:
-        """ConfigError naming every file from the future, and every run that is no longer the computation its checkpoints belong to."""
+        """ConfigError naming each file from the future, and each run that is not what its checkpoints belong to."""
         mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
         mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
         if mistakes:
@@ -113,8 +113,8 @@ class Plan:
         for key, name in content_files(assignment.run, assignment.keys):
             ahead = (self.base / name).stat().st_mtime - time.time()
             if ahead > FUTURE_SECONDS:
-                where = f"runs.{assignment.run.name}.settings.{key}"
-                yield f"{where}: {name} was changed {ahead:.0f} s in the future, says its time stamp; type: touch {name}"
+                found = f"{name} was changed {ahead:.0f} s in the future, says its time stamp"
+                yield f"runs.{assignment.run.name}.settings.{key}: {found}; type: touch {name}"
 
     def _refusals(self, assignment: Assignment) -> Iterator[str]:
         run = assignment.run

@@ -168,12 +168,13 @@ class _Segment:
 
     def _close(self, work: Work, judgement: Judgement, error: LonghaulError | None) -> None:
         """Clears the desk, which may be what fills the disk, and adds the attempt to the history."""
-        with fs.storage_errors(work.task.desk.root):
-            fs.remove_tree(work.task.desk.root)
+        root = work.task.desk.root
         try:
+            with fs.storage_errors(root):
+                fs.remove_tree(root)
             self.history.append(self._attempt(work, judgement))
         except StorageError:
-            if error is None:
+            if error is None:  # else it would hide the first one
                 raise
 
     def _new_work(self, origin: Checkpoint | None) -> Work:

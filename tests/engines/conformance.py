@@ -21,6 +21,11 @@ SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 RUN = "case"
 
 
+def engines() -> list[str]:
+    """The engines that have a rule file; two files hold what belongs to none."""
+    return sorted({path.stem for path in (ROOT / "workflow" / "rules").glob("*.smk")} - {"common", "overview"})
+
+
 @dataclass(frozen=True)
 class Case:
     """A small run of an engine: ends after two segments at least, and its result is the same each time."""
@@ -50,7 +55,7 @@ class Chain:
     def results(self) -> Path:
         return self.folder / "results" / RUN
 
-    def configure(self, settings: Mapping[str, object] = {}, **run_keys: object) -> None:  # noqa: B006
+    def configure(self, settings: Mapping[str, object] = {}, **run_keys: object) -> None:
         run = {
             "engine": self.engine,
             "segments": self.case.segments,

@@ -3,11 +3,10 @@
 import importlib
 
 import pytest
-from engines.conformance import ROOT, Chain
+from engines.conformance import Chain, engines
 
-ENGINES = sorted(path.stem for path in (ROOT / "workflow" / "rules").glob("*.smk") if path.stem != "common")
 # One process an engine, so that its uninterrupted run is made once.
-EACH = [pytest.param(engine, marks=pytest.mark.xdist_group(engine)) for engine in ENGINES]
+EACH = [pytest.param(engine, marks=pytest.mark.xdist_group(engine)) for engine in engines()]
 pytestmark = pytest.mark.parametrize("engine", EACH)
 
 _wholes = {}

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from engines.conformance import engines
 
 from longhaul.installed import root_folder
 
 ROOT = root_folder()
-ENGINES = sorted(path.stem for path in (ROOT / "workflow" / "rules").glob("*.smk") if path.stem != "common")
+ENGINES = engines()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

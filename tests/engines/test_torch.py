@@ -3,6 +3,7 @@
 import sys
 
 from engines.conformance import ROOT, Case
+
 from longhaul.config import read_runs
 from longhaul.plan import schemas
 

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 
 from engines.conformance import ROOT, Case
+
 from longhaul.config import read_runs
 from longhaul.plan import schemas
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.toyrun import ROOT
+from support.toyrun import PYTHONPATH
 
 HARNESS = Path(__file__).with_name("kill_harness.py")
 
@@ -14,7 +14,7 @@ HARNESS = Path(__file__).with_name("kill_harness.py")
 def all_cases(tmp_path: Path, scenario: str, part: int, *words: str) -> dict[str, object]:
     """What the harness found for one half of a scenario's cases."""
     command = [sys.executable, str(HARNESS), scenario, str(tmp_path), str(part), "2", *words]
-    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True)
+    done = subprocess.run(command, env={"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
@@ -63,6 +63,6 @@ def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> N
     harness.write_text(spoilt)
     command = [sys.executable, str(harness), "new", str(tmp_path / "runs"), "0", "2", "kill"]
 
-    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env={"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, check=True)
 
     assert "visible and not whole" in first_of(json.loads(done.stdout)["wrong"])

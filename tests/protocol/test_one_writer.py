@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from support.toyrun import (
-    ROOT,
+    PYTHONPATH,
     checkpoints,
     final_files,
     history,
@@ -29,7 +29,7 @@ QUICK = {"lease.HEARTBEAT_SECONDS": 0.1, "lease.STALE_SECONDS": 1.5}
 def races(kind: str, folder: Path, rounds: int) -> list[list[str]]:
     script = Path(__file__).with_name("lease_races.py")
     command = [sys.executable, str(script), kind, str(folder / "races"), str(rounds)]
-    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env={"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

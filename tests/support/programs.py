@@ -1,5 +1,6 @@
 """Small programs that keep the environment contract, or break it in one way each; the standard library alone."""
 
+import contextlib
 import json
 import os
 import signal
@@ -161,15 +162,12 @@ def big(megabytes: str) -> int:
 
 def fill_and_hand_over() -> int:
     """Takes all room that is left on the disk, then hands over."""
+    Path(os.environ["LONGHAUL_PROGRESS"]).write_text(json.dumps({"done": resumed() + 1, "goal": GOAL}))
     draft = SAVE / "draft"
     draft.mkdir()
     (draft / "state").write_text(f"{resumed() + 1}\n")
-    (draft / "progress.json").write_text(json.dumps({"done": resumed() + 1, "goal": GOAL}))
-    with (draft / "data").open("wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 4096) == 4096:
-                pass
-        except OSError:
+    with (draft / "data").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096) == 4096:
             pass
     draft.rename(SAVE / "1.ready")
     wait_for_ever()

@@ -25,6 +25,8 @@ from longhaul.segment import run_segment
 from longhaul.store import Checkpoint, Store
 
 ROOT = Path(__file__).parents[2]
+# For processes of their own: the same code as in this one.
+PYTHONPATH = f"{ROOT / 'tests'}:{ROOT / 'src'}"
 KEYS = IdentityKeys(("seed",), (), ("threads",))
 SETTINGS = {"goal": 20, "seed": 1, "step_seconds": 0.0, "save_steps": 5}
 PATIENCE_SECONDS = 60.0
@@ -160,7 +162,7 @@ def start_segment(
     process = subprocess.Popen(
         [*prefix, sys.executable, str(Path(__file__).with_name("one_segment.py")), json.dumps(what)],
         cwd=base,
-        env={**around, "PYTHONPATH": str(ROOT / "tests"), **environment},
+        env={**around, "PYTHONPATH": PYTHONPATH, **environment},
         stdout=subprocess.PIPE,
         stderr=screen,
         text=True,

@@ -19,7 +19,7 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul.errors import CheckpointError, SegmentError, StalledError
+from longhaul.errors import CheckpointError, FencedError, SegmentError, StalledError
 from longhaul.outcome import Outcome
 from longhaul.record import read_record
 
@@ -250,3 +250,15 @@ def test_the_number_of_attempts_can_be_set(tmp_path: Path) -> None:
 
     with pytest.raises(StalledError):
         run_program(tmp_path, program("one_step"), 1, 2, attempts_without_progress=1)
+
+
+def test_a_job_that_was_replaced_meanwhile_adds_nothing_to_the_history(tmp_path: Path) -> None:
+    """Its program ended while it slept, without a checkpoint: no publish noticed that the run is another's now."""
+    replaced = 'cp "$0"/000001.json "$0"/000002.json; exit 1'
+    job = toy_job(tmp_path)
+
+    with pytest.raises(FencedError):
+        run_program(tmp_path, ["sh", "-c", replaced, str(job.places.lease.resolve())])
+
+    assert history(job) == []
+    assert not job.places.record(1).exists()

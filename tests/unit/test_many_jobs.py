@@ -1,0 +1,38 @@
+import inspect
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhaul.many_jobs import asked_often, telling_pattern
+
+NAMES = st.lists(st.text("ab.1", min_size=1, max_size=5), unique=True, max_size=12)
+
+
+@given(NAMES, st.data())
+def test_a_pattern_matches_every_name_of_its_own_and_none_of_the_others(names, data) -> None:
+    mine = set(data.draw(st.lists(st.sampled_from(names)) if names else st.just([])))
+    others = [name for name in names if name not in mine]
+
+    pattern = telling_pattern(mine, others)
+
+    assert {name for name in names if re.fullmatch(pattern, name)} == mine
+
+
+def test_names_that_begin_differently_make_a_pattern_that_does_not_grow_with_them() -> None:
+    trains = [f"train_{number}" for number in range(1000)]
+    counts = [f"count_{number}" for number in range(1000)]
+
+    assert telling_pattern(trains, counts) == "t[^/]*"
+
+
+def test_a_pattern_for_no_name_matches_nothing() -> None:
+    assert re.fullmatch(telling_pattern([], ["a"]), "a") is None
+
+
+def test_a_function_that_is_asked_often_does_what_it_did() -> None:
+    @asked_often
+    def double(wildcards, attempt=2):
+        return wildcards * attempt
+
+    assert (double(3), list(inspect.signature(double).parameters)) == (6, ["wildcards", "attempt"])
