@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from support.toyrun import children_of
 
 from longhaul.installed import root_folder
 
@@ -120,16 +121,8 @@ class Chain:
             driver.wait()
             return 1
         holder = self.holder()
-        pids = [holder] if victim == "segment" else children(holder)
+        pids = [holder] if victim == "segment" else (children_of(holder) if holder else [])
         return sum(_killed(pid) for pid in pids if pid)
-
-
-def children(pid: int | None) -> list[int]:
-    """The direct children of a process."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def _killed(pid: int) -> int:
