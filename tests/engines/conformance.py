@@ -41,6 +41,7 @@ class Case:
     example_files: tuple[str, ...] = ()  # copied from examples/<engine>
     whole_settings: Mapping[str, object] = field(default_factory=dict)  # may differ where nothing interrupts
     kills: int = 10
+    longest_pause_seconds: float = 0.9  # between two kills; long enough that some segments advance
 
 
 class Chain:
@@ -98,14 +99,14 @@ class Chain:
         claim = json.loads(claims[-1].read_text())
         return None if claim["released_utc"] else int(claim["pid"])
 
-    def run_with_kills(self, seed: int, longest_pause: float) -> int:
+    def run_with_kills(self, seed: int) -> int:
         """Runs to the end and kills driver, segment or program at random moments on the way; returns the kills made."""
         dice = random.Random(seed)
         kills = 0
         while kills < self.case.kills:
             driver = self.start()
             while kills < self.case.kills and driver.poll() is None:
-                time.sleep(dice.uniform(0.1, longest_pause))
+                time.sleep(dice.uniform(0.1, self.case.longest_pause_seconds))
                 victim = dice.choice(["driver", "segment", "program"])
                 kills += self._kill(victim, driver)
             if driver.poll() == 0:
