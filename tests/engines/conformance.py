@@ -109,8 +109,8 @@ class Chain:
                 time.sleep(dice.uniform(0.1, self.case.longest_pause_seconds))
                 victim = dice.choice(["driver", "segment", "program"])
                 kills += self._kill(victim, driver)
-            if driver.poll() == 0:
-                break
+            if driver.wait() == 0:
+                return kills
         while (code := self.run()) != 0 and "without a step forward" in self.said():
             pass
         assert code == 0, self.said()
