@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import TypeVar
 
@@ -47,12 +48,15 @@ def cost_of(command: Sequence[str], folder: Path, log: Path | None = None) -> Co
 
 
 def in_turns(variants: dict[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Runs A B C A B C ..., so that what else the machine does meets all alike; progress goes to stderr."""
+    """Runs all variants once a round, so that what else the machine does meets all alike; progress goes to stderr.
+
+    Each round has another order: what a variant leaves in the memory and on its way to the disk meets the next one.
+    """
     found: dict[str, list[T]] = {name: [] for name in variants}
     for number in range(1, rounds + 1):
-        print(f"round {number} of {rounds}: {', '.join(variants)}", file=sys.stderr, flush=True)
-        for name, run in variants.items():
-            found[name].append(run())
+        print(f"round {number} of {rounds}, {len(variants)} variants", file=sys.stderr, flush=True)
+        for name in Random(number).sample(list(variants), len(variants)):
+            found[name].append(variants[name]())
     return found
 
 

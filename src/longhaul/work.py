@@ -100,7 +100,7 @@ class Work:
 
     def _publish(self, found: Found) -> None:
         began = time.monotonic()
-        handover = self._with_goal(found.handover or self._counted())
+        handover = self._with_goal(found.handover) if found.handover else self._counted(found)
         self._refuse_regress(handover)
         self.last = self.store.publish(found.draft, self._passport(found, handover), self.lease.confirm)
         seconds = time.monotonic() - began
@@ -110,10 +110,17 @@ class Work:
         self.lease.confirm()
         self.store.prune(self.job.run.keep, self.job.run.milestone_every)
 
-    def _counted(self) -> Handover:
-        """For a program that says nothing of its progress: its checkpoints are counted."""
+    def _counted(self, found: Found) -> Handover:
+        """For a program that says nothing of its progress: its checkpoints are counted.
+
+        They are no measure of the goal, which is noted only when the program ends by calling it reached.
+        """
         before = self.last.passport.progress.done if self.last else 0.0
-        return Handover(Progress(before + 1, unit="checkpoints"))
+        goal = self.job.run.goal if self._has_left_finished(found) else None
+        return Handover(Progress(before + 1, goal, "checkpoints"))
+
+    def _has_left_finished(self, found: Found) -> bool:
+        return self.exit_code == EXIT_FINISHED and found.draft.name == "loose"
 
     def _with_goal(self, handover: Handover) -> Handover:
         progress = handover.progress
@@ -131,12 +138,15 @@ class Work:
                 f"see {self.job.log}"
             )
 
+    def _is_finished(self, found: Found, handover: Handover) -> bool:
+        """By its own word, by its count, or by exit code 0 where its count does not speak against that."""
+        says_less = found.handover is not None and handover.progress.goal is not None
+        says_so = handover.is_finished or handover.progress.is_finished
+        return says_so or (self._has_left_finished(found) and not says_less)
+
     def _passport(self, found: Found, handover: Handover) -> Passport:
         run, parent = self.job.run, self.last
         job = current_job()
-        # Exit code 0 is believed only where the program's own count does not speak against it.
-        left_well = self.exit_code == EXIT_FINISHED and found.draft.name == "loose"
-        says_less = found.handover is not None and handover.progress.goal is not None
         return Passport(
             run=run.name,
             engine=run.engine,
@@ -146,7 +156,7 @@ class Work:
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
             progress=handover.progress,
-            is_finished=handover.is_finished or handover.progress.is_finished or (left_well and not says_less),
+            is_finished=self._is_finished(found, handover),
             is_best=handover.is_best,
             algorithm=handover.algorithm or preferred_algorithm(),
             files=handover.digests,

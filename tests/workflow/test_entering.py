@@ -10,7 +10,7 @@ from pathlib import Path
 
 save = Path(os.environ["LONGHAUL_SAVE"])
 (save / "found.json").write_text(json.dumps({name: os.environ.get(name) for name in ("FRUIT", "COLOR")}))
-(save / "progress.json").write_text(json.dumps({"done": 1, "goal": int(os.environ["LONGHAUL_GOAL"])}))
+(save / "progress.json").write_text(json.dumps({"done": int(os.environ["LONGHAUL_GOAL"])}))
 """
 
 
