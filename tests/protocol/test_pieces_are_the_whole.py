@@ -52,11 +52,12 @@ def test_in_many_segments(tmp_path: Path) -> None:
 
 
 def hurt(segment: SegmentProcess, dice: random.Random, killed: Counter[str]) -> None:
-    """After a random time, kills the segment or its program, unless it has ended by then."""
+    """After a random time, kills the segment or its program in turns, unless it has ended by then."""
     until(lambda: children_of(segment.pid) or segment.process.poll() is not None)
     time.sleep(dice.uniform(0, 0.35))
     children = children_of(segment.pid)
-    victim = dice.choice([("segment", segment.pid), *(("program", pid) for pid in children)])
+    is_programs_turn = bool(children) and killed["program"] <= killed["segment"]
+    victim = ("program", children[0]) if is_programs_turn else ("segment", segment.pid)
     if segment.process.poll() is None:
         try:
             os.kill(victim[1], signal.SIGKILL)
