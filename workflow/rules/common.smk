@@ -13,8 +13,8 @@ def previous_record(wildcards):
 
 @asked_often
 def content_files(wildcards):
-    """The files that the run is made of."""
-    return plan.inputs(wildcards.run)
+    """The files that the run is made of; the first segment has them for all."""
+    return plan.inputs(wildcards.run, wildcards.segment)
 
 
 @asked_often
