@@ -4,13 +4,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/setup-done
 STEP := tools/step.sh
+TENSORFLOW := .venv-tensorflow
+TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 WORKFLOW := Snakefile workflow
+# The one of DMTCP needs DMTCP.
+BENCHMARKS := $(filter-out $(if $(shell command -v dmtcp_launch),,benchmarks/dmtcp.py),$(wildcard benchmarks/*.py))
 CODE := $(wildcard src scripts tests tools examples benchmarks)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test check lint types format-check workflow-lint components unit-tests test-slow bench \
-	docs-keys format clean
+.PHONY: help setup lock demo test check lint types format-check workflow-lint components unit-tests slurm-tests \
+	test-dmtcp tensorflow-tests test-slow soak cluster bench docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +33,7 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	$(BIN)/longhaul status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
-test: setup components check unit-tests ## everything before a change goes in: components, check, tests
+test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
 
 check: lint types format-check workflow-lint ## the quick part: lint, types, layout
 
@@ -52,12 +56,33 @@ components: setup ## the real things that tests use (apt, as root on Debian and 
 unit-tests: setup
 	@$(STEP) pytest $(BIN)/pytest
 
-# pytest ends with 5 where no test is marked so.
-test-slow: setup ## the tests that take longer than a commit should wait
-	@$(STEP) pytest-slow sh -c '$(BIN)/pytest -m "slow and not slurm and not gpu" --timeout=1200 || [ $$? -eq 5 ]'
+# DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
+test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs
+	@LONGHAUL_DMTCP="$(abspath $(DMTCP))" $(STEP) pytest-dmtcp $(BIN)/pytest -n1 -m "not slurm" tests/engines -k dmtcp
 
-bench: setup ## measure (benchmarks/*.py)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+# Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
+slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
+	@$(STEP) pytest-slurm $(BIN)/pytest -n4 -m "slurm and not slow"
+
+# TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
+tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
+	@$(STEP) pytest-tensorflow $(TENSORFLOW)/bin/pytest -m tensorflow --timeout=1200
+
+$(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
+	@touch $@
+
+test-slow: setup ## the tests that take longer than a commit should wait
+	@$(STEP) pytest-slow $(BIN)/pytest -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
+	@$(STEP) pytest-slurm-slow $(BIN)/pytest -n4 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
+
+cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
+	@$(BIN)/python tests/cluster/lab.py shell
+
+bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
+	@for script in $(BENCHMARKS); do \
+		case "$$script" in */keras_*) python=$(TENSORFLOW)/bin/python ;; *) python=$(BIN)/python ;; esac; \
+		echo "== $$script"; $$python "$$script" || exit 1; done
 
 docs-keys: setup ## write the table of configuration keys from the schemas
 	$(BIN)/python -m longhaul.config_docs
@@ -67,6 +92,10 @@ format: setup ## let the formatters change the files
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/snakefmt $(WORKFLOW)
 
+soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cluster; SEED=... to repeat one
+	@LONGHAUL_SOAK_MINUTES=$(or $(MINUTES),60) LONGHAUL_SOAK_SEED=$(or $(SEED),1) \
+		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
+
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tensorflow build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/results examples/*/logs

@@ -1,20 +1,17 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
-import sys
-
 from longhaul.engine import Engine, Task
 from longhaul.job import Job, main
+from longhaul.ranks import script_command, threads_of_each
 from longhaul.record import Record
 from longhaul.run import Run
 from longhaul.segment import run_segment
+from longhaul.slurm.job import restart_count
 
 
 def build_command(run: Run) -> list[str]:
-    """The user's Python, script and arguments."""
-    arguments = run.settings["args"]
-    if not isinstance(arguments, (list, tuple)):
-        raise TypeError(f"args is {arguments!r}; the schema allows a list only")
-    return [str(run.settings["python"] or sys.executable), str(run.settings["script"]), *map(str, arguments)]
+    """The user's Python, script and arguments; with several ranks, what starts so many of them."""
+    return script_command(run, "ranks")
 
 
 class TorchEngine(Engine):
@@ -24,6 +21,17 @@ class TorchEngine(Engine):
 
     def command(self, task: Task) -> list[str]:
         return build_command(task.run)
+
+    def environment(self, task: Task) -> dict[str, str]:
+        threads = threads_of_each(task.run, "ranks")
+        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
+
+    def remarks(self, task: Task) -> list[str]:
+        starts = restart_count()
+        if task.origin is not None or not starts:
+            return []
+        loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
+        return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
 
 
 def torch_segment(job: Job) -> Record:

@@ -1,23 +1,20 @@
 """What every test may use: real components, asked for by name."""
 
-import os
+import signal
+from collections.abc import Iterator
 
 import pytest
-from components import read_components
-
-IN_CI = os.environ.get("LONGHAUL_CI") == "1"
+from support.needs import require
 
 
-def require(*names: str) -> None:
-    """Skip this test, or fail it in CI, where a component of tools/components.txt is missing."""
-    known = read_components()
-    missing = [name for name in names if not known[name].is_here()]
-    if not missing:
-        return
-    reason = f"missing: {', '.join(missing)} (on Debian and Ubuntu: apt-get install {' '.join(missing)})"
-    if IN_CI:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+def pytest_configure() -> None:
+    """In the background of a script, or under nohup, Ctrl-C or HUP are ignored, and longhaul keeps to what it inherits.
+
+    Tests send both, and mean them.
+    """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -26,6 +23,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def in_ci() -> bool:
-    """True where a skip for want of something would be a failure."""
-    return IN_CI
+def signals_kept() -> Iterator[None]:
+    """A training in this process takes the handlers of signals; afterwards they are as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

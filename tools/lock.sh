@@ -3,13 +3,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
-torch=${TORCH:-2.13.0} # the release whose behaviour was measured; everything else is the newest that fits
+# The releases whose behaviour was measured; everything else is the newest that fits.
+torch=${TORCH:-2.13.0}
+tensorflow=${TENSORFLOW:-2.21.0}
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
 "$python" -m venv "$fresh/venv"
 "$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --editable ".[workflow,torch,demo,dev]" "torch==$torch"
+    --editable ".[workflow,torch,torchdata,tensorboard,adapters,tensorflow,demo,dev]" "torch==$torch" "tensorflow-cpu==$tensorflow"
 {
     cat <<'HEAD'
 # Exact versions with which longhaul is tested: make setup installs these. Written by `make lock`, never by hand.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prepares .venv in this clone: PYTHON=python3.12 tools/setup.sh [extras]
+# Prepares .venv in this clone: PYTHON=python3.12 VENV=.venv tools/setup.sh [extras]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-extras=${1:-workflow,torch,demo,dev}
+extras=${1:-workflow,torch,torchdata,tensorboard,adapters,demo,dev}
+venv=${VENV:-.venv}
 
 die() { echo "longhaul setup: $*" >&2; exit 1; }
 
@@ -11,12 +12,12 @@ command -v "$python" >/dev/null || die "no $python here; install Python 3.11 or 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version 2>&1) is too old, 3.11 or later is needed; name one: make setup PYTHON=python3.12"
 
-if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+if ! "$venv"/bin/python -m pip --version >/dev/null 2>&1; then
     # Debian ships Python without the part of venv that brings pip.
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv; on Debian and Ubuntu: apt-get install python3-venv"
-    "$python" -m venv --clear .venv
+    "$python" -m venv --clear "$venv"
     # The pip that Debian 12 brings still installs some packages in a way that it warns about itself.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+    "$venv"/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"

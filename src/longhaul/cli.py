@@ -18,16 +18,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from longhaul import __version__, lease
-from longhaul.clock import folder_stamp, utc_now
+from longhaul.ancestry import only_parts
+from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
 from longhaul.errors import CheckpointError, ConfigError, LonghaulError
 from longhaul.identity import accept_identity, identity_of
 from longhaul.passport import read_passport
 from longhaul.places import RESULTS, RunFolder
 from longhaul.plan import Plan, schemas
+from longhaul.profile_command import profile
+from longhaul.rehearsals import rehearsal_of
 from longhaul.run import Run
+from longhaul.slurm.out import jobs_out
 from longhaul.status import RunStatus, State, known_runs, status_of
-from longhaul.store import Checkpoint, Store, verify_files
+from longhaul.store import PARTS, Checkpoint, Store, verify_files
 from longhaul.written_twice import keys_written_twice
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
@@ -37,6 +41,7 @@ HERE, CONFIG = Path(), Path("config/config.yaml")
 COLORS = {
     State.FINISHED: "green",
     State.WORKING: "cyan",
+    State.QUEUED: "blue",
     State.STOPPED: "red",
     State.USED_UP: "yellow",
 }
@@ -51,7 +56,8 @@ def status(
     """How far each run is, how long still, and what to do if it does not go on."""
     runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
-    rows = [status_of(name, directory, runs.get(name)) for name in names]
+    out = jobs_out(directory)
+    rows = [status_of(name, directory, runs.get(name), [job for job in out if job.run == name]) for name in names]
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -113,6 +119,23 @@ def restart(run: str, directory: Directory = HERE) -> None:
     print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
 
 
+@app.command()
+def rehearse(
+    run: str,
+    seconds: Annotated[float, typer.Option(help="How long the program works before each save.")] = 5.0,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+) -> None:
+    """Tries on this machine, within a minute, whether a program survives being saved and brought back."""
+    known = {each.name: each for each in _runs(directory, config, must_exist=True)}
+    if run not in known:
+        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
+    print(f"{run}: {rehearsal_of(known[run])(known[run], directory, seconds)}")
+
+
+app.command()(profile)
+
+
 def main() -> None:
     """The entry point: a LonghaulError becomes its lines and exit code 1."""
     try:
@@ -163,7 +186,7 @@ def _numbered(path: Path) -> Iterator[Path]:
 
 def _checkpoints(run: str, directory: Path) -> list[Path]:
     store = Store(RunFolder(run, directory).checkpoints)
-    return [store.root / name for name in store.names()]
+    return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
 
 
 def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
@@ -175,6 +198,8 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
         for folder in folders:
             try:
                 checkpoint = Checkpoint(folder, read_passport(folder))
+                if folder.parent.name == PARTS:  # a pruned one, of which only these are left
+                    checkpoint = only_parts(checkpoint)
                 verify_files(checkpoint, lambda count: bar.update(task, advance=count))
             except CheckpointError as error:
                 bad.append((folder, str(error)))
@@ -204,8 +229,8 @@ def _table(rows: list[RunStatus], has_bar: bool) -> Table:
         color = COLORS.get(row.state, "default")
         bar = [_bar(row)] if has_bar else []
         segments = f"{row.segments_used}/{row.segments or '?'}"
-        age = f"{_duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
-        still = _duration(row.left_seconds) if row.left_seconds is not None else "?"
+        age = f"{duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
+        still = duration(row.left_seconds) if row.left_seconds is not None else "?"
         table.add_row(row.run, f"[{color}]{row.state.value}[/]", *bar, _progress(row), segments, age, still)
     return table
 
@@ -222,12 +247,5 @@ def _progress(row: RunStatus) -> str:
         return ""
     done, goal = row.progress.done, row.progress.goal
     of_goal = "" if goal is None else f"/{goal:.10g}"
-    return f"{done:.10g}{of_goal} {row.progress.unit}"
-
-
-def _duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`, `2.1 d`."""
-    for limit, divisor, unit in ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit}" if divisor < 3600 else f"{seconds / divisor:.1f} {unit}"
-    return f"{seconds / 86400:.1f} d"
+    pace = row.progress.metrics.get("pace")
+    return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")

@@ -1,4 +1,4 @@
-"""Time as it is written down: UTC, to the second, sortable."""
+"""Time as it is written down: moments in UTC, to the second, sortable; lengths as people say them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ def folder_stamp(utc: str) -> str:
     return utc.replace("-", "").replace(":", "")
 
 
+def unix_seconds(utc: str) -> float:
+    """A time that `utc_now` gave, as seconds since 1970."""
+    return datetime.strptime(utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+
+
 def age_seconds(utc: str) -> float:
     """Seconds since a time that `utc_now` gave."""
-    then = datetime.strptime(utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return (datetime.now(UTC) - then).total_seconds()
+    return datetime.now(UTC).timestamp() - unix_seconds(utc)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    for limit, divisor, unit in ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}" if divisor < 3600 else f"{seconds / divisor:.1f} {unit}"
+    return f"{seconds / 86400:.1f} d"

@@ -11,9 +11,12 @@ from longhaul.config_checks import Checker
 from longhaul.entry import Branch, Entry, mapping
 from longhaul.errors import ConfigError
 from longhaul.identity import IdentityKeys
+from longhaul.own_checks import own_mistakes
 from longhaul.run import Run
 from longhaul.schema import Schema, Schemas, load_schemas
 from longhaul.table import Table, read_table
+from longhaul.tasks import mistakes as task_mistakes
+from longhaul.tasks import settled_enter
 
 __all__ = ["Run", "engine_identity", "read_runs", "schema_engines"]
 
@@ -35,7 +38,12 @@ def read_runs(config: Mapping[str, object], schemas: Path, base: Path) -> tuple[
     mistakes = list(dict.fromkeys(checker.mistakes(config, table)))
     if mistakes or not entries:
         raise ConfigError(mistakes or [_NO_RUNS])
-    return tuple(_complete(entry, defaults, book) for entry in entries)
+    runs = tuple(_complete(entry, defaults, book) for entry in entries)
+    if mistakes := [line for run, entry in zip(runs, entries, strict=True) for line in task_mistakes(run, entry.spot)]:
+        raise ConfigError(mistakes)
+    if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
+        raise ConfigError(own)
+    return runs
 
 
 def schema_engines(schemas: Path) -> tuple[str, ...]:
@@ -51,6 +59,9 @@ def engine_identity(schemas: Path, engine: str) -> IdentityKeys:
         value_keys=schema.keys_of_identity("value"),
         content_keys=schema.keys_of_identity("content"),
         run_keys=schema.identity_run_keys,
+        layout_keys=schema.keys_of_identity("layout"),
+        layout_run_keys=schema.layout_run_keys,
+        switch_key=schema.switch_key,
     )
 
 
@@ -59,7 +70,17 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
     values: dict[str, Any] = _settled(book.run, defaults, entry.values)
     engine = book.engines[values["engine"]]
     values["settings"] = _settled(engine, mapping(defaults.get("settings")), entry.settings)
-    return Run(name=str(entry.name), **values)
+    if values["gpus"] is None:
+        values["gpus"] = int(values["place"] == "gpu")
+    values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
+    return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
+
+
+def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:
+    """The settings that are goals in one of the program's own metrics, as their schema says (`goal_metric`)."""
+    metrics = {name: key.schema.get("goal_metric") for name, key in engine.keys.items()}
+    wanted = {metric: settings[name] for name, metric in metrics.items() if metric}
+    return {metric: value for metric, value in wanted.items() if isinstance(value, (int, float))}
 
 
 def _settled(schema: Schema, *layers: Mapping[Any, object]) -> dict[str, object]:

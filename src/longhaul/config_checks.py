@@ -9,6 +9,7 @@ from typing import Any
 from longhaul.entry import Branch, Entry, Spot, mapping
 from longhaul.messages import listed, near, refused, unknown, unusable_file, wrong_values
 from longhaul.schema import Schema, Schemas
+from longhaul.slurm.site_checks import extra_mistakes, site_mistakes
 from longhaul.table import Table
 
 _A_RUN = {"type": "object", "allowed": "keys of a run"}
@@ -27,7 +28,8 @@ class Checker:
 
     def mistakes(self, config: Mapping[Any, object], table: Table) -> Iterator[str]:
         """All mistakes, some of them perhaps twice."""
-        elsewhere = dict.fromkeys(self.schemas.run.keys, "is a key of a run; type it under `defaults` or under a run")
+        elsewhere = dict.fromkeys(self.schemas.site.keys, "is a key of the site; type it under `site`")
+        elsewhere |= dict.fromkeys(self.schemas.run.keys, "is a key of a run; type it under `defaults` or under a run")
         for name, value in config.items():
             key = self.schemas.config.keys.get(name) if isinstance(name, str) else None
             if key is None:
@@ -36,6 +38,8 @@ class Checker:
                 yield from wrong
             elif name == "defaults":
                 yield from self._of_defaults()
+            elif name == "site":
+                yield from site_mistakes(mapping(value), self.schemas)
             elif name == "runs":
                 yield from self._of_entries([entry for entry in self.entries if isinstance(entry.spot, Branch)])
             else:
@@ -92,7 +96,10 @@ class Checker:
     def _of_run_key(self, name: object, value: object, spot: Spot) -> Iterator[str]:
         key = self.schemas.run.keys.get(str(name))
         if key is not None:
-            yield from wrong_values(key, value, spot)
+            wrong = wrong_values(key, value, spot)
+            yield from wrong
+            if name == "slurm_extra" and not wrong:
+                yield from extra_mistakes(key.name, value, spot)
             return
         settings = {setting for schema in self.schemas.engines.values() for setting in schema.keys}
         elsewhere = dict.fromkeys(settings, "is a setting; type it under `settings`")

@@ -15,7 +15,7 @@ from longhaul.messages import allowed
 from longhaul.schema import Key, Schema, Schemas, load_schemas
 
 _MARKED = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- /keys -->)", re.DOTALL)
-_IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no"}
+_IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "switch": "no"}
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def pages(docs: Path) -> list[Path]:
 
 def with_tables(text: str, schemas: Schemas) -> str:
     """The page with the tables as the schemas have them now."""
-    named = {"config": schemas.config, "run": schemas.run, **schemas.engines}
+    named = {"config": schemas.config, "site": schemas.site, "run": schemas.run, **schemas.engines}
     return _MARKED.sub(lambda match: match[1] + key_table(named[match[2]]) + match[3], text)
 
 
@@ -49,6 +49,9 @@ def key_table(schema: Schema) -> str:
     if schema.identity_run_keys:
         names = ", ".join(f"`{name}`" for name in schema.identity_run_keys)
         lines += ["", f"Of the run's own keys, part of the identity: {names}."]
+    if schema.layout_run_keys:
+        names = ", ".join(f"`{name}`" for name in schema.layout_run_keys)
+        lines += ["", f"Of the run's own keys, part of the identity unless `{schema.switch_key}`: {names}."]
     return "\n".join(lines) + "\n"
 
 
@@ -60,7 +63,8 @@ def _cells(schema: Schema, key: Key, is_engine: bool) -> Iterator[str]:
     yield "" if unit == "none" else unit
     yield key.schema["description"]
     if is_engine:
-        yield _IN_IDENTITY[key.schema["identity"]]
+        kind = key.schema["identity"]
+        yield _IN_IDENTITY.get(kind, f"unless `{schema.switch_key}`")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
 READY = ".ready"
 HANDOVER_FILE = "progress.json"
+# What a checkpoint's folder of this name holds is what the user came for.
+FINAL = "final"
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,34 @@ class Desk:
     def stop(self) -> Path:
         return self.root / "stop"
 
+    @property
+    def verdict(self) -> Path:
+        """What the program says of itself and no exit code can say (verdict.py)."""
+        return self.root / "verdict.json"
+
+    @property
+    def live(self) -> Path:
+        """Files to look at while the run goes on, which stay when the desk is cleared."""
+        return self.root.parents[1] / "live"
+
+    @property
+    def deadline(self) -> Path:
+        return self.root / "deadline"
+
+    @property
+    def note(self) -> Path:
+        """What a successor must know, should this attempt be killed (salvage.py)."""
+        return self.root / "attempt.json"
+
     def prepare(self) -> None:
         """Makes the folders of a new desk."""
         self.save.mkdir(parents=True)
+
+    def write_deadline(self, unix: float) -> None:
+        """Says by when the program should be out, now; never half written."""
+        draft = self.deadline.with_suffix(".tmp")
+        draft.write_text(f"{unix:.3f}\n")
+        draft.replace(self.deadline)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ its command to say.  An engine for a program with habits of its own overrides wh
 
 from __future__ import annotations
 
+import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul.child import Child
-from longhaul.contract import Desk, Found, loose_state, ready_states
+from longhaul.contract import FINAL, Desk, Found, loose_state, ready_states
 from longhaul.progress import Progress, read_progress
 from longhaul.run import Run
 from longhaul.store import Checkpoint
@@ -28,6 +29,7 @@ class Task:
     origin: Checkpoint | None
     desk: Desk
     deadline_unix: float
+    stop_unix: float = math.inf  # when it will be told, should it not have left by then
 
 
 class Engine(ABC):
@@ -49,15 +51,35 @@ class Engine(ABC):
             "LONGHAUL_RESUME": resume,
             "LONGHAUL_SAVE": str(task.desk.save.resolve()),
             "LONGHAUL_DEADLINE": f"{task.deadline_unix:.3f}",
+            "LONGHAUL_DEADLINE_FILE": str(task.desk.deadline.resolve()),
             "LONGHAUL_STOP": str(task.desk.stop.resolve()),
             "LONGHAUL_PROGRESS": str(task.desk.progress.resolve()),
+            "LONGHAUL_LIVE": str(task.desk.live.resolve()),
+            "LONGHAUL_VERDICT": str(task.desk.verdict.resolve()),
             "LONGHAUL_GOAL": "" if goal is None else f"{goal:.15g}",
             "LONGHAUL_GOAL_UNIT": str(task.run.settings.get("goal_unit", "")),
             "LONGHAUL_SAVE_SECONDS": f"{task.run.save_minutes * 60:g}",
+            "LONGHAUL_MTBF_HOURS": "" if task.run.mtbf_hours is None else f"{task.run.mtbf_hours:.15g}",
             # Sums depend on the number of threads, and the log should be there while one waits for it.
             "OMP_NUM_THREADS": str(task.run.threads),
             "PYTHONUNBUFFERED": "1",
         }
+
+    def folder(self, task: Task) -> Path | None:
+        """Where the program runs; None: where snakemake was started."""
+        return None
+
+    def remarks(self, task: Task) -> list[str]:
+        """What the user should know of this attempt before the program starts, a line each."""
+        return []
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """The exit code in the words of the contract (0, 85, or any other), for a program that has its own."""
+        return code
+
+    def leaving_since(self, task: Task) -> float | None:
+        """When, on the monotonic clock, a program that watches the deadline itself began to leave."""
+        return None
 
     def states(self, task: Task) -> list[Found]:
         """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
@@ -68,6 +90,13 @@ class Engine(ABC):
         found = ready_states(task.desk)
         loose = loose_state(task.desk, task.desk.root / "loose") if has_left_well else None
         return [*found, loose] if loose else found
+
+    def salvage(self, task: Task) -> list[Found]:
+        """Complete states on the desk of an attempt that was killed, oldest first; `task` is that attempt's.
+
+        Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
+        """
+        return []
 
     def progress(self, task: Task) -> Progress | None:
         """How far the program says it is, now."""
@@ -81,9 +110,9 @@ class Engine(ABC):
         """Versions of the program, as far as they are known without asking it."""
         return {}
 
-    def finish(self, checkpoint: Checkpoint, final: Path) -> None:
+    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Fills the new folder `final` with what the user came for: the checkpoint's `final/`, or all of its files."""
-        source = checkpoint.folder / "final"
+        source = checkpoint.folder / FINAL
         if source.is_dir():
             shutil.copytree(source, final, dirs_exist_ok=True)
             return

@@ -10,6 +10,8 @@ LonghaulError
 ├── StorageError        the disk is full or not writable: free room, start again
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
+    ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
+    ├── SickError           the computation itself went wrong: mend it, no attempt is made before
     └── StalledError        the engine made no progress, again and again
 """
 
@@ -58,6 +60,14 @@ class SegmentError(LonghaulError):
 
 class InterruptedSegment(SegmentError):
     """The segment was told to leave before its time; what it had done is saved."""
+
+
+class CancelledSegment(SegmentError):
+    """Somebody cancelled the segment's Slurm job."""
+
+
+class SickError(SegmentError):
+    """What is computed has gone wrong (not a number, exploding); trying again would bring the same."""
 
 
 class StalledError(SegmentError):

@@ -23,6 +23,7 @@ _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
+_COPY_BYTES = 4 * 1024 * 1024
 _UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
 
 
@@ -116,6 +117,23 @@ def create_exclusive(path: Path, text: str) -> bool:
         return True
 
 
+def copy_range(source: int, target: int, count: int) -> int:
+    """Copies up to `count` bytes between two open files where they stand; how many, 0 at the end of the source.
+
+    The kernel copies, on some file systems without moving a byte; where it cannot, we do.
+    """
+    try:
+        return os.copy_file_range(source, target, count)
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
+            raise
+    data = os.read(source, min(count, _COPY_BYTES))
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+    return len(data)
+
+
 def flush_folder(folder: Path) -> None:
     """Makes the names in a folder survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -159,10 +177,15 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(hidden)
 
 
-def remove_drafts(folder: Path, silent_seconds: float = 0.0) -> list[str]:
-    """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names."""
+def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:
+    """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names.
+
+    With a `kind`, those alone that `unique_name` named after it.
+    """
     removed = []
     for path in folder.glob(".*"):
+        if kind and path.name[1:-33] != kind:
+            continue
         with suppress(FileNotFoundError):  # its writer is alive and has just put it in its place
             if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
                 path.unlink()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from longhaul.clock import utc_now
 from longhaul.errors import ConfigError
 from longhaul.passport import data_digest
 from longhaul.run import Run
+from longhaul.store import Checkpoint
 
 _LONG_TEXT = 60
 
@@ -29,30 +30,52 @@ class IdentityKeys:
     value_keys: tuple[str, ...]
     content_keys: tuple[str, ...]
     run_keys: tuple[str, ...]
+    # How the work is laid out on the machine: part of the identity too, until the setting `switch_key` is true.
+    layout_keys: tuple[str, ...] = ()
+    layout_run_keys: tuple[str, ...] = ()
+    switch_key: str = ""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The digest and the parts it was made of, each part as readable text."""
+    """The digest and the parts it was made of, each part as readable text; `free` parts may differ."""
 
     digest: str
     parts: Mapping[str, str]
+    free: frozenset[str] = frozenset()
+
+    def is_alike(self, other: Mapping[str, str]) -> bool:
+        """True if nothing differs but what may."""
+        names = (self.parts.keys() | other.keys()) - self.free
+        return all(self.parts.get(name) == other.get(name) for name in names)
 
     def differences(self, other: Mapping[str, str]) -> list[str]:
         """The parts that differ, one text each: was, is."""
         names = sorted(self.parts.keys() | other.keys())
-        changed = [name for name in names if self.parts.get(name) != other.get(name)]
+        changed = [name for name in names if name not in self.free and self.parts.get(name) != other.get(name)]
         return [f"{name} was {_short(other.get(name))}, is {_short(self.parts.get(name))}" for name in changed]
 
 
 def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
     """The identity of a run; reads the files that are part of it (relative to `base`).  ConfigError if one is gone."""
-    parts = {"engine": run.engine}
-    parts.update({f"settings.{key}": _text(run.settings.get(key)) for key in keys.value_keys})
-    parts.update({key: _text(getattr(run, key)) for key in keys.run_keys})
+    layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
+    switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
+    parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
     for key, name in content_files(run, keys):
         parts[f"content of settings.{key} {name}"] = _content(run, key, base / name)
-    return Identity(data_digest(parts), parts)
+    is_open = run.settings.get(keys.switch_key) is True
+    return Identity(data_digest(parts), parts, frozenset(switch) | (frozenset(layout) if is_open else frozenset()))
+
+
+def usable_identities(identity: Identity, accepted: Path, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The identities from whose checkpoints a run may go on: its own, those accepted, and those that are alike."""
+    alike = {each.passport.identity for each in checkpoints if identity.is_alike(each.passport.identity_parts)}
+    return accepted_identities(accepted) | alike | {identity.digest}
+
+
+def _parts(run: Run, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, str]:
+    settings = {f"settings.{key}": _text(run.settings.get(key)) for key in keys}
+    return {**settings, **{key: _text(getattr(run, key)) for key in run_keys}}
 
 
 def content_files(run: Run, keys: IdentityKeys) -> Iterator[tuple[str, str]]:

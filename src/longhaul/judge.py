@@ -5,10 +5,13 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from longhaul import fs
 from longhaul.contract import EXIT_FINISHED, EXIT_PAUSED
 from longhaul.outcome import Outcome
-from longhaul.store import Checkpoint
-from longhaul.work import StopReason, Work, describe_done
+from longhaul.run import Run
+from longhaul.stopping import StopReason
+from longhaul.store import Checkpoint, describe_done
+from longhaul.work import Work
 
 # A TERM so late in a segment is its limit and not a preemption.
 NEARLY_ALL = 0.9
@@ -22,18 +25,17 @@ class Judgement:
     message: str
 
 
-def is_finished(checkpoint: Checkpoint | None, goal: float | None) -> bool:
-    """True if the checkpoint reached the goal, also if the goal was raised since."""
+def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
+    """True if the checkpoint reached the goal, also if the goal was raised since; of an unknown run its own goal."""
     if checkpoint is None or not checkpoint.passport.is_finished:
         return False
-    reached = checkpoint.passport.progress.goal
-    return goal is None or reached is None or goal <= max(reached, checkpoint.passport.progress.done)
+    return run is None or run.is_content_with(checkpoint.passport.progress)
 
 
 def judge(work: Work) -> Judgement:
     """Finished, paused with a newer checkpoint, interrupted, or failed; doubt is failure."""
     last, origin = work.last, work.task.origin
-    if last is not None and is_finished(last, work.job.run.goal):
+    if last is not None and is_finished(last, work.job.run):
         return Judgement(Outcome.FINISHED, f"goal reached: {describe_done(last)}")
     has_advanced = last is not None and has_newer(last, origin)
     left = describe_exit(work.exit_code)
@@ -44,14 +46,19 @@ def judge(work: Work) -> Judgement:
     if work.stop_reason is StopReason.TAKEN_AWAY and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
         return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; {saved}; start again and it goes on")
-    if work.exit_code == EXIT_FINISHED:
+    if work.exit_means == EXIT_FINISHED:
         return Judgement(Outcome.FAILED, _doubtful_end(last) + where)
-    if work.exit_code == EXIT_PAUSED or work.stop_reason is not None:
+    if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
         if has_advanced and last is not None:
             return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
         return Judgement(Outcome.FAILED, f"the program {left} and left no newer checkpoint{where}")
     kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"
     return Judgement(Outcome.FAILED, f"the program {left}{kept}{where}")
+
+
+def explained(judgement: Judgement, work: Work) -> Judgement:
+    """The same with what the program could not know: that memory or the disk ran out."""
+    return _with_memory(_with_disk(judgement, work), work)
 
 
 def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
@@ -71,9 +78,30 @@ def describe_exit(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
+def _with_disk(judgement: Judgement, work: Work) -> Judgement:
+    """A program that failed on a full disk says so in its own words only; the bytes are added here."""
+    root = work.job.places.root
+    needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
+    free = fs.free_bytes(root)
+    if judgement.outcome.settles or free > max(needed, 1024 * 1024):
+        return judgement
+    missing = max(needed, 1024 * 1024) - free
+    disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+    return Judgement(judgement.outcome, f"{judgement.message}; {disk}")
+
+
+def _with_memory(judgement: Judgement, work: Work) -> Judgement:
+    """The kernel says nothing to a program that it kills for want of memory; here the reason is added."""
+    if judgement.outcome.settles or not work.is_out_of_memory:
+        return judgement
+    more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
+    return Judgement(judgement.outcome, f"{judgement.message}; killed for want of memory; {more}")
+
+
 def _is_nearly_over(work: Work) -> bool:
     length = work.job.run.segment_minutes * 60
-    return work.deadline.left_seconds() < (1 - NEARLY_ALL) * length
+    left = work.left_seconds_at_stop
+    return left is not None and left < (1 - NEARLY_ALL) * length
 
 
 def _doubtful_end(last: Checkpoint | None) -> str:

@@ -21,10 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longhaul import fs, host
-from longhaul.clock import utc_now
+from longhaul.clock import unix_seconds, utc_now
 from longhaul.errors import FencedError, LeaseError, StorageError
+from longhaul.slurm.ending import ended
 
 HEARTBEAT_SECONDS = 10.0
+# How often a waiting job asks Slurm whether the holder's job still lives.
+QUESTION_SECONDS = 30.0
 # A dozen missed heartbeats: longer than a file server's usual hang, far shorter than a night.
 STALE_SECONDS = 120.0
 
@@ -44,6 +47,8 @@ class Claim:
     user: str
     started_utc: str
     released_utc: str = ""
+    slurm_node: str = ""
+    mem_mb: int = 0
 
     def describe(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
@@ -120,19 +125,23 @@ def take(
     tell: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
     environment: Mapping[str, str] = os.environ,
+    mem_mb: int = 0,
 ) -> Lease:
     """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
 
-    `check` is called while waiting and may raise to give up.
+    `check` is called while waiting and may raise to give up.  `mem_mb`, the memory that the config gives, is noted.
     """
     with fs.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     give_up = time.monotonic() + wait_seconds
-    told = False
+    told, next_question = False, 0.0
     while True:
         held, reason = current_claim(folder)
+        if held is not None and not reason and time.monotonic() >= next_question:
+            next_question = time.monotonic() + QUESTION_SECONDS
+            reason = _why_slurm_freed(held)
         if reason:
-            lease = _claim_next(folder, held, segment, environment)
+            lease = _claim_next(folder, held, segment, environment, mem_mb)
             if lease is not None:
                 if held is not None and not held.released_utc:
                     tell(f"took the run over from {held.describe()}: {reason}")
@@ -158,7 +167,9 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
             time.sleep(0.01)  # somebody took the next number in between and removed this one
 
 
-def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str]) -> Lease | None:
+def _claim_next(
+    folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str], mem_mb: int = 0
+) -> Lease | None:
     token = 1 + (held.token if held else 0)
     claim = Claim(
         token,
@@ -171,6 +182,8 @@ def _claim_next(folder: Path, held: Claim | None, segment: int, environment: Map
         environment.get("SLURM_JOB_ID", ""),
         getpass.getuser(),
         utc_now(),
+        slurm_node=environment.get("SLURMD_NODENAME", ""),
+        mem_mb=mem_mb,
     )
     if not fs.create_exclusive(_path(folder, token), _text(claim)):
         return None
@@ -193,6 +206,12 @@ def _why_free(folder: Path, held: Claim | None) -> str:
     if held.host == platform.node() and held.boot_id != host.boot_id() and silent > 3 * HEARTBEAT_SECONDS:
         return "its machine was restarted"
     return f"no heartbeat for {silent:.0f} s" if silent > STALE_SECONDS else ""
+
+
+def _why_slurm_freed(held: Claim) -> str:
+    """Not for a lost node: what runs there may still write, and only its silence shows that it does not."""
+    found = ended(held.slurm_job, unix_seconds(held.started_utc)) if held.slurm_job else None
+    return f"{found.ending.in_words} ({found.ending.value})" if found and found.is_certain else ""
 
 
 def _silent_seconds(folder: Path, token: int) -> float:

@@ -7,6 +7,7 @@ import difflib
 import json
 import math
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,16 @@ def _hint(value: object, schema: Mapping[str, Any]) -> str | None:
     if isinstance(value, int | float) and not key.errors(str(value)):
         return f'type "{value}", with the quotes'
     if isinstance(value, str | int | float) and not key.errors([value]):
-        return f"type {json.dumps([value])}"
+        return f"type {json.dumps(_words(value))}"
     return "type `name:` lines, not `- ` lines" if isinstance(value, list) and "object" in key.types else None
+
+
+def _words(value: str | float) -> list[str | float]:
+    """A line as one would type it into a shell; a list with it in one piece would be a program of that name."""
+    try:
+        return [*shlex.split(value)] if isinstance(value, str) else [value]
+    except ValueError:  # a quote that is never closed
+        return [value]
 
 
 def number_in(text: str) -> int | float | None:

@@ -45,6 +45,7 @@ class Passport:
     work_seconds: float
     save_seconds: float | None
     note: str = ""
+    is_milestone: bool = False
     schema_version: int = SCHEMA_VERSION
     digest: str = field(default="", compare=False)
 
@@ -134,12 +135,17 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "work_seconds": _NUMBER,
     "save_seconds": (int, float, type(None)),
     "note": _TEXT,
+    "is_milestone": (bool,),
     "schema_version": (int,),
 }
 
 
+# Came later than the first passports.
+_LATER = {"is_milestone"}
+
+
 def _check_types(data: Mapping[str, object], source: str) -> None:
-    missing = sorted(_TYPES.keys() - data.keys())
+    missing = sorted(_TYPES.keys() - data.keys() - _LATER)
     unknown = sorted(data.keys() - _TYPES.keys())
     wrong = sorted(key for key in _TYPES.keys() & data.keys() if not isinstance(data[key], _TYPES[key]))
     if missing or unknown or wrong:

@@ -41,6 +41,10 @@ class RunFolder:
         return self.root / "final"
 
     @property
+    def live(self) -> Path:
+        return self.root / "live"
+
+    @property
     def history(self) -> Path:
         return self.root / "history.jsonl"
 

@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from longhaul.config import engine_identity, read_runs
+from longhaul.endings import all_attempts
 from longhaul.errors import ConfigError, LonghaulError
 from longhaul.final import SUMMARY
-from longhaul.history import Attempt, History
-from longhaul.identity import accepted_identities, content_files, identity_of
+from longhaul.history import Attempt
+from longhaul.identity import content_files, identity_of, usable_identities
 from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
 from longhaul.many_jobs import spare_the_collector, telling_pattern
@@ -24,7 +26,11 @@ from longhaul.pick import refusal
 from longhaul.places import RunFolder
 from longhaul.record import Record, read_record
 from longhaul.run import Run
+from longhaul.slurm.job import current_job
+from longhaul.slurm.plan import SlurmPlan, missing_site
+from longhaul.slurm.site import Site, read_site, with_site_of_the_profile
 from longhaul.store import Store
+from longhaul.tasks import mistakes_outside_slurm
 from longhaul.written_twice import keys_written_twice
 
 # File servers' clocks differ by a little, and no segment is over so soon.
@@ -32,10 +38,14 @@ FUTURE_SECONDS = 2.0
 
 
 class Plan:
-    """All runs of a config; what the rule files ask."""
+    """All runs of a config; what the rule files ask.  `slurm` is None where no site says that Slurm is meant."""
 
-    def __init__(self, runs: tuple[Run, ...], base: Path = Path()) -> None:
-        self.base = base
+    def __init__(
+        self, runs: tuple[Run, ...], base: Path = Path(), site: Site | None = None, is_driver: bool = False
+    ) -> None:
+        self.base, self._is_driver = base, is_driver
+        self.slurm = SlurmPlan(runs, site, base, is_driver, lambda line: tell([line])) if site else None
+        runs = self.slurm.runs if self.slurm else runs
         self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
 
     @property
@@ -57,8 +67,12 @@ class Plan:
         return telling_pattern(names, [run.name for run in runs if run.engine != engine])
 
     def previous(self, run: str, segment: str) -> list[str]:
-        """The record that a segment goes on from; none for the first."""
-        before = int(segment) - 1
+        """The record that a segment goes on from; none for the first.
+
+        The driver orders segments by it.  A segment's job is not asked for it: without a driver, the job before may
+        have been killed, and its record is missing; the job goes on from what is in the store.
+        """
+        before = int(segment) - 1 if self._is_driver else 0
         return [str(RunFolder(run).record(before))] if before else []
 
     def inputs(self, run: str, segment: str) -> list[str]:
@@ -82,10 +96,23 @@ class Plan:
             raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(self._assignments)}"])
         return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
-    def check(self) -> None:
-        """ConfigError naming each file from the future, and each run that is not what its checkpoints belong to."""
+    def mem_mb(self, run: str, segment: str) -> int:
+        """The memory of a segment's next attempt."""
+        return self.slurm.mem_mb(run, segment) if self.slurm else self.run(run).mem_mb
+
+    def slurm_resources(self) -> dict[str, Any]:
+        """What the rules ask of Slurm beyond time, memory and GPUs; nothing where Slurm is not meant."""
+        return self.slurm.rule_resources() if self.slurm else {}
+
+    def check(self, files: Sequence[str] = ()) -> None:
+        """ConfigError naming each file from the future, each run that is not what its checkpoints belong to, and what
+        this machine or cluster cannot do."""
         mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
         mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        if self.slurm:
+            mistakes += self.slurm.mistakes(files)
+        elif current_job() is None:
+            mistakes += [line for run in self.runs for line in mistakes_outside_slurm(run)]
         if mistakes:
             raise ConfigError(mistakes)
 
@@ -130,13 +157,13 @@ class Plan:
         if not checkpoints:
             return
         identity = identity_of(run, assignment.keys, self.base)
-        accepted = accepted_identities(places.accepted) | {identity.digest}
+        accepted = usable_identities(identity, places.accepted, checkpoints)
         if checkpoints[0].passport.identity not in accepted:
             yield refusal(run.name, checkpoints[0], identity)
 
     def _report(self, run: Run) -> str:
         places = RunFolder(run.name, self.base)
-        last, attempts = _last_record(places), History(places.history).attempts()
+        last, attempts = _last_record(places), all_attempts(places)
         if _has_finished(places, run):
             return ""
         if attempts and not attempts[-1].outcome.settles:
@@ -157,19 +184,25 @@ def schemas() -> Path:
     return workflow_folder() / "schemas"
 
 
-def load_plan(config: Mapping[str, object], is_driver: bool, files: Sequence[str] = ()) -> Plan:
+def load_plan(
+    config: Mapping[str, object],
+    is_driver: bool,
+    files: Sequence[str] = (),
+    brought: Mapping[str, object] | None = None,
+) -> Plan:
     """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
 
-    `files` are those that the config was read from.  Only the driver checks identities and tidies records; its jobs
-    read the same Snakefile and need neither.
+    `files` are those that the config was read from, `brought` is what the profile and the command line add to it.  Only
+    the driver checks identities, asks Slurm and tidies records; its jobs read the same Snakefile and need none of it.
     """
     spare_the_collector()
     try:
         if twice := [line for file in files for line in keys_written_twice(Path(file))]:
             raise ConfigError(twice)
-        plan = Plan(read_runs(config, schemas(), Path()))
+        config = with_site_of_the_profile(config, brought or {})
+        plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
         if is_driver:
-            plan.check()
+            plan.check(files)
             plan.forget_outdated()
             if plan.has_nothing_to_do():
                 tell(plan.report())
@@ -177,6 +210,13 @@ def load_plan(config: Mapping[str, object], is_driver: bool, files: Sequence[str
         tell(str(error).splitlines())
         sys.exit(1)
     return plan
+
+
+def refuse_missing_site(plan: Plan, executor: str) -> None:
+    """Ends the process with one line where jobs would go to Slurm without its settings."""
+    if plan.slurm is None and (line := missing_site(executor)):
+        tell([line])
+        sys.exit(1)
 
 
 def tell(lines: Iterable[str]) -> None:
@@ -249,5 +289,4 @@ def _has_finished(places: RunFolder, run: Run) -> bool:
 
 
 def _reaches(record: Record, run: Run) -> bool:
-    reached = record.progress.goal
-    return run.goal is None or reached is None or run.goal <= max(reached, record.progress.done)
+    return run.is_content_with(record.progress)

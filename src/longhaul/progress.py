@@ -50,6 +50,7 @@ class Handover:
     save_seconds: float | None = None
     algorithm: str = ""
     digests: Mapping[str, FileDigest] = field(default_factory=dict)
+    is_milestone: bool = False  # stays for good
 
 
 def parse_progress(data: object, source: str) -> Progress:
@@ -90,6 +91,7 @@ def parse_handover(data: object, source: str) -> Handover:
         float(save_seconds) if isinstance(save_seconds, (int, float)) else None,
         str(digests.get("algorithm", "")),
         files,
+        data.get("is_milestone") is True,
     )
 
 

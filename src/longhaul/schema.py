@@ -19,7 +19,8 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
 _SUFFIX = ".schema.yaml"
-_TOP_LEVEL = {"$schema", "title", "type", "additionalProperties", "required", "properties", "identity_run_keys"}
+_OWN = {"identity_run_keys", "layout_run_keys"}
+_TOP_LEVEL = {"$schema", "title", "type", "additionalProperties", "required", "properties"} | _OWN
 
 
 def _is_integer(_checker: object, value: object) -> bool:
@@ -88,12 +89,18 @@ class Schema:
     keys: Mapping[str, Key]
     required: tuple[str, ...]
     identity_run_keys: tuple[str, ...]
+    layout_run_keys: tuple[str, ...] = ()
 
     @functools.cached_property
     def defaults(self) -> Mapping[str, object]:
         """The default of each key that has one."""
         has_default = {name: key for name, key in self.keys.items() if "default" in key.schema}
         return {name: key.settled(key.schema["default"]) for name, key in has_default.items()}
+
+    @property
+    def switch_key(self) -> str:
+        """The setting that takes the layout out of the identity; empty if the engine has none."""
+        return next(iter(self.keys_of_identity("switch")), "")
 
     def keys_of_identity(self, kind: str) -> tuple[str, ...]:
         """The keys whose schema says `identity: kind`."""
@@ -105,6 +112,7 @@ class Schemas:
     """All schemas of the workflow."""
 
     config: Schema
+    site: Schema
     run: Schema
     engines: Mapping[str, Schema]
 
@@ -113,15 +121,20 @@ class Schemas:
         """What a run may be called."""
         return Key("run", self.config.keys["runs"].schema["propertyNames"])
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The kinds of machines that a run may ask for."""
+        return tuple(self.run.keys["place"].schema["enum"])
+
 
 @functools.cache
 def load_schemas(folder: Path) -> Schemas:
-    """The schemas of a folder; each that is neither `config` nor `run` describes the settings of an engine."""
+    """The schemas of a folder; each that is none of `config`, `site` and `run` describes the settings of an engine."""
     documents = {path.name.removesuffix(_SUFFIX): _load(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
-    config, run = documents.pop("config"), documents.pop("run")
+    config, site, run = (documents.pop(name) for name in ("config", "site", "run"))
     run["properties"]["engine"]["enum"] = list(documents)
     engines = {name: _schema(document) for name, document in documents.items()}
-    return Schemas(_schema(config), _schema(run), engines)
+    return Schemas(_schema(config), _schema(site), _schema(run), engines)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -134,4 +147,5 @@ def _load(path: Path) -> dict[str, Any]:
 def _schema(document: Mapping[str, Any]) -> Schema:
     keys = {name: Key(name, schema) for name, schema in document["properties"].items()}
     run_keys = tuple(document.get("identity_run_keys", ()))
-    return Schema(document["title"], keys, tuple(document.get("required", ())), run_keys)
+    layout = tuple(document.get("layout_run_keys", ()))
+    return Schema(document["title"], keys, tuple(document.get("required", ())), run_keys, layout)

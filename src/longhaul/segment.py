@@ -5,25 +5,39 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 
-from longhaul import final, fs, lease
+from longhaul import endings, final, fs, lease, salvage
 from longhaul.alarm import Alarm
 from longhaul.clock import utc_now
 from longhaul.contract import Desk
 from longhaul.deadline import deadline_for, learn_margin
 from longhaul.engine import Engine, Task
-from longhaul.errors import IdentityError, InterruptedSegment, LonghaulError, SegmentError, StalledError, StorageError
+from longhaul.errors import (
+    CancelledSegment,
+    IdentityError,
+    InterruptedSegment,
+    LonghaulError,
+    SegmentError,
+    SickError,
+    StalledError,
+    StorageError,
+)
 from longhaul.history import Attempt, History
-from longhaul.identity import accepted_identities, identity_of
+from longhaul.identity import identity_of, usable_identities
 from longhaul.job import Job
-from longhaul.judge import Judgement, has_newer, is_finished, judge
+from longhaul.judge import Judgement, explained, has_newer, is_finished, judge
 from longhaul.lease import Claim, Lease
 from longhaul.outcome import Outcome
 from longhaul.pick import pick, refusal
+from longhaul.publisher import Publisher
 from longhaul.record import Record
-from longhaul.slurm import current_job
-from longhaul.store import Checkpoint, Store
-from longhaul.work import Work, describe_done
+from longhaul.rejections import Rejections
+from longhaul.settled import has_settled
+from longhaul.slurm.ending import Ending
+from longhaul.slurm.job import job_around_us
+from longhaul.store import Checkpoint, Store, describe_done
+from longhaul.work import Work
 
 # A holder that works to its own end needs its length and a little more.
 WAITING_SECONDS = 60.0
@@ -43,7 +57,8 @@ def run_segment(job: Job, engine: Engine) -> Record:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
         patience = 1.5 * seconds + WAITING_SECONDS
-        with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told) as held:
+        mem_mb = job.run.mem_mb
+        with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told, mem_mb=mem_mb) as held:
             return _Segment(job, engine, held, alarm).run()
 
 
@@ -58,16 +73,20 @@ class _Segment:
 
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)
+        self.rejections = Rejections(self.store, self.job.tell)
         self.history = History(self.job.places.history)
         self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
 
     def run(self) -> Record:
         self.held.confirm()
-        for claim in self.held.earlier_claims():
-            self._close_died_attempt(claim)
-        self.held.forget_earlier()
         self._clean()
         origin = self._pick()
+        claims = self.held.earlier_claims()
+        origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
+        for claim in claims:
+            self._close_died_attempt(claim)
+        self.held.forget_earlier()
+        self._clear_desks()
         record = self._settled(origin)
         if record is None:
             self._brake()
@@ -85,21 +104,29 @@ class _Segment:
             places.work.mkdir(parents=True, exist_ok=True)
             places.checkpoints.mkdir(parents=True, exist_ok=True)
             places.segments.mkdir(parents=True, exist_ok=True)
-            left = self.store.remove_leftovers() + final.remove_leftovers(places)
-            for desk in places.work.iterdir():
-                if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
-                    fs.remove_tree(desk)
-                    left.append(f"work/{desk.name}")
-        if left:
-            self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
+            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
         if places.work.stat().st_dev != places.checkpoints.stat().st_dev:
             raise StorageError(
                 f"{places.checkpoints}: on another file system than {places.work}; a checkpoint is shown by a rename, "
                 f"which needs one file system; move or link {places.root} as a whole"
             )
 
+    def _clear_desks(self) -> None:
+        """Removes the desks of killed attempts, once what was complete on them is saved."""
+        left = []
+        with fs.storage_errors(self.job.places.work):
+            for desk in self.job.places.work.iterdir():
+                if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
+                    fs.remove_tree(desk)
+                    left.append(f"work/{desk.name}")
+        self._tell_removed(left)
+
+    def _tell_removed(self, left: list[str]) -> None:
+        if left:
+            self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
+
     def _pick(self) -> Checkpoint | None:
-        accepted = accepted_identities(self.job.places.accepted) | {self.identity.digest}
+        accepted = usable_identities(self.identity, self.job.places.accepted, self.store.readable())
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.history.attempts())
         began = time.monotonic()
@@ -120,24 +147,31 @@ class _Segment:
         """The record of a segment that needs no work: the run is finished, or an earlier job did this segment."""
         if origin is None:
             return None
-        if is_finished(origin, self.job.run.goal):
+        if is_finished(origin, self.job.run):
             self._write_final(origin)
             has_worked = self.job.segment <= origin.passport.segment
             return self._record(Outcome.FINISHED, origin, has_worked)
-        done = {attempt.segment for attempt in self.history.attempts() if _stands(attempt, origin)}
-        if origin.passport.segment > self.job.segment or self.job.segment in done:
+        if origin.passport.segment > self.job.segment or has_settled(self.history.attempts(), self.job.segment, origin):
             self.job.tell("this segment's work is already done: the record is made anew from the store")
             return self._record(Outcome.PAUSED, origin, has_worked=True)
         return None
 
     def _brake(self) -> None:
-        """Within one call of snakemake, no further blind attempt after several without a step forward."""
+        """Within one call of snakemake: a cancelled run stops, and so does one that brings no step forward."""
         allowed = self.job.run.attempts_without_progress
         tries = [attempt for attempt in self.history.attempts() if attempt.segment == self.job.segment]
         recent = tries[-(self.job.driver_attempt - 1) :] if self.job.driver_attempt > 1 else []
+        recent = [endings.with_cause(attempt) for attempt in recent]
+        if recent and recent[-1].cause == Ending.CANCELLED.value:
+            raise CancelledSegment(
+                f"runs.{self.job.run.name}: Slurm job {recent[-1].slurm_job} was cancelled, so this run stops; "
+                "start snakemake again and it goes on"
+            )
         idle = 0
-        for attempt in recent:
+        for attempt in filter(endings.is_to_blame, recent):
             idle = 0 if attempt.has_advanced else idle + 1
+        if recent and recent[-1].is_hopeless:
+            raise StalledError(f"runs.{self.job.run.name}: no further attempt is made: {recent[-1].message}")
         if idle >= allowed:
             raise StalledError(
                 f"runs.{self.job.run.name}: {idle} attempts without a step forward, no further one is made; last: "
@@ -147,15 +181,21 @@ class _Segment:
     def _work(self, origin: Checkpoint | None) -> Record:
         work = self._new_work(origin)
         error: LonghaulError | None = None
+        is_rejected = False
         try:
             work.run()
-            judgement = self._with_disk(judge(work), work)
+            is_rejected = self.rejections.heed(work)
+            judgement = explained(judge(work), work)
         except OSError:
             self.held.confirm()  # a successor that took us for dead has removed our desk
             raise
         except LonghaulError as raised:
             error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
+            work.is_hopeless = isinstance(raised, SickError)
         self.held.confirm()
+        if is_rejected:
+            fs.remove_tree(work.task.desk.root)
+            return self._work(self._pick())
         self._close(work, judgement, error)
         if error is not None:
             raise error
@@ -180,39 +220,36 @@ class _Segment:
     def _new_work(self, origin: Checkpoint | None) -> Work:
         run = self.job.run
         seconds = run.segment_minutes * 60
-        deadline = deadline_for(seconds, current_job())
+        slurm_job = job_around_us()
+        if slurm_job is not None and slurm_job.end_unix is None:
+            alone = f"counting on {run.segment_minutes:g} minutes alone"
+            self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
+        deadline = deadline_for(seconds, slurm_job)
         margin = learn_margin(self.history.attempts(), seconds, run.first_margin_seconds)
         self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
         desk = Desk(self.job.places.work / f"{self.held.claim.token:06d}")
         with fs.storage_errors(desk.root):
             desk.prepare()
-        task = Task(run, self.job.segment, origin, desk, deadline.unix(margin.publish_seconds))
-        return Work(
-            self.job, self.engine, task, self.store, self.held, self.identity, deadline, margin, self.alarm
-        )  # fmt: skip
+            desk.write_deadline(deadline.unix(margin.publish_seconds))
+            salvage.leave_note(desk, origin, self.identity)
+        ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
+        task = Task(run, self.job.segment, origin, desk, ends, told)
+        publisher = Publisher(self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin)
+        return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:
         if final.is_current(self.job.places, checkpoint):
             return
-        final.write(self.job.places, checkpoint, self.engine.finish, self.history.attempts(), self.held.confirm)
+        fill = partial(self.engine.finish, self.job.run)
+        final.write(self.job.places, checkpoint, fill, self.history.attempts(), self.held.confirm)
         self.job.tell(f"results are in {self.job.places.final}")
 
     def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
         run, segment = self.job.run.name, self.job.segment
         return Record(run, segment, outcome, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())
 
-    def _with_disk(self, judgement: Judgement, work: Work) -> Judgement:
-        """A program that failed on a full disk says so in its own words only; the bytes are added here."""
-        needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
-        free = fs.free_bytes(self.job.places.root)
-        if judgement.outcome.settles or free > max(needed, 1024 * 1024):
-            return judgement
-        missing = max(needed, 1024 * 1024) - free
-        disk = f"{self.job.places.root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
-        return Judgement(judgement.outcome, f"{judgement.message}; {disk}")
-
     def _attempt(self, work: Work, judgement: Judgement) -> Attempt:
-        origin, last = work.task.origin, work.last
+        origin, last, publisher = work.task.origin, work.last, work.publisher
         advanced = last is not None and has_newer(last, origin)
         progress = last.passport.progress if last else None
         return Attempt(
@@ -220,16 +257,16 @@ class _Segment:
             segment=self.job.segment,
             driver_attempt=self.job.driver_attempt,
             outcome=judgement.outcome,
-            started_utc=work.started_utc,
+            started_utc=publisher.started_utc,
             ended_utc=utc_now(),
             from_checkpoint=origin.name if origin else None,
             to_checkpoint=last.name if last and advanced else None,
             progress_from=origin.passport.progress.done if origin else 0.0,
             progress_to=progress.done if progress else 0.0,
             unit=progress.unit if progress else "",
-            work_seconds=round(time.monotonic() - work.started, 3),
-            saves=work.saves,
-            save_seconds=round(work.save_seconds, 3),
+            work_seconds=round(time.monotonic() - publisher.started, 3),
+            saves=publisher.saves,
+            save_seconds=round(publisher.save_seconds, 3),
             stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
             unused_seconds=round(work.deadline.left_seconds(), 3),
             exit_code=work.exit_code,
@@ -237,6 +274,10 @@ class _Segment:
             pid=os.getpid(),
             slurm_job=self.held.claim.slurm_job,
             message=judgement.message,
+            slurm_node=self.held.claim.slurm_node,
+            cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
+            mem_mb=self.job.run.mem_mb,
+            is_hopeless=work.is_hopeless,
         )
 
     def _close_died_attempt(self, previous: Claim) -> None:
@@ -244,41 +285,6 @@ class _Segment:
         attempts = self.history.attempts()
         if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
             return
-        made = [checkpoint for checkpoint in self.store.readable() if checkpoint.passport.token == previous.token]
-        self.history.append(_died(previous, made, attempts))
-
-
-def _stands(attempt: Attempt, origin: Checkpoint) -> bool:
-    """True if the attempt settled its segment and its work has not been lost to a bad checkpoint since."""
-    left = attempt.to_checkpoint or attempt.from_checkpoint
-    if not attempt.outcome.settles or left is None:
-        return False
-    return int(left.partition("_")[0]) <= origin.passport.sequence
-
-
-def _died(claim: Claim, made: list[Checkpoint], attempts: list[Attempt]) -> Attempt:
-    last = made[-1] if made else None
-    before = attempts[-1].progress_to if attempts else 0.0
-    return Attempt(
-        token=claim.token,
-        segment=claim.segment,
-        driver_attempt=1,
-        outcome=Outcome.DIED,
-        started_utc=claim.started_utc,
-        ended_utc=last.passport.created_utc if last else claim.started_utc,
-        from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
-        to_checkpoint=last.name if last else None,
-        progress_from=before,
-        progress_to=last.passport.progress.done if last else before,
-        unit=last.passport.progress.unit if last else "",
-        work_seconds=last.passport.work_seconds if last else 0.0,
-        saves=len(made),
-        save_seconds=0.0,
-        stop_seconds=None,
-        unused_seconds=None,
-        exit_code=None,
-        host=claim.host,
-        pid=claim.pid,
-        slurm_job=claim.slurm_job,
-        message="the job was killed; what it had published counts",
-    )
+        attempt = endings.died_attempt(previous, self.store, attempts)
+        self.history.append(attempt)
+        self.job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")

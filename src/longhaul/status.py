@@ -10,13 +10,15 @@ from pathlib import Path
 from longhaul import lease
 from longhaul.clock import age_seconds
 from longhaul.contract import Desk
+from longhaul.endings import all_attempts
 from longhaul.errors import LeaseError
-from longhaul.history import Attempt, History
+from longhaul.history import Attempt
 from longhaul.judge import is_finished
 from longhaul.outcome import Outcome
 from longhaul.places import RESULTS, RunFolder
 from longhaul.progress import Progress, read_progress
 from longhaul.run import Run
+from longhaul.slurm.out import OutJob
 from longhaul.store import Checkpoint, Store
 
 # The forecast follows the machine that the run is on now.
@@ -28,6 +30,7 @@ class State(Enum):
 
     NOT_STARTED = "not started"
     WORKING = "working"
+    QUEUED = "queued"
     PAUSED = "paused"
     STOPPED = "stopped"
     USED_UP = "segments used up"
@@ -54,16 +57,18 @@ class RunStatus:
         return {**vars(self), "state": self.state.value, "progress": progress}
 
 
-def status_of(name: str, base: Path, run: Run | None) -> RunStatus:
-    """The state of a run; `run` is its configuration where there is one."""
+def status_of(name: str, base: Path, run: Run | None, jobs: Sequence[OutJob] = ()) -> RunStatus:
+    """The state of a run; `run` is its configuration where there is one, `jobs` are those that Slurm lists for it."""
     places = RunFolder(name, base)
-    attempts = History(places.history).attempts()
+    attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     claim, is_live, problem = _holder(places)
     live = read_progress(Desk(places.work / f"{claim.token:06d}").progress) if claim and is_live else None
     progress = live or (newest.passport.progress if newest else None)
     used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
     state = State.WORKING if is_live else _state(newest, attempts, used, run)
+    if jobs and state not in {State.WORKING, State.FINISHED}:
+        state = State.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     return RunStatus(
         name,
@@ -73,8 +78,8 @@ def status_of(name: str, base: Path, run: Run | None) -> RunStatus:
         run.segments if run else None,
         newest.name if newest else None,
         age_seconds(newest.passport.created_utc) if newest else None,
-        0.0 if state is State.FINISHED else _left_seconds(progress, goal, attempts),
-        problem or _advice(state, places, attempts, claim, run),
+        0.0 if state is State.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
+        problem or _with_jobs(_advice(state, places, attempts, claim, run), state, jobs),
     )
 
 
@@ -93,13 +98,19 @@ def _holder(places: RunFolder) -> tuple[lease.Claim | None, bool, str]:
 
 
 def _state(newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None) -> State:
-    if is_finished(newest, run.goal if run else None):
+    if is_finished(newest, run):
         return State.FINISHED
     if not attempts:
         return State.NOT_STARTED if newest is None else State.PAUSED
     if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
         return State.STOPPED
     return State.USED_UP if run and used >= run.segments else State.PAUSED
+
+
+def _own_forecast(live: Progress | None) -> float | None:
+    """What a program at work says itself, as the metric `left_seconds`."""
+    said = live.metrics.get("left_seconds") if live else None
+    return float(said) if isinstance(said, (int, float)) else None
 
 
 def _left_seconds(progress: Progress | None, goal: float | None, attempts: Sequence[Attempt]) -> float | None:
@@ -109,6 +120,15 @@ def _left_seconds(progress: Progress | None, goal: float | None, attempts: Seque
         return None
     seconds = sum(attempt.work_seconds for attempt in recent)
     return max(goal - progress.done, 0.0) * seconds / advance
+
+
+def _with_jobs(advice: str, state: State, jobs: Sequence[OutJob]) -> str:
+    """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works."""
+    told = [job.describe() for job in jobs if job.is_waiting or state is not State.WORKING]
+    if state is State.FINISHED and told:
+        told[-1] += "; it will find nothing to do"
+    kept = [advice] if advice and state is not State.QUEUED else []
+    return "; ".join([*kept, *told])
 
 
 def _advice(

@@ -18,6 +18,8 @@ from longhaul.progress import FileDigest
 
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+")
 QUARANTINE = ".quarantine"
+# What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
+PARTS = "parts"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Checkpoint:
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def parts(self) -> dict[str, FileDigest]:
+        """Its files below `parts/`, which outlive it."""
+        return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
 
     @property
     def age(self) -> tuple[int, int]:
@@ -45,10 +52,16 @@ class Store:
 
     def names(self) -> list[str]:
         """Names of what is published, oldest first; nothing is opened."""
-        if not self.root.is_dir():
-            return []
-        found = (name for name in os.listdir(self.root) if _FOLDER.fullmatch(name))
-        return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
+        return _names(self.root)
+
+    @property
+    def archive(self) -> Path:
+        """Where the parts of pruned checkpoints lie, each beside its passport: `results/<run>/parts`."""
+        return self.root.parent / PARTS
+
+    def archived(self) -> list[str]:
+        """Names of the pruned checkpoints whose parts were kept, oldest first."""
+        return _names(self.archive)
 
     def last_sequence(self) -> int:
         """The highest sequence number ever used here, bad checkpoints included."""
@@ -81,6 +94,11 @@ class Store:
         os.rename(self.root / name, target)
         return target
 
+    def put_back(self, target: Path, name: str) -> None:
+        """Undoes `quarantine`."""
+        os.rename(target, self.root / name)
+        target.with_name(f"{target.name}.reason.txt").unlink()
+
     def remove_leftovers(self) -> list[str]:
         """Removes what killed writers left half done; returns the names."""
         hidden = [path for path in self.root.glob(".*") if fs.is_unique_name(path.name)]
@@ -89,6 +107,8 @@ class Store:
                 fs.remove_tree(path)
             else:
                 path.unlink()
+        for name in self.archived()[-1:]:
+            _strip_archived(self.archive / name)
         return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
 
     def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
@@ -130,18 +150,48 @@ class Store:
         fs.point_link(self.root / "latest", newest.name)
 
     def prune(self, keep: int, milestone_every: int) -> list[str]:
-        """Removes old checkpoints; the newest `keep`, the best, and every n-th one stay.  Returns the removed names."""
+        """Removes old checkpoints and returns their names; the newest `keep`, the best, each n-th, milestones stay."""
         everything = self.readable()
         newest = {checkpoint.name for checkpoint in everything[-keep:]}
         best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
         removed = []
         for checkpoint in everything:
             is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
+            is_milestone = is_milestone or checkpoint.passport.is_milestone
             if checkpoint.name in newest or checkpoint.name in best or is_milestone:
                 continue
-            fs.remove_tree(checkpoint.folder)
+            self._remove(checkpoint)
             removed.append(checkpoint.name)
         return removed
+
+    def _remove(self, checkpoint: Checkpoint) -> None:
+        """Out of the store in one step; passport and parts stay in the archive."""
+        if not checkpoint.parts:
+            fs.remove_tree(checkpoint.folder)
+            return
+        self.archive.mkdir(exist_ok=True)
+        kept = self.archive / checkpoint.name
+        os.rename(checkpoint.folder, kept)
+        fs.flush_folder(self.archive)
+        _strip_archived(kept)
+
+
+def _strip_archived(folder: Path) -> None:
+    """Leaves passport and parts alone; called again on the last one, where a kill may have left more."""
+    for path in folder.iterdir():
+        if path.name in (FILE_NAME, PARTS):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            fs.remove_tree(path)
+        else:
+            path.unlink()
+
+
+def _names(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    found = (name for name in os.listdir(folder) if _FOLDER.fullmatch(name))
+    return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
 
 
 def folder_name(passport: Passport) -> str:
@@ -214,3 +264,10 @@ def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
         raise CheckpointError(f"{path}: {state.st_size} bytes, published with {entry.size_bytes}")
     if digest_file(path, algorithm) != entry.digest:
         raise CheckpointError(f"{path}: the content changed since it was published (digest)")
+
+
+def describe_done(checkpoint: Checkpoint) -> str:
+    """`1200 of 5000 steps`."""
+    progress = checkpoint.passport.progress
+    goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
+    return f"{progress.done:.10g}{goal} {progress.unit}"

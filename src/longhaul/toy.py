@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,16 +23,17 @@ EXIT_PAUSED = 85
 def main() -> int:
     """Counts to the goal, saves now and then, leaves in time; returns the exit code."""
     options = _options()
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))  # Slurm sends it to every process of a job
     resume = os.environ["LONGHAUL_RESUME"]
     step, value, rows = _load(Path(resume)) if resume else (0, options.seed, [])
     saved_at, saved_step = time.monotonic(), step
-    until = time.monotonic() + float(os.environ["LONGHAUL_DEADLINE"]) - time.time() - 0.2
     while step < options.goal:
         step, value = step + 1, _next(value, step + 1)
         rows.append(f"{step},{value}")
         time.sleep(options.step_seconds)
         _report(step, options.goal)
-        if os.path.exists(os.environ["LONGHAUL_STOP"]) or time.monotonic() > until:
+        if told or os.path.exists(os.environ["LONGHAUL_STOP"]) or time.time() > _deadline() - 0.2:
             _save(step, value, rows, options.goal)
             return EXIT_FINISHED if step == options.goal else EXIT_PAUSED
         is_time = time.monotonic() - saved_at >= float(os.environ["LONGHAUL_SAVE_SECONDS"])
@@ -41,6 +43,12 @@ def main() -> int:
             saved_at, saved_step = time.monotonic(), step
     _save(step, value, rows, options.goal)
     return EXIT_FINISHED
+
+
+def _deadline() -> float:
+    """As it stands now; the file is written anew when the end of the job is moved."""
+    path = os.environ.get("LONGHAUL_DEADLINE_FILE")
+    return float(Path(path).read_text() if path else os.environ["LONGHAUL_DEADLINE"])
 
 
 def _options() -> argparse.Namespace:

@@ -37,7 +37,7 @@ class Case:
     save_minutes: float
     final_files: tuple[str, ...]  # must be byte-identical however the run was cut
     other_settings: Mapping[str, object]  # make another computation of it
-    further_goal: float
+    further_goal: float | None  # None: only the program itself knows its end, and the engine has no such setting
     example_files: tuple[str, ...] = ()  # copied from examples/<engine>
     whole_settings: Mapping[str, object] = field(default_factory=dict)  # may differ where nothing interrupts
     kills: int = 10
@@ -58,7 +58,7 @@ class Chain:
         return self.folder / "results" / RUN
 
     def configure(self, settings: Mapping[str, object] = {}, **run_keys: object) -> None:
-        run = {
+        self._run = run = {
             "engine": self.engine,
             "segments": self.case.segments,
             "segment_minutes": self.case.segment_minutes,
@@ -66,7 +66,7 @@ class Chain:
             "settings": {**self.case.settings, **settings},
             **run_keys,
         }
-        (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {RUN: run}}))
+        self._write(run)
 
     def configure_whole(self, **settings: object) -> None:
         self.configure({**self.case.whole_settings, **settings}, segments=1, segment_minutes=20, save_minutes=20)
@@ -78,8 +78,19 @@ class Chain:
                 list(map(str, command)), cwd=self.folder, stdout=log, stderr=log, start_new_session=True, text=True
             )
 
-    def run(self, *arguments: str) -> int:
-        return self.start(*arguments).wait()
+    def run(self, *targets: str) -> int:
+        """Runs snakemake; to the run's end if no target is given."""
+        code = self.start(*targets).wait()
+        # On a busy machine a segment comes less far, so more of them are needed.
+        for times in range(2, 9):
+            if code or targets or (self.results / "final" / "summary.json").exists():
+                break
+            self._write({**self._run, "segments": times * self._run["segments"]})
+            code = self.start().wait()
+        return code
+
+    def _write(self, run: Mapping[str, object]) -> None:
+        (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {RUN: run}}))
 
     def said(self) -> str:
         return (self.folder / "driver.log").read_text()

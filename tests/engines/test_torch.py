@@ -1,11 +1,16 @@
 """The torch engine: its case for the conformance suite, and its command."""
 
 import sys
+from pathlib import Path
 
+import pytest
 from engines.conformance import ROOT, Case
 
 from longhaul.config import read_runs
+from longhaul.contract import Desk
+from longhaul.engine import Task
 from longhaul.plan import schemas
+from longhaul.ranks import threads_of_each
 
 EPOCHS = 5
 ARGS = ["--batch-size", 128]
@@ -25,9 +30,10 @@ CASE = Case(
 )
 
 
-def torch_run(**settings):
+def torch_run(tasks=1, threads=1, **settings):
     settings = {"script": "examples/torch/train.py", "goal": 3, **settings}
     config = {"runs": {"demo": {"engine": "torch", "segments": 1, "segment_minutes": 1, "settings": settings}}}
+    config["runs"]["demo"] |= {"tasks": tasks, "threads": threads}
     return read_runs(config, schemas(), ROOT)[0]
 
 
@@ -41,3 +47,29 @@ def test_the_users_own_python_is_taken(load_script):
     command = load_script("torch_segment").build_command(torch_run(python="/opt/env/bin/python"))
 
     assert command[0] == "/opt/env/bin/python"
+
+
+def test_several_ranks_are_started_by_longhauls_own_launcher(load_script):
+    command = load_script("torch_segment").build_command(torch_run(ranks=4, tasks=2, args=["--lr", 0.1]))
+
+    launcher = [sys.executable, "-m", "longhaul.training.launch_ranks", "--ranks", "4", "--tasks", "2"]
+    assert command == [*launcher, sys.executable, "examples/torch/train.py", "--lr", "0.1"]
+
+
+def test_the_ranks_of_a_task_share_its_threads():
+    shares = [threads_of_each(torch_run(ranks=ranks, threads=8), "ranks") for ranks in (1, 4, 16)]
+
+    assert shares == [8, 2, 1]
+
+
+@pytest.mark.parametrize(("count", "origin", "lines"), [("2", None, 1), ("0", None, 0), ("2", "a checkpoint", 0)])
+def test_a_requeued_job_without_a_checkpoint_is_told_loudly(load_script, monkeypatch, count, origin, lines):
+    monkeypatch.setenv("SLURM_RESTART_COUNT", count)
+    task = Task(torch_run(), 1, origin, Desk(Path("desk")), 0.0)
+
+    remarks = load_script("torch_segment").TorchEngine().remarks(task)
+
+    assert len(remarks) == lines
+    assert all(
+        line.startswith("WARNING: Slurm has started this job 3 times, and there is NO checkpoint") for line in remarks
+    )

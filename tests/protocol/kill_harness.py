@@ -258,7 +258,9 @@ class Case:
             json.loads((places.final / "summary.json").read_text())
         if places.history.exists():
             torn = [line for line in places.history.read_text().split("\n")[:-1] if not _is_json(line)]
-            assert torn == [], f"torn lines in the history: {torn}"
+            # A kill within the write of a line leaves half of it, which readers pass over.
+            halves = sum(mode == "half" for _, mode in self.kills)
+            assert len(torn) <= halves, f"torn lines in the history: {torn}"
         for record in places.segments.glob("[0-9]*.json"):
             json.loads(record.read_text())
 

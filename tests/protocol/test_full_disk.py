@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from protocol.conftest import as_root
+from support.disks import as_root
 from support.toyrun import checkpoints, hidden, history, program, start_segment, toy_job
 
 from longhaul.pick import verify

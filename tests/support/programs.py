@@ -44,6 +44,19 @@ def obedient() -> int:
     return 85
 
 
+def saves_once_before(wrote_seconds: str) -> int:
+    """Saves at once, says how long it wrote, and waits for another deadline; then as the obedient one."""
+    deadline = Path(os.environ["LONGHAUL_DEADLINE_FILE"])
+    told = deadline.read_text()
+    hand_over(resumed() + 1, save_seconds=float(wrote_seconds))
+    while deadline.read_text() == told and not STOP.exists():
+        time.sleep(0.02)
+    sooner = float(told) - float(deadline.read_text())
+    wait_for_stop()
+    hand_over(resumed() + 2, f"{resumed() + 2}\n{sooner:.3f}\n")
+    return 85
+
+
 def one_step() -> int:
     """Goes one step on and leaves by itself."""
     hand_over(resumed() + 1)
@@ -172,6 +185,36 @@ def fill_and_hand_over() -> int:
     draft.rename(SAVE / "1.ready")
     wait_for_ever()
     return 85
+
+
+def say(verdict: str, message: str) -> None:
+    Path(os.environ["LONGHAUL_VERDICT"]).write_text(json.dumps({"verdict": verdict, "message": message}))
+
+
+def reject(*bad: str) -> int:
+    """Goes one step on, unless it is given one of the checkpoints that it takes for bad."""
+    if RESUME and Path(RESUME, "state").read_text().strip() in bad:
+        say("bad_checkpoint", f"a prediction differs by 0.5\nin state {resumed():g}")
+        return 1
+    return one_step()
+
+
+def hopeless(code: str) -> int:
+    """Hands one step over, then sees that all is lost."""
+    hand_over(resumed() + 1)
+    say("hopeless", "loss is nan at step 12")
+    return int(code)
+
+
+def reject_too_late() -> int:
+    hand_over(resumed() + 1)
+    say("bad_checkpoint", "I changed my mind")
+    return 1
+
+
+def malformed_verdict() -> int:
+    say("hopless", "a typing mistake")
+    return 1
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PYTHONPATH = f"{ROOT / 'tests'}:{ROOT / 'src'}"
 KEYS = IdentityKeys(("seed",), (), ("threads",))
 SETTINGS = {"goal": 20, "seed": 1, "step_seconds": 0.0, "save_steps": 5}
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 150.0
 
 
 def toy_run(name: str = "demo", **changes: object) -> Run:
@@ -42,11 +42,21 @@ def toy_run(name: str = "demo", **changes: object) -> Run:
         "place": "short",
         "note": "a test",
         "threads": 1,
+        "tasks": 1,
+        "nodes": None,
         "mem_mb": 100,
+        "memory_growth": 1.5,
         "gpus": 0,
+        "partition": None,
+        "account": None,
+        "qos": None,
+        "constraint": None,
+        "gpu_type": None,
+        "slurm_extra": (),
         "keep": 2,
         "milestone_every": 0,
         "save_minutes": 10.0,
+        "mtbf_hours": None,
         "stall_minutes": None,
         "first_margin_seconds": None,
         "attempts_without_progress": 2,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
 MARKER = "LONGHAUL_TEST_DIRECTORY"
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 200.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class WorkDir:
 
     root: Path
     snakefile: Path = ROOT / "Snakefile"
+    profile: Path | None = None
+    words: tuple[str, ...] = ()  # that every driver gets
+    added_environment: dict[str, str] = field(default_factory=dict)
     drivers: list[Driver] = field(default_factory=list)
 
     # --- configuration ---
@@ -146,13 +150,14 @@ class WorkDir:
         return Done(done.returncode, done.stdout)
 
     def _snakemake(self, words: tuple[str, ...]) -> list[str]:
-        return [str(BIN / "snakemake"), "--snakefile", str(self.snakefile), *words]
+        profile = ["--profile", str(self.profile)] if self.profile else []
+        return [str(BIN / "snakemake"), "--snakefile", str(self.snakefile), *profile, *self.words, *words]
 
     def environment(self) -> dict[str, str]:
         """Ours without what would make Snakemake or longhaul behave otherwise, with the mark of this directory."""
         foreign = ("SLURM_", "SNAKEMAKE_", "LONGHAUL_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        return {**clean, MARKER: str(self.root)}
+        return {**clean, MARKER: str(self.root), **self.added_environment}
 
     def processes(self, needle: str = "") -> list[int]:
         """Living processes that were started from here, with `needle` in their command line."""
@@ -165,10 +170,14 @@ class WorkDir:
                     found.append(int(folder.name))
         return sorted(found)
 
+    def claim(self, run: str) -> dict[str, Any]:
+        """The lease of a run as its holder, or the last one, wrote it."""
+        claims = sorted(RunFolder(run, self.root).lease.glob("*.json"))
+        return json.loads(claims[-1].read_text())
+
     def holder(self, run: str) -> int:
         """The process that holds, or last held, the lease of a run."""
-        claims = sorted(RunFolder(run, self.root).lease.glob("*.json"))
-        return int(json.loads(claims[-1].read_text())["pid"])
+        return int(self.claim(run)["pid"])
 
     def kill_everything(self) -> None:
         """KILL to all that was started from here."""
@@ -208,6 +217,14 @@ class WorkDir:
             for path in sorted(self.places(run).final.iterdir())
             if path.name != "summary.json"
         }
+
+    def reported(self, run: str) -> int:
+        """How far the program at work says it is; 0 where none says anything."""
+        try:
+            (path,) = (self.places(run).work).glob("*/progress.json")
+            return int(json.loads(path.read_text())["done"])
+        except (ValueError, OSError):
+            return 0
 
     def saved(self, run: str) -> int:
         """How far the newest checkpoint of a run is."""

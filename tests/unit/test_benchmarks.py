@@ -5,23 +5,40 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.needs import require
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 TINY = {
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
+    "command": ["--segments=2", "--seconds=3", "--rounds=1"],
+    "dmtcp": [f"--programs={ROOT}/tests/dmtcp_stand_in/4.1.1", "--megabytes=1", "--rounds=1"],
+    "gromacs": ["--segments=2", "--seconds=2", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
+    "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
+    "loaders": ["--samples=640", "--rounds=1"],
+    "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
     "save": ["--megabytes=0.1", "--rounds=1"],
+    "save_beside": ["--megabytes=0.1", "--rounds=1", "--steps=1"],
 }
 
 
-# These make real chains of real trainings.
-LONG = ("chain", "handoff")
+# These make real chains, or start a training for each cell.
+LONG = ("chain", "command", "gromacs", "handoff", "save_beside")
 
 
 def marked(script: Path):
-    return pytest.param(script, marks=pytest.mark.slow if script.stem in LONG else (), id=script.stem)
+    marks = [pytest.mark.slow] if script.stem in LONG else []
+    if script.stem == "keras_fit":
+        marks = [pytest.mark.tensorflow]
+    if script.stem == "handoff_slurm":
+        marks = [
+            pytest.mark.slow,
+            pytest.mark.slurm,
+            pytest.mark.needs("slurm-wlm", "slurmdbd", "munge", "mariadb-server"),
+        ]
+    return pytest.param(script, marks=marks, id=script.stem)
 
 
 def measure(script: Path) -> str:
@@ -31,7 +48,11 @@ def measure(script: Path) -> str:
 
 @pytest.mark.parametrize("script", [marked(script) for script in SCRIPTS])
 def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) -> None:
-    if script.stem != "plan":
+    if script.stem == "gromacs":
+        require("gromacs")
+    elif script.stem == "command":
+        require("lammps", "gcc")
+    elif script.stem not in ("plan", "dmtcp", "keras_fit"):
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.needs import require
 
 from longhaul.config import engine_identity, read_runs, schema_engines
 from longhaul.identity import IdentityKeys
@@ -35,17 +37,28 @@ def test_a_run_gets_every_default_of_the_schema():
         "place": "short",
         "note": "",
         "threads": 1,
+        "tasks": 1,
+        "nodes": None,
         "mem_mb": 2000,
+        "memory_growth": 1.5,
         "gpus": 0,
+        "partition": None,
+        "account": None,
+        "qos": None,
+        "constraint": None,
+        "gpu_type": None,
+        "slurm_extra": (),
         "keep": 2,
         "milestone_every": 0,
         "save_minutes": 10,
+        "mtbf_hours": None,
         "stall_minutes": None,
         "first_margin_seconds": None,
         "attempts_without_progress": 2,
         "modules": (),
         "enter": (),
         "settings": {"goal": 9, "seed": 0, "step_seconds": 0.01, "save_steps": 0},
+        "metric_goals": {},
     }
 
 
@@ -62,6 +75,14 @@ def test_a_run_stands_above_defaults_and_defaults_above_the_schema():
     assert (first.keep, first.mem_mb, first.stall_minutes, first.settings["seed"]) == (5, 500, 3, 3)
     assert (second.keep, second.mem_mb, second.stall_minutes, second.settings["seed"]) == (6, 500, None, 4)
     assert (second.settings["goal"], second.settings["save_steps"]) == (7, 0)
+
+
+def test_a_run_on_a_gpu_place_gets_a_gpu_unless_it_says_otherwise():
+    runs = read(
+        f"defaults: {{{GOOD}, {TOY}}}\nruns: {{a: {{place: gpu}}, b: {{}}, c: {{place: gpu, gpus: 0}}, d: {{gpus: 3}}}}"
+    )
+
+    assert [run.gpus for run in runs] == [1, 0, 0, 3]
 
 
 def test_defaults_hold_also_when_they_stand_below_the_runs():
@@ -120,16 +141,21 @@ def test_the_identity_of_an_engine_is_what_its_schema_says():
     assert engine_identity(SCHEMAS, "torch") == IdentityKeys(("args",), ("script", "inputs"), ("threads",))
 
 
-def test_every_schema_but_two_is_an_engine():
+def test_every_schema_but_three_is_an_engine():
     names = {path.name.removesuffix(".schema.yaml") for path in SCHEMAS.iterdir()}
 
-    assert {"toy", "torch"} <= set(schema_engines(SCHEMAS)) == names - {"config", "run"}
+    assert {"toy", "torch"} <= set(schema_engines(SCHEMAS)) == names - {"config", "site", "run"}
 
 
 @pytest.mark.parametrize(
     "folder", [ROOT, *sorted(path.parents[1] for path in ROOT.glob("examples/*/config/config.yaml"))]
 )
-def test_the_configurations_that_come_along_are_good(folder):
+def test_the_configurations_that_come_along_are_good(folder, tmp_path):
+    if (folder / "build.sh").exists():  # it makes what the config names
+        require("gromacs")
+        folder = shutil.copytree(folder, tmp_path / "example")
+        subprocess.run([folder / "build.sh"], check=True, capture_output=True)
+
     runs = read((folder / "config" / "config.yaml").read_text(), folder)
 
     assert runs

@@ -22,7 +22,7 @@ def documents() -> list[Path]:
 
 
 def schemas_of(book: Schemas):
-    return {"config": book.config, "run": book.run, **book.engines}
+    return {"config": book.config, "site": book.site, "run": book.run, **book.engines}
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name.split(".")[0])
@@ -45,8 +45,8 @@ def test_a_schema_says_everything_about_each_key(name):
         assert [key.errors(value) for value in values] == [[]], key.name
         assert ("unit" in key.schema) == bool(key.types & {"integer", "number"}), key.name
         if name in schema_engines(SCHEMAS):
-            assert key.schema["identity"] in ("value", "content", "none"), key.name
-    assert set(schema.identity_run_keys) <= load_schemas(SCHEMAS).run.keys.keys()
+            assert key.schema["identity"] in ("value", "content", "none", "layout", "switch"), key.name
+    assert {*schema.identity_run_keys, *schema.layout_run_keys} <= load_schemas(SCHEMAS).run.keys.keys()
 
 
 def test_a_schema_with_more_than_longhaul_reads_is_refused(tmp_path):
@@ -80,7 +80,7 @@ def test_a_change_of_a_schema_changes_the_docs(tmp_path):
 
 def test_the_mistakes_shown_in_the_docs_are_the_real_ones():
     text = (ROOT / "docs" / "config.md").read_text()
-    shown = re.findall(r"^longhaul: (runs\..*)$", text, re.MULTILINE)
+    shown = re.findall(r"^longhaul: (runs\.first\..*)$", text, re.MULTILINE)
     run = {"engine": "toy", "segmets": 4, "segment_minutes": "5 h", "settings": {"goal": 9}}
 
     with pytest.raises(ConfigError) as error:

@@ -15,8 +15,9 @@ SCHEMAS = workflow_folder() / "schemas"
 GOOD = "engine: toy, segments: 4, segment_minutes: 2"
 TOY = "settings: {goal: 9}"
 RUN_KEYS = (
-    "engine, segments, segment_minutes, place, note, threads, mem_mb, gpus, keep, milestone_every, save_minutes, "
-    "stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, settings"
+    "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
+    "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, save_minutes, "
+    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
@@ -50,6 +51,8 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "segments: null": [".segments: found nothing, allowed: a whole number from 1 to 99999"],
     "segments: [4]": [".segments: found a list [4], allowed: a whole number from 1 to 99999"],
     "segment_minutes: 0": [".segment_minutes: found 0, allowed: a number above 0"],
+    "mtbf_hours: 0": [".mtbf_hours: found 0, allowed: a number above 0 or null"],
+    "mtbf_hours: a day": [".mtbf_hours: found 'a day', allowed: a number above 0 or null"],
     "segment_minutes: -1.5": [".segment_minutes: found -1.5, allowed: a number above 0"],
     "segment_minutes: .nan": [".segment_minutes: found nan, allowed: a number above 0"],
     "segment_minutes: .inf": [".segment_minutes: found inf, allowed: a number above 0"],
@@ -57,7 +60,7 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "segment_minutes: 5 h": [".segment_minutes: found '5 h', allowed: a number above 0"],
     "threads: no": [".threads: found false (so YAML reads no, off and false), allowed: a whole number, 1 or more"],
     "mem_mb: 2G": [".mem_mb: found '2G', allowed: a whole number, 1 or more"],
-    "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more"],
+    "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more or null"],
     "keep: 0": [".keep: found 0, allowed: a whole number, 1 or more (checkpoints)"],
     "stall_minutes: 0": [".stall_minutes: found 0, allowed: a number above 0 or null"],
     "stall_minutes: never": [".stall_minutes: found 'never', allowed: a number above 0 or null"],
@@ -69,7 +72,7 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
         ".modules item 3: found '', allowed: text that is not empty",
     ],
     "enter: {image: a.sif}": [
-        '.enter: found a mapping {"image": "a.sif"}, allowed: a list, each item text that is not empty'
+        '.enter: found a mapping {"image": "a.sif"}, allowed: a list, each item text that is not empty or null'
     ],
     "settings: 9": [".settings: found 9, allowed: the keys of the engine"],
     "settings: [goal, 9]": [
@@ -79,7 +82,7 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "settings: {goal: null}": [".settings.goal: found nothing, allowed: a whole number, 1 or more (steps)"],
     "settings: {gaol: 9}": [".settings.gaol: unknown key; did you mean `goal`?"],
     "settings: {goal: 9, 2: 3}": [".settings.2: unknown key, allowed: goal, seed, step_seconds, save_steps"],
-    "settings: {goal: 9, script: a.py}": [".settings.script: `script` is a setting of torch, not of toy"],
+    "settings: {goal: 9, script: a.py}": [".settings.script: `script` is a setting of tensorflow or torch, not of toy"],
     "settings: {goal: 9, threads: 2}": [".settings.threads: `threads` is a key of the run; type it beside `settings`"],
     "settings: {goal: 9, step_seconds: -1}": [".settings.step_seconds: found -1, allowed: a number, 0 or more"],
 }
@@ -111,6 +114,9 @@ IN_TORCH = {  # the settings of a torch run: what is said after `runs.net.settin
     "script: train.py, goal: 2, args: --fast": [
         ".args: found '--fast', allowed: a list, each item text or a number; type [\"--fast\"]"
     ],
+    "script: train.py, goal: 2, args: --name 'a b'": [
+        '.args: found "--name \'a b\'", allowed: a list, each item text or a number; type ["--name", "a b"]'
+    ],
     "script: train.py, goal: 2, inputs: [train.py, gone.npz, data]": [
         ".inputs: found 'gone.npz', but there is no such file; looked in {base}",
         f".inputs: found 'data', which is a folder, allowed: {PATH}",
@@ -137,11 +143,11 @@ WHOLE = {  # the whole file: all that is said
     ],
     f"run: {{demo: {RUN}}}": ["run: unknown key; did you mean `runs`?"],
     f"default: {{keep: 3}}\nruns: {{demo: {RUN}}}": ["default: unknown key; did you mean `defaults`?"],
-    f"samples: a.tsv\nruns: {{demo: {RUN}}}": ["samples: unknown key, allowed: runs, defaults, runs_table"],
+    f"samples: a.tsv\nruns: {{demo: {RUN}}}": ["samples: unknown key, allowed: runs, defaults, runs_table, site"],
     f"threads: 4\nruns: {{demo: {RUN}}}": [
         "threads: `threads` is a key of a run; type it under `defaults` or under a run"
     ],
-    f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table"],
+    f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site"],
     "runs: [demo]": [
         'runs: found a list ["demo"], allowed: names of runs, each with its keys below it; '
         "type `name:` lines, not `- ` lines"
@@ -180,7 +186,7 @@ WHOLE = {  # the whole file: all that is said
         "defaults.settings.seed: found 'x', allowed: a whole number",
     ],
     f"defaults: {{settings: {{python: ''}}}}\nruns: {{a: {RUN}}}": [
-        "defaults.settings.python: `python` is a setting of torch, not of toy"
+        "defaults.settings.python: `python` is a setting of tensorflow or torch, not of toy"
     ],
     "defaults: {engine: toi}\nruns: {a: {segments: 1, segment_minutes: 1}}": [
         "defaults.engine: found 'toi', allowed: {engines}; did you mean `toy`?"

@@ -10,8 +10,9 @@ SCHEMAS = workflow_folder() / "schemas"
 DEFAULTS = {"engine": "toy", "segments": 4, "segment_minutes": 2, "settings": {"goal": 9}}
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 COLUMNS = (
-    "run, engine, segments, segment_minutes, place, note, threads, mem_mb, gpus, keep, milestone_every, save_minutes, "
-    "stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, "
+    "run, engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
+    "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, save_minutes, "
+    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, "
 )
 
 
@@ -103,7 +104,7 @@ WRONG = {  # table: all that is said
     ],
     "run|settings.seed\na|x\n": ["runs.tsv line 2, column settings.seed: found 'x', allowed: a whole number"],
     "run|settings.python\na|\nb|x\n": [
-        "runs.tsv line 3, column settings.python: `python` is a setting of torch, not of toy"
+        "runs.tsv line 3, column settings.python: `python` is a setting of tensorflow or torch, not of toy"
     ],
     "run|segmets\na|3\n": ["runs.tsv line 1, column segmets: unknown key; did you mean `segments`?"],
     "run|settings.sed\na|3\n": ["runs.tsv line 1, column settings.sed: unknown key; did you mean `settings.seed`?"],

@@ -6,7 +6,7 @@ import pytest
 from support.making import ATTEMPT
 
 from longhaul.deadline import deadline_for, learn_margin
-from longhaul.slurm import SlurmJob, current_job
+from longhaul.slurm.job import SlurmJob, current_job
 
 
 def job(seconds: float) -> SlurmJob:
@@ -32,6 +32,33 @@ def test_a_job_that_lasts_longer_does_not_lengthen_the_segment() -> None:
 
     assert deadline.left_seconds() == pytest.approx(100, abs=1)
     assert deadline.seconds_to_force() == pytest.approx(365 * 86400, abs=1)
+
+
+def test_a_job_that_gets_more_time_works_longer() -> None:
+    deadline = deadline_for(90, job(120)).moved(time.time() + 300)
+
+    assert deadline.left_seconds() == pytest.approx(270, abs=1)
+    assert deadline.seconds_to_force() == pytest.approx(300, abs=1)
+
+
+def test_an_allocation_for_many_segments_that_gets_more_time_leaves_the_segment_as_long_as_it_was() -> None:
+    deadline = deadline_for(90, job(86400)).moved(time.time() + 2 * 86400)
+
+    assert deadline.left_seconds() == pytest.approx(90, abs=1)
+    assert deadline.seconds_to_force() == pytest.approx(2 * 86400, abs=1)
+
+
+def test_a_job_that_gets_less_time_leaves_earlier() -> None:
+    deadline = deadline_for(90, job(120)).moved(time.time() + 40)
+
+    assert (deadline.left_seconds(), deadline.seconds_to_force()) == pytest.approx((40, 40), abs=1)
+
+
+@pytest.mark.parametrize("end_in_seconds", [121, 119, -5])
+def test_an_end_that_was_not_moved_or_is_past_changes_nothing(end_in_seconds: float) -> None:
+    deadline = deadline_for(90, job(120))
+
+    assert deadline.moved(time.time() + end_in_seconds) is deadline
 
 
 def test_the_child_is_told_the_deadline_in_unix_seconds() -> None:
@@ -95,5 +122,58 @@ def test_time_to_publish_is_kept_even_if_the_stop_itself_was_quick() -> None:
 
 def test_no_margin_eats_more_than_half_of_a_segment() -> None:
     margin = learn_margin([replace(ATTEMPT, stop_seconds=100, save_seconds=100)], 60, None)
+
+    assert (margin.stop_seconds, margin.publish_seconds) == (30, 30)
+
+
+# --- what a save in the middle of a segment teaches ----------------------------------------------------------------
+
+
+def test_a_save_takes_the_place_of_the_first_guess_and_leaves_a_quarter_of_it() -> None:
+    first = learn_margin([], 86400, None)
+
+    margin = first.after_save(4.0, 2.0)
+
+    assert first.stop_seconds == 60
+    assert margin.stop_seconds == pytest.approx(1.5 * 6 + 15)
+    assert margin.publish_seconds == pytest.approx(3.1)
+
+
+def test_a_save_that_is_slower_than_the_guess_raises_it() -> None:
+    assert learn_margin([], 86400, None).after_save(100.0, 20.0).stop_seconds == pytest.approx(180 + 15)
+
+
+def test_of_several_saves_the_slowest_counts() -> None:
+    first = learn_margin([], 86400, None)
+
+    margin = first.after_save(4.0, 2.0).after_save(10.0, 2.0).after_save(1.0, 1.0)
+
+    assert margin.stop_seconds == pytest.approx(1.5 * 12 + 15)
+    assert margin.publish_seconds == pytest.approx(3.1)
+
+
+def test_a_program_that_does_not_say_how_long_it_wrote_keeps_the_guess() -> None:
+    margin = learn_margin([], 86400, None).after_save(None, 2.0)
+
+    assert (margin.stop_seconds, margin.publish_seconds) == (60, pytest.approx(3.1))
+
+
+def test_what_publishing_takes_raises_any_margin() -> None:
+    measured = learn_margin([replace(ATTEMPT, stop_seconds=2, save_seconds=0.0)], 86400, None)
+
+    assert measured.after_save(None, 20.0).stop_seconds == pytest.approx(30.1)
+    assert learn_margin([], 86400, None).after_save(None, 100.0).stop_seconds == pytest.approx(150.1)
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_margin_that_was_measured_or_configured_is_never_lowered(configured: bool) -> None:
+    attempts = [] if configured else [replace(ATTEMPT, stop_seconds=200, save_seconds=0.0)]
+    before = learn_margin(attempts, 86400, 300 if configured else None)
+
+    assert before.after_save(0.1, 0.1).stop_seconds == before.stop_seconds
+
+
+def test_a_slow_save_takes_no_more_than_half_of_a_segment_either() -> None:
+    margin = learn_margin([], 60, None).after_save(100.0, 100.0)
 
     assert (margin.stop_seconds, margin.publish_seconds) == (30, 30)

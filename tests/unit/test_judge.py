@@ -1,19 +1,18 @@
 """What an attempt comes to, by what is in the store.  The whole way with real programs is in test_segment_ends.py."""
 
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from support.making import PASSPORT
-from support.toyrun import toy_job
+from support.toyrun import toy_job, toy_run
 
-from longhaul.deadline import Deadline
 from longhaul.judge import describe_exit, has_newer, is_finished, judge
 from longhaul.outcome import Outcome
 from longhaul.progress import Progress
+from longhaul.stopping import StopReason
 from longhaul.store import Checkpoint
-from longhaul.work import StopReason, Work
+from longhaul.work import Work
 
 
 def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:
@@ -31,15 +30,16 @@ class Attempt:
     origin: Checkpoint | None
     exit_code: int | None = 85
     stop_reason: StopReason | None = None
-    left_seconds: float = 30.0
+    left_seconds_at_stop: float = 30.0
     goal: int = 100
     stall_minutes: float | None = None
     task: object = field(init=False)
+    exit_means: int | None = field(init=False)
 
     def judged(self) -> tuple[Outcome, str]:
         self.task = self
+        self.exit_means = self.exit_code
         self.job = toy_job(self.base, goal=self.goal, stall_minutes=self.stall_minutes)
-        self.deadline = Deadline(time.monotonic() + self.left_seconds)
         found = judge(self)  # type: ignore[arg-type]
         return found.outcome, found.message
 
@@ -87,7 +87,7 @@ def test_every_failure_names_the_log_to_read(tmp_path: Path) -> None:
 
 
 def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tmp_path: Path) -> None:
-    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), 85, StopReason.TAKEN_AWAY, left_seconds=5)
+    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), 85, StopReason.TAKEN_AWAY, left_seconds_at_stop=5)
 
     assert attempt.judged()[0] is Outcome.PAUSED
 
@@ -109,11 +109,11 @@ def test_a_raised_goal_reopens_and_a_lowered_one_does_not(
 ) -> None:
     said = reached is None or done >= reached
 
-    assert is_finished(checkpoint(done, reached, said), goal) is claim
+    assert is_finished(checkpoint(done, reached, said), toy_run(goal=goal)) is claim
 
 
 def test_no_checkpoint_is_not_finished() -> None:
-    assert not is_finished(None, 1)
+    assert not is_finished(None, toy_run(goal=1))
 
 
 def test_a_checkpoint_at_the_same_place_is_no_step_forward() -> None:
@@ -135,4 +135,7 @@ def test_exit_codes_are_told_in_words(code: int | None, text: str) -> None:
 
 
 def test_a_work_has_what_is_judged_here() -> None:
-    assert {"last", "exit_code", "stop_reason", "task", "job", "deadline"} <= Work.__dataclass_fields__.keys()
+    judged = {"last", "exit_code", "exit_means", "stop_reason", "task", "job", "left_seconds_at_stop"}
+
+    assert judged - {"last"} <= Work.__dataclass_fields__.keys()
+    assert isinstance(Work.last, property)

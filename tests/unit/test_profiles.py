@@ -1,11 +1,15 @@
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from snakemake_executor_plugin_slurm.partitions import PartitionLimits
+
+from longhaul.schema import load_schemas
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(ROOT.glob("profiles/*/profile.yaml"))
@@ -88,13 +92,43 @@ def test_profile_slurm_is_found_from_the_top_level_and_keeps_its_own_lines() -> 
     asked = ask_snakemake("--profile", "slurm", names=names)
 
     assert asked == {
-        "executor": "slurm",
+        "executor": "longhaul",
         "jobs": "100",
         "latency_wait": "60",
         "nolock": "True",
         "retries": "3",
         "cores": "None",
     }
+
+
+def test_profile_slurm_brings_its_site_from_wherever_it_lies(tmp_path: Path) -> None:
+    copy = shutil.copytree(ROOT / "profiles" / "slurm", tmp_path / "elsewhere")
+
+    here = ask_snakemake("--profile", "slurm", "--directory", "examples/toy", names="configfile")
+    there = ask_snakemake("--profile", str(copy), names="configfile")
+
+    assert (here["configfile"], there["configfile"]) == ("[PosixPath('slurm/site.yaml')]", f"[{copy / 'site.yaml'!r}]")
+
+
+def test_the_site_has_a_line_for_every_key_and_the_schemas_default() -> None:
+    text = (ROOT / "profiles" / "slurm" / "site.yaml").read_text()
+    written = yaml.safe_load(text)["site"]
+    schema = load_schemas(ROOT / "workflow" / "schemas").site
+
+    assert set(written) == set(schema.keys) - {"partition"}
+    assert {key: value for key, value in written.items() if key != "places"} == {
+        key.name: key.schema["default"] for key in schema.keys.values() if key.name in written and key.name != "places"
+    }
+    lines = text.splitlines()
+    assert [line for n, line in enumerate(lines) if re.match(r"  [a-z_]+:", line) and not _has_reason(lines, n)] == []
+
+
+def test_the_partitions_that_come_along_are_none_and_the_example_in_the_file_is_one() -> None:
+    text = (ROOT / "profiles" / "slurm" / "partitions.yaml").read_text()
+    example = yaml.safe_load("\n".join(re.findall(r"^# (partitions:|  .*)$", text, re.MULTILINE)))
+
+    assert yaml.safe_load(text) == {"partitions": {}}
+    assert PartitionLimits(**example["partitions"]["long"]).max_runtime == 10080
 
 
 @pytest.mark.parametrize("word", ["--profile=slurm", "--executor=slurm", "-eslurm"])

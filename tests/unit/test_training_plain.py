@@ -6,17 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from longhaul.contract import Desk, ready_states
-from longhaul.errors import CheckpointError
+from longhaul.memory import available_bytes
 from longhaul.progress import FileDigest, Handover, Progress, read_progress
-from longhaul.training.contract import Outbox, Reporter, Signals, one_process_only, read_contract
+from longhaul.training.contract import DeadlineFile, Outbox, Reporter, Signals, read_contract
 from longhaul.training.course import Course, Position
 from longhaul.training.metrics import Metrics
 from longhaul.training.pace import LEAVE_SECONDS, SAFETY, Pace, Phase
+from longhaul.training.saves import Saves, best_interval
 
 
 class Clock:
@@ -57,11 +59,6 @@ def test_the_deadline_is_moved_to_the_clock_that_cannot_jump(tmp_path: Path, mon
 
     assert contract is not None
     assert (contract.deadline, contract.resume, contract.goal, contract.save_seconds) == (80.5, None, None, 9)
-
-
-def test_several_processes_are_refused() -> None:
-    with pytest.raises(CheckpointError, match="WORLD_SIZE is 2, allowed: 1"):
-        one_process_only({"WORLD_SIZE": "2"})
 
 
 def test_what_is_handed_over_is_what_the_parent_reads(tmp_path: Path) -> None:
@@ -128,7 +125,7 @@ print(os.WTERMSIG(status), signals.has_come)
 
 
 def test_signals_are_only_noted_by_the_process_that_installed_them() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
     signals = Signals()
     try:
         signals.install()
@@ -232,10 +229,123 @@ def test_metrics_survive_a_restart_and_share_rows() -> None:
 
 
 def test_the_parts_without_torch_import_only_the_standard_library() -> None:
-    modules = ("contract", "course", "metrics", "pace")
+    modules = ("contract", "course", "metrics", "pace", "home", "saves")
     names = ", ".join(f"longhaul.training.{name}" for name in modules)
     code = f"import sys, {names}; print(sorted(set(sys.modules) & {{'torch', 'numpy', 'xxhash'}}))"
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_training_follows_a_deadline_that_is_moved(tmp_path: Path) -> None:
+    clock, moved = Clock(), iter([None, 500.0, None])
+    pace = Pace(130, tmp_path / "stop", 60, 2, lambda: False, now=clock, moved_deadline=lambda: next(moved))
+    take_step(pace, clock, Phase.BATCH, 1)
+
+    stops = []
+    for now in (110.0, 129.0, 129.5):
+        clock.now = now
+        stops.append(pace.must_stop(Phase.BATCH))
+
+    assert stops == [False, False, False]
+
+
+def test_the_file_with_the_deadline_speaks_up_once_when_it_is_written_anew(tmp_path: Path) -> None:
+    file = tmp_path / "deadline"
+    file.write_text("1000.000\n")
+    deadline = DeadlineFile(str(file), "1000.000")
+    before = deadline.moved()
+
+    file.write_text(f"{time.time() + 60:.3f}\n")
+    after, again = deadline.moved(), deadline.moved()
+
+    assert (before, again) == (None, None)
+    assert after == pytest.approx(time.monotonic() + 60, abs=1)
+
+
+@pytest.mark.parametrize("text", [None, "", "soon"])
+def test_a_file_with_the_deadline_that_cannot_be_read_changes_nothing(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "deadline"
+    if text is not None:
+        file.write_text(text)
+
+    assert DeadlineFile(str(file), "1000.000").moved() is None
+
+
+@pytest.mark.parametrize(("mtbf_minutes", "expected"), [(24 * 60, "117"), (6 * 60, "57"), (15, "9.1")])
+def test_the_interval_is_that_of_dalys_figures(mtbf_minutes: float, expected: str) -> None:
+    """Daly 2006, figures 3 to 5: a save takes 5 minutes."""
+    digits = len(expected.partition(".")[2])
+
+    assert f"{best_interval(5 * 60, mtbf_minutes * 60) / 60:.{digits}f}" == expected
+
+
+def test_a_save_that_takes_longer_than_failures_let_it_is_made_once_a_failure() -> None:
+    assert best_interval(200, 60) == 60
+
+
+def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Path) -> None:
+    clock = Clock()
+    saves = Saves(mtbf_hours=24)
+    pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, now=clock, saves=saves)
+    guessed = pace.interval_seconds
+    pace.begin_save()
+    pace.saved(1.0, stall_seconds=0.5)
+    measured = pace.interval_seconds
+    clock.now += measured - 1
+    before = pace.is_save_due()
+    clock.now += 1
+    pace.saved(100.0, stall_seconds=0.5)
+
+    assert guessed == best_interval(2, 24 * 3600)
+    assert measured == best_interval(0.5, 24 * 3600)
+    assert (before, pace.interval_seconds) == (False, 1000)  # the disk is not written all the time
+
+
+def test_a_save_is_due_after_so_many_steps(tmp_path: Path) -> None:
+    pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=Saves(steps=3))
+    due = []
+    for step in range(11, 20):
+        due.append(pace.is_save_due(step))
+        if due[-1]:
+            pace.begin_save(step)
+
+    assert due == [False, False, True, False, False, True, False, False, True]
+
+
+def test_a_save_that_came_to_nothing_is_due_again_at_once(tmp_path: Path) -> None:
+    for saves in (Saves(), Saves(steps=3)):
+        pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=saves)
+        pace.begin_save(3)
+        pace.forget_save()
+
+        assert pace.is_save_due(4)
+
+
+def test_time_is_kept_for_the_save_that_is_on_its_way_too(tmp_path: Path) -> None:
+    clock = Clock()
+    pace = make_pace(clock, tmp_path / "stop", deadline=200)
+    clock.now = 200 - SAFETY * 2 - LEAVE_SECONDS - 0.1
+    before = pace.must_stop(Phase.BATCH)
+    pace.is_saving = True
+
+    assert (before, pace.must_stop(Phase.BATCH)) == (False, True)
+
+
+def test_a_second_ctrl_c_interrupts() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+    signals = Signals()
+    try:
+        signals.install()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.has_come
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_memory_that_is_free_is_known_here() -> None:
+    assert 0 < available_bytes() < 10**15

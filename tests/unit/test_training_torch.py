@@ -1,17 +1,14 @@
 """A training in pieces is the training as a whole, byte for byte, whatever cuts it."""
 
 import csv
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.training_parent import TrainingParent, wait_for
 
 from longhaul.digests import digest_file
 
@@ -85,118 +82,30 @@ training.finish({"model.pt": model.state_dict(), "optimizer.pt": optimizer.state
 STEPS = 24
 
 
-@dataclass
-class Parent:
-    """A stand-in for longhaul's own process: tells, takes what is handed over, starts again from it."""
-
-    root: Path
-    arguments: list[str] = field(default_factory=list)
-    save_seconds: float = 1000.0
-    deadline_seconds: float = 1000.0
-    codes: list[int] = field(default_factory=list)
-    handovers: list[dict[str, object]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.root.mkdir()
-        (self.root / "program.py").write_text(PROGRAM)
-
-    @property
-    def latest(self) -> Path | None:
-        names = sorted(self.root.glob("checkpoint-*"))
-        return names[-1] if names else None
-
-    @property
-    def desk(self) -> Path:
-        return self.root / f"desk-{len(self.codes)}"
-
-    def run(self, kill_after: float | None = None) -> int:
-        """One attempt; returns its exit code.  `kill_after` is in seconds from its first checkpoint."""
-        child, began, first = self.start(), time.monotonic(), None
-        with child:
-            while child.poll() is None:
-                if self.take() and first is None:
-                    first = time.monotonic()
-                is_stuck = time.monotonic() - began > 60
-                if is_stuck or (kill_after is not None and first and time.monotonic() - first > kill_after):
-                    os.killpg(child.pid, signal.SIGKILL)
-                assert not is_stuck, "the program hangs"
-                time.sleep(0.005)
-        return self.take_last(child)
-
-    def take_last(self, child: "subprocess.Popen[bytes]") -> int:
-        code = child.wait(20)
-        self.take()
-        self.codes.append(code)
-        return code
-
-    def start(self) -> "subprocess.Popen[bytes]":
-        (self.desk / "save").mkdir(parents=True)
-        environment = {
-            "LONGHAUL_RUN": "demo",
-            "LONGHAUL_SEGMENT": "1",
-            "LONGHAUL_RESUME": str(self.latest or ""),
-            "LONGHAUL_SAVE": str(self.desk / "save"),
-            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
-            "LONGHAUL_STOP": str(self.desk / "stop"),
-            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
-            "LONGHAUL_GOAL": "3",
-            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, str(self.root / "program.py"), *self.arguments]
-        with (self.root / "log").open("ab") as log:
-            return subprocess.Popen(
-                command, env={**os.environ, **environment}, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def take(self) -> int:
-        """Takes what was handed over, as longhaul does: in name order, by a rename."""
-        found = sorted((self.desk / "save").glob("*.ready"))
-        for folder in found:
-            self.handovers.append(json.loads((folder / "progress.json").read_text()))
-            (folder / "progress.json").unlink()
-            folder.rename(self.root / f"checkpoint-{len(self.handovers):04d}")
-        return len(found)
-
-    @property
-    def log(self) -> str:
-        return (self.root / "log").read_text()
-
-    def result(self) -> dict[str, bytes]:
-        """Every byte of the last checkpoint."""
-        assert self.latest is not None, self.log
-        return {
-            str(path.relative_to(self.latest)): path.read_bytes()
-            for path in sorted(self.latest.rglob("*"))
-            if path.is_file()
-        }
-
-    def run_to_the_end(self) -> None:
-        while self.run() == 85:
-            assert len(self.codes) < 40
-        assert self.codes[-1] == 0, self.log
+def started(root: Path, arguments: list[str] | None = None, **seconds: float) -> TrainingParent:
+    return TrainingParent(root, PROGRAM, arguments or [], **seconds)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Parent:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainingParent:
     """The same training without any stop."""
-    parent = Parent(tmp_path_factory.mktemp("whole") / "run")
+    parent = started(tmp_path_factory.mktemp("whole") / "run")
     parent.run_to_the_end()
     assert parent.codes == [0]
     return parent
 
 
-def assert_equal(pieces: Parent, whole: Parent) -> None:
+def assert_equal(pieces: TrainingParent, whole: TrainingParent) -> None:
     found, expected = pieces.result(), whole.result()
     assert found.keys() == expected.keys()
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_stops_anywhere_change_no_byte_of_the_result(workers: int, tmp_path: Path, whole: Parent) -> None:
+def test_stops_anywhere_change_no_byte_of_the_result(workers: int, tmp_path: Path, whole: TrainingParent) -> None:
     # Two in the first epoch, one after the last batch of it, one at the very end of the second epoch.
     stops = ["--signals", "3", "5", "8", "-2"]
-    pieces = Parent(tmp_path / "run", ["--workers", str(workers), *stops])
+    pieces = started(tmp_path / "run", ["--workers", str(workers), *stops])
 
     pieces.run_to_the_end()
 
@@ -204,9 +113,9 @@ def test_stops_anywhere_change_no_byte_of_the_result(workers: int, tmp_path: Pat
     assert_equal(pieces, whole)
 
 
-def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, whole: Parent) -> None:
+def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, whole: TrainingParent) -> None:
     chance = random.Random(11)
-    pieces = Parent(tmp_path / "run", ["--workers", "2", "--pause", "0.02"], save_seconds=0.05)
+    pieces = started(tmp_path / "run", ["--workers", "2", "--pause", "0.02"], save_seconds=0.05)
 
     for _ in range(4):
         pieces.run(kill_after=chance.uniform(0, 0.1))
@@ -217,9 +126,9 @@ def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, wh
 
 
 def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(tmp_path: Path) -> None:
-    whole = Parent(tmp_path / "whole", ["--unseeded"])
+    whole = started(tmp_path / "whole", ["--unseeded"])
     whole.run_to_the_end()
-    pieces = Parent(tmp_path / "pieces", ["--unseeded", "--signals", "3", "8"])
+    pieces = started(tmp_path / "pieces", ["--unseeded", "--signals", "3", "8"])
 
     pieces.run_to_the_end()
 
@@ -227,10 +136,10 @@ def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(
     assert_equal(pieces, whole)
 
 
-def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whole: Parent) -> None:
-    pieces = Parent(tmp_path / "run", ["--workers", "2", "--persistent", "--pause", "0.3"])
+def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whole: TrainingParent) -> None:
+    pieces = started(tmp_path / "run", ["--workers", "2", "--persistent", "--pause", "0.3"])
     child = pieces.start()
-    _wait_for(pieces.desk / "progress.json")
+    wait_for(pieces.desk / "progress.json")
     os.killpg(child.pid, signal.SIGTERM)
     pieces.take_last(child)
     pieces.arguments = ["--workers", "2", "--persistent"]
@@ -243,26 +152,23 @@ def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whol
 
 
 def test_the_stop_file_and_the_deadline_are_obeyed_in_time(tmp_path: Path) -> None:
-    asked = Parent(tmp_path / "asked", ["--workers", "2", "--persistent", "--pause", "0.2"])
+    asked = started(tmp_path / "asked", ["--workers", "2", "--persistent", "--pause", "0.2"])
     child = asked.start()
-    _wait_for(asked.desk / "progress.json")
+    wait_for(asked.desk / "progress.json")
     (asked.desk / "stop").touch()
-    began = time.monotonic()
-    code = child.wait(20)
-    asked_seconds = time.monotonic() - began
-    late = Parent(tmp_path / "late", ["--pause", "0.2"], deadline_seconds=5)
+    code = child.wait(100)  # 85 says that it left early
+    late = started(tmp_path / "late", ["--pause", "4"], deadline_seconds=8)
     began = time.monotonic()
     late.run()
     late_seconds = time.monotonic() - began
 
     assert (code, late.codes) == (85, [85])
-    # A busy machine takes seconds to load torch; what is exact about the deadline is tested with a clock of its own.
-    assert asked_seconds < 5
-    assert late_seconds < 9
+    # To its end it would take over 96 s; what is exact about the deadline is tested with a clock of its own.
+    assert late_seconds < 60
 
 
 def test_a_part_that_the_checkpoint_does_not_know_is_named(tmp_path: Path) -> None:
-    pieces = Parent(tmp_path / "run", ["--without-scheduler", "--signals", "3"])
+    pieces = started(tmp_path / "run", ["--without-scheduler", "--signals", "3"])
 
     pieces.run()
     pieces.arguments = []
@@ -274,14 +180,16 @@ def test_a_part_that_the_checkpoint_does_not_know_is_named(tmp_path: Path) -> No
     assert line.endswith("holds no state of scheduler, which Training(...) is given now")
 
 
-def test_what_is_handed_over_says_how_far_it_is_and_what_it_is(whole: Parent) -> None:
+def test_what_is_handed_over_says_how_far_it_is_and_what_it_is(whole: TrainingParent) -> None:
     first, last = whole.handovers[0], whole.handovers[-1]
     files = last["digests"]["files"]
 
     assert (first["done"], first["goal"], first["unit"], first["is_best"], first["is_finished"]) == (
         *(1, 3, "epochs", True, False),
     )
-    assert (last["done"], last["is_finished"], set(last["versions"])) == (3, True, {"torch", "numpy", "python"})
+    assert (last["done"], last["is_finished"], set(last["versions"])) == (
+        *(3, True, {"torch", "numpy", "python", "ranks", "threads", "gpus", "compiled"}),
+    )
     assert set(files) == {"state.pt", "final/model.pt", "final/optimizer.pt"}
     assert {name: entry["digest"] for name, entry in files.items()} == {
         name: digest_file(whole.latest / name, last["digests"]["algorithm"]) for name in files
@@ -289,16 +197,9 @@ def test_what_is_handed_over_says_how_far_it_is_and_what_it_is(whole: Parent) ->
     assert [row["is_best"] for row in whole.handovers[:-1]] == [True] * (len(whole.handovers) - 1)
 
 
-def test_the_metrics_have_one_row_a_step(whole: Parent) -> None:
+def test_the_metrics_have_one_row_a_step(whole: TrainingParent) -> None:
     rows = list(csv.DictReader((whole.latest / "final" / "metrics.csv").read_text().splitlines()))
 
     assert [(row["epoch"], row["step"]) for row in rows[:2]] == [("0", "0"), ("0", "1")]
     assert [row["step"] for row in rows if row["loss"]] == [str(step) for step in range(1, STEPS + 1)]
     assert [row["step"] for row in rows if row["accuracy"]] == ["8", "16", "24"]
-
-
-def _wait_for(path: Path) -> None:
-    until = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} does not appear"
-        time.sleep(0.02)

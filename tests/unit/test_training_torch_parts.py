@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict
 from pathlib import Path
 
 import pytest
+from support.telling import told_here
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -17,6 +18,7 @@ from torch.utils.data import Dataset, default_collate  # noqa: E402
 from longhaul.digests import digest_file  # noqa: E402
 from longhaul.errors import CheckpointError, StorageError  # noqa: E402
 from longhaul.training import torch_save, torch_state  # noqa: E402
+from longhaul.training.guard import Guard, Watch  # noqa: E402
 from longhaul.training.torch import Training, save_verified  # noqa: E402
 
 
@@ -44,16 +46,8 @@ def global_generators():
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The environment of a child; the signal handlers of this process are put back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
-    (tmp_path / "save").mkdir()
-    told = {"RUN": "demo", "RESUME": "", "SAVE": tmp_path / "save", "DEADLINE": "1e12", "STOP": tmp_path / "stop"}
-    told |= {"PROGRESS": tmp_path / "progress.json", "GOAL": "2", "SAVE_SECONDS": "1000"}
-    for name, value in told.items():
-        monkeypatch.setenv(f"LONGHAUL_{name}", str(value))
-    yield tmp_path
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with told_here(tmp_path, monkeypatch, GOAL="2") as folder:
+        yield folder
 
 
 def test_batches_are_the_same_in_this_process_and_in_workers() -> None:
@@ -102,7 +96,7 @@ def test_started_by_hand_it_says_that_nothing_is_saved(capsys: pytest.CaptureFix
     training = Training()
     training.finish({"model.pt": {}})
 
-    assert capsys.readouterr().out == "longhaul: started by hand, so nothing is saved\n"
+    assert capsys.readouterr().out == "longhaul: started by hand without a folder, so nothing is saved\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -162,16 +156,16 @@ def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pyt
     second = Training()
     second.log(setup=1.0)
 
-    assert second._metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
+    assert second._book.metrics.to_csv() == "epoch,step,setup\n0,0,1.0\n"
 
 
 def test_only_a_better_value_is_the_best() -> None:
-    training = Training(best=("loss", "min"))
+    watch = Watch(Guard(), ("error", "min"))
     found = []
     for value in (float("nan"), 2.0, 3.0, 1.0):
-        training._is_new_best = False
-        training.log(loss=value)
-        found.append(training._is_new_best)
+        watch.is_new_best = False
+        watch.look({"error": value})
+        found.append(watch.is_new_best)
 
     assert found == [False, True, False, True]
 

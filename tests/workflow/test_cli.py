@@ -18,7 +18,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one run in each state that needs no living process."""
     work = WorkDir(tmp_path_factory.mktemp("made"))
     work.write("program.py", "raise SystemExit(7)\n")
-    stopped = {"engine": "torch", "settings": {"script": "program.py", "goal": 5}}
+    # Time enough to end by itself, not by a signal.
+    stopped = {"engine": "torch", "segment_minutes": 2, "settings": {"script": "program.py", "goal": 5}}
     work.configure(
         {
             "done": one_step_segments(segments=3, goal=2),
@@ -144,7 +145,10 @@ def test_status_of_a_bad_config_is_one_line_a_mistake(states: WorkDir) -> None:
     done = states.longhaul("status")
 
     assert done.code == 1
-    assert done.text == ("longhaul: runs.demo.engine: found 'toyy', allowed: torch or toy; did you mean `toy`?\n")
+    assert done.text == (
+        "longhaul: runs.demo.engine: found 'toyy', allowed: command, dmtcp, gromacs, tensorflow, torch or toy; "
+        "did you mean `toy`?\n"
+    )
 
 
 def test_verify_reads_every_checkpoint(states: WorkDir) -> None:

@@ -20,8 +20,13 @@ def test_a_driver_restarted_beside_its_orphan_waits_and_takes_its_work_over(work
     first = work.start()
     until(lambda: work.saved("demo") >= 20)
     first.kill()
+    (program,) = work.processes("longhaul.toy")
+    os.kill(program, signal.SIGSTOP)
 
-    done = work.snakemake()
+    second = work.start()
+    until(lambda: "demo segment 1: waiting" in second.text)
+    os.kill(program, signal.SIGCONT)
+    done = second.wait()
 
     assert done.code == 0
     assert "demo segment 1: waiting: the run is held, segment 1 by process " in done.text
@@ -87,9 +92,13 @@ def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> Non
     goal = 1300
     work.configure({"demo": one_long_segment(goal, keep=1000, segments=30, segment_minutes=0.04)})
     dice = random.Random(20261121)
+    driver, began = work.start(), time.monotonic()
+    until(lambda: work.saved("demo"))
+    to_first_save = time.monotonic() - began
+    driver.kill()
     for victim in dice.sample(["driver", "segment", "program", "all"] * 3, 10):
         driver = work.start()
-        time.sleep(1.0 + 2 * dice.random())
+        time.sleep(to_first_save * dice.uniform(0.5, 1.5) + dice.uniform(0, 1.5))
         if victim == "driver":
             driver.kill()
         elif victim == "all":

@@ -3,17 +3,21 @@
 import shutil
 
 import pytest
-from support.workdir import WorkDir, one_step_segments
+from support.workdir import Done, WorkDir, one_step_segments
+
+
+def started_again(work: WorkDir, goal: int, lost: list[int]) -> Done:
+    """What snakemake says when it is started again after three segments, of which some records got lost."""
+    work.configure({"demo": one_step_segments(segments=3, goal=goal)})
+    work.snakemake()
+    for segment in lost:
+        work.places("demo").record(segment).unlink()
+    return work.snakemake()
 
 
 @pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
 def test_lost_records_of_a_finished_run_are_made_anew_without_work(work: WorkDir, whole, lost: list[int]) -> None:
-    work.configure({"demo": one_step_segments(segments=3, goal=3)})
-    work.snakemake()
-    for segment in lost:
-        work.places("demo").record(segment).unlink()
-
-    done = work.snakemake()
+    done = started_again(work, goal=3, lost=lost)
 
     assert done.code == 0
     assert len(work.history("demo")) == 3
@@ -24,12 +28,7 @@ def test_lost_records_of_a_finished_run_are_made_anew_without_work(work: WorkDir
 
 @pytest.mark.parametrize("lost", [[1, 2, 3], [2], [3]], ids=["all", "in the middle", "the last"])
 def test_lost_records_of_an_unfinished_run_are_made_anew_without_work(work: WorkDir, lost: list[int]) -> None:
-    work.configure({"demo": one_step_segments(segments=3, goal=9)})
-    work.snakemake()
-    for segment in lost:
-        work.places("demo").record(segment).unlink()
-
-    done = work.snakemake()
+    done = started_again(work, goal=9, lost=lost)
 
     assert done.code == 0
     assert len(work.history("demo")) == 3

@@ -3,6 +3,7 @@
 import math
 
 from longhaul.many_jobs import asked_often
+from longhaul.slurm.plan import jobs_of_earlier_starts
 
 
 @asked_often
@@ -36,7 +37,8 @@ def attempt_number(wildcards, attempt):
 
 @asked_often
 def mem_mb(wildcards):
-    return plan.run(wildcards.run).mem_mb
+    """More after an attempt that Slurm ended for want of it; Snakemake asks anew at each attempt."""
+    return plan.mem_mb(wildcards.run, wildcards.segment)
 
 
 @asked_often
@@ -50,6 +52,24 @@ def runtime_minutes(wildcards):
     return math.ceil(plan.run(wildcards.run).segment_minutes)
 
 
+# The resources of every engine's segments, for `resources: **segment_resources`.
+segment_resources = {
+    "attempt": attempt_number,
+    "mem_mb": mem_mb,
+    "runtime": runtime_minutes,
+    "gpu": gpu_count,
+    **plan.slurm_resources(),
+}
+
+
+def check_start():
+    """Before the first job: refuses to go to Slurm without the site's settings, and names jobs that are still out."""
+    executor = workflow.executor_plugin.name
+    refuse_missing_site(plan, executor)
+    tell(jobs_of_earlier_starts(executor))
+
+
 def tell_what_is_left():
-    """At the end: one line a run that is not finished, with what to type."""
-    tell(plan.report())
+    """At the end: one line a run that is not finished, with what to type; not where jobs go on without a driver."""
+    if not workflow.remote_execution_settings.immediate_submit:
+        tell(plan.report())

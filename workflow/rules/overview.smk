@@ -2,6 +2,11 @@
 # Needs what the runs have left so far; asks none of them to go on. Leaves a table for programs and a page for people.
 
 
+# A table is no job for a cluster.
+localrules:
+    overview,
+
+
 rule overview:
     input:
         evidence(plan.runs, plan.base),

@@ -17,10 +17,7 @@ rule toy_segment:
         segment=r"\d+",
     threads: threads_of
     resources:
-        attempt=attempt_number,
-        mem_mb=mem_mb,
-        runtime=runtime_minutes,
-        gpu=gpu_count,
+        **segment_resources,
     params:
         assignment=assignment,
     script:

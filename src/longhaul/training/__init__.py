@@ -1,4 +1,29 @@
 """For training programs: a script becomes a run of segments by a handful of lines.
 
-`longhaul.training.torch` serves PyTorch; nothing is imported here, so that no library is loaded unasked.
+`longhaul.training.torch` serves PyTorch.  What is public here needs none of the rest of longhaul; nothing is imported
+before it is asked for, so that no library is loaded unasked.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from longhaul.training.files import AtomicDirectory
+    from longhaul.training.staging import staged
+    from longhaul.training.torch_files import atomic_torch_save, check_file, verified_torch_load
+
+__all__ = ["AtomicDirectory", "atomic_torch_save", "check_file", "staged", "verified_torch_load"]
+
+_MODULES = {
+    **dict.fromkeys(__all__, "longhaul.training.torch_files"),
+    "AtomicDirectory": "longhaul.training.files",
+    "staged": "longhaul.training.staging",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -5,20 +5,22 @@ What the variables mean stands in docs/contract.md.
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from longhaul.contract import HANDOVER_FILE, READY
-from longhaul.errors import CheckpointError
 from longhaul.passport import FILE_NAME
 from longhaul.progress import Handover, Progress
+from longhaul.training.saves import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
@@ -34,11 +36,17 @@ class Contract:
     resume: Path | None
     save: Path
     deadline: float
+    deadline_file: DeadlineFile
     stop: Path
     progress: Path
     goal: float | None
     goal_unit: str | None
     save_seconds: float
+    mtbf_hours: float | None = None
+
+    def saves(self, own: Saves) -> Saves:
+        """How often to save: what the configuration says of failures comes before what the program says."""
+        return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)
 
 
 def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | None:
@@ -46,6 +54,7 @@ def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | Non
     if not environment.get("LONGHAUL_SAVE"):
         return None
     resume, goal = environment.get("LONGHAUL_RESUME"), environment.get("LONGHAUL_GOAL")
+    mtbf_hours = environment.get("LONGHAUL_MTBF_HOURS")
     # Converted once: the wall clock may jump later, and this moment must not.
     left = float(environment.get("LONGHAUL_DEADLINE") or math.inf) - time.time()
     return Contract(
@@ -53,43 +62,97 @@ def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | Non
         resume=Path(resume) if resume else None,
         save=Path(environment["LONGHAUL_SAVE"]),
         deadline=time.monotonic() + left,
+        deadline_file=DeadlineFile(environment.get("LONGHAUL_DEADLINE_FILE"), environment.get("LONGHAUL_DEADLINE")),
         stop=Path(environment["LONGHAUL_STOP"]),
         progress=Path(environment["LONGHAUL_PROGRESS"]),
         goal=float(goal) if goal else None,
         goal_unit=environment.get("LONGHAUL_GOAL_UNIT") or None,
         save_seconds=float(environment["LONGHAUL_SAVE_SECONDS"]),
+        mtbf_hours=float(mtbf_hours) if mtbf_hours else None,
     )
 
 
 def passport_save_seconds(resume: Path) -> float | None:
     """How long the save of the checkpoint took that we go on from; None if its passport does not say."""
-    try:
-        seconds = json.loads((resume / FILE_NAME).read_text())["save_seconds"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    seconds = _passport_says(resume, "save_seconds")
     return float(seconds) if isinstance(seconds, (int, float)) else None
 
 
-class Signals:
-    """Notes that USR1 or TERM came, instead of dying of it.
+def passport_versions(resume: Path) -> dict[str, str]:
+    """With what the checkpoint was made that we go on from, as far as its passport says."""
+    versions = _passport_says(resume, "versions")
+    return dict(versions) if isinstance(versions, dict) else {}
 
-    Install it before other processes are started: they inherit it, go on to die of TERM and live through USR1.
+
+def _passport_says(resume: Path, key: str) -> object:
+    try:
+        return json.loads((resume / FILE_NAME).read_text())[key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class DeadlineFile:
+    """The file that is written anew when the end of the job is moved."""
+
+    def __init__(self, path: str | None, told: str | None) -> None:
+        self._path, self._told = path, told
+
+    def moved(self) -> float | None:
+        """The new deadline on the monotonic clock; None if it is the one that was told last."""
+        if not self._path:
+            return None
+        try:
+            text = Path(self._path).read_text().strip()
+            left = float(text) - time.time()
+        except (OSError, ValueError):
+            return None
+        if text == self._told:
+            return None
+        self._told = text
+        return time.monotonic() + left
+
+
+class Signals:
+    """Notes that USR1, TERM or INT (Ctrl-C) came, instead of dying of it; a second INT interrupts as ever.
+
+    Install it before other processes are started: they inherit it, go on to die of TERM and live through the others.
     """
 
     def __init__(self) -> None:
         self.has_come = False
+        self._is_interrupted = False
         self._owner = os.getpid()
 
     def install(self) -> None:
-        for number in (signal.SIGUSR1, signal.SIGTERM):
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        # At its end Python takes its handlers back, and a launcher may still be repeating what it has to say.
+        atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() == self._owner:
+            if number == signal.SIGINT and self._is_interrupted:
+                raise KeyboardInterrupt
             self.has_come = True
+            self._is_interrupted = self._is_interrupted or number == signal.SIGINT
         elif number == signal.SIGTERM:  # a forked helper, whose parent ends it so and then waits for its death
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+class Place(Protocol):
+    """Where checkpoints go."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def new_draft(self) -> Path: ...
+
+    def hand_over(self, draft: Path, handover: Handover) -> object: ...
+
+    def reject(self, reason: str) -> Path | None: ...
+
+    def close(self) -> None: ...
 
 
 class Outbox:
@@ -107,14 +170,25 @@ class Outbox:
     def new_draft(self) -> Path:
         """A new, empty folder to write one checkpoint into."""
         self._count += 1
-        draft = self.folder / f"draft-{self._count:06d}"
+        draft = self.draft(self._count)
         draft.mkdir()
         return draft
+
+    def draft(self, number: int) -> Path:
+        """The folder that `new_draft` made as the one of this number, also in another process."""
+        return self.folder / f"draft-{number:06d}"
 
     def hand_over(self, draft: Path, handover: Handover) -> None:
         """Gives the draft away in one step; it must not be touched any more."""
         (draft / HANDOVER_FILE).write_text(json.dumps(handover_json(handover), indent=1) + "\n")
         draft.rename(self.folder / f"{self._count:06d}{READY}")
+
+    def reject(self, reason: str) -> Path | None:
+        """Nothing to do: the process that started us reads the verdict, and starts another one."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to do: the folder is that of the process that started us."""
 
 
 class Reporter:
@@ -142,6 +216,7 @@ def handover_json(handover: Handover) -> dict[str, object]:
         **_progress_json(handover.progress),
         "is_best": handover.is_best,
         "is_finished": handover.is_finished,
+        "is_milestone": handover.is_milestone,
         "versions": dict(handover.versions),
         "save_seconds": handover.save_seconds,
     }
@@ -159,13 +234,3 @@ def _progress_json(progress: Progress) -> dict[str, object]:
 
 def _is_endless(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def one_process_only(environment: Mapping[str, str] = os.environ) -> None:
-    """CheckpointError if several processes train together: they would write the same checkpoint."""
-    size = int(environment.get("WORLD_SIZE") or 1)
-    if size > 1:
-        raise CheckpointError(
-            f"WORLD_SIZE is {size}, allowed: 1; longhaul.training saves the state of one process; "
-            "with several, keep the environment contract yourself (docs/contract.md)"
-        )

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from longhaul.errors import CheckpointError
 
 UNITS = ("epochs", "steps")
 
 
+class Aim(Protocol):
+    """A goal that the configuration names, or may name."""
+
+    @property
+    def goal(self) -> float | None: ...
+
+    @property
+    def goal_unit(self) -> str | None: ...
+
+
 @dataclass
 class Position:
-    """Where a training is.  `batch` counts the finished batches of the epoch, `step` those of all epochs."""
+    """Where a training is.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
+
+    A step of several ranks takes a batch of each.
+    """
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
     batches: int | None = None  # in this epoch, as far as known
     is_closed: bool = False  # in the middle of an epoch, its end has been run because the goal lies there
+    is_stopped: bool = False  # the training ends here, wherever the goal lies
 
 
 @dataclass
@@ -27,6 +44,16 @@ class Course:
     goal: float = math.inf
     unit: str = UNITS[0]
     is_in_batch: bool = False
+    per_step: int = 1  # how far a step brings `position.batch`, most often
+    next_batch: int | None = None  # how many are finished after the step that is in the air; None: one more
+
+    def aim(self, told: Aim | None, goal: float | None, unit: str | None) -> None:
+        """Sets the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
+        chosen = told.goal if told and told.goal is not None else goal
+        self.unit = (told and told.goal_unit) or unit or UNITS[0]
+        if chosen is None or self.unit not in UNITS:
+            raise ValueError(f"epochs(): goal {chosen} in {self.unit!r}, allowed: a number, in {' or '.join(UNITS)}")
+        self.goal = chosen
 
     @property
     def done(self) -> float:
@@ -37,14 +64,18 @@ class Course:
         return at.epoch + (at.batch / at.batches if at.batches else 0)
 
     @property
+    def is_at_goal(self) -> bool:
+        return self.position.is_stopped or self.done >= self.goal
+
+    @property
     def is_epoch_over(self) -> bool:
         """True if no batch of this epoch is left to be trained; its end may still have to be run."""
-        return self.position.batch == self.position.batches or self.done >= self.goal
+        return self.position.batch == self.position.batches or self.is_at_goal
 
     @property
     def is_over(self) -> bool:
         """True if the goal is reached and the end of the epoch that it lies in was run."""
-        return self.done >= self.goal and (self.position.batch == 0 or self.position.is_closed)
+        return self.is_at_goal and (self.position.batch == 0 or self.position.is_closed)
 
     @property
     def reported(self) -> float:
@@ -57,18 +88,38 @@ class Course:
         done = math.nextafter(self.done, 0) if is_unclosed else self.done
         return min(done, math.nextafter(self.goal, 0))
 
+    def begin(self, batches: int, source: str) -> None:
+        """Notes how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
+        at = self.position
+        if at.batch and at.batches != batches:
+            raise CheckpointError(
+                f"the checkpoint is from the middle of an epoch of {at.batches} batches, and {source} {batches}; "
+                "allowed: the same data and batch size"
+            )
+        at.batches = batches
+
     def land(self) -> None:
         """Counts the batch that is in the air."""
         if self.is_in_batch:
             self.is_in_batch = False
-            self.position.batch += 1
+            self.position.batch = self.position.batch + 1 if self.next_batch is None else self.next_batch
             self.position.step += 1
+
+    def find_end(self) -> None:
+        """No batch came: where the length of the epoch was not known, it is now; CheckpointError where it was."""
+        at = self.position
+        if at.batches is not None:
+            raise CheckpointError(
+                f"the loader ended after batch {at.batch} of {at.batches} in epoch {at.epoch}; allowed: a sampler that "
+                "gives as many as it says, and goes on where its state_dict was made"
+            )
+        at.batches = at.batch
 
     def close_epoch(self) -> None:
         """Goes on to the next epoch; stays if the goal lies inside this one, because a later goal may lie behind."""
         self.land()
         at = self.position
-        if self.done >= self.goal and at.batch != at.batches:
+        if self.is_at_goal and at.batch != at.batches:
             at.is_closed = True
         else:
             at.epoch, at.batch = at.epoch + 1, 0

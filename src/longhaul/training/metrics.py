@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 
@@ -54,6 +55,20 @@ class Metrics:
             setattr(self, key, array(own.typecode, map(convert, arrays[key])))
         pairs = zip(self.columns, self.values, strict=True)
         self.latest = {self.names[column]: value for column, value in pairs}
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.steps)
+
+    def table(self, start: int = 0, end: int | None = None) -> list[dict[str, float]]:
+        """The rows from `start` to before `end`: epoch, step, and what was logged there under its name."""
+        end = self.size if end is None else end
+        found: list[dict[str, float]] = [{"epoch": self.epochs[at], "step": self.steps[at]} for at in range(start, end)]
+        first, last = bisect_left(self.rows, start), bisect_left(self.rows, end)
+        for at in range(first, last):
+            found[self.rows[at] - start][self.names[self.columns[at]]] = self.values[at]
+        return found
 
     def to_csv(self) -> str:
         """A table with the columns epoch, step and one for each name; a cell is empty where nothing was logged."""

@@ -5,25 +5,24 @@ So nothing of the data has to be saved: a restart asks for the order again and b
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
 from longhaul.training.course import Position
+from longhaul.training.torch_order import Plan, seed_from
 
-# An order draws the indices of one epoch from a generator that is seeded for that epoch.
-Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
 _OURS = ("sampler", "batch_sampler", "generator")
+Loader = TypeVar("Loader", bound=DataLoader[Any])
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,6 @@ class Key:
     indices: tuple[int, ...]
 
 
-def seed_from(*parts: int | str) -> int:
-    """63 bits that differ for each sequence of parts and look random."""
-    text = "/".join(map(str, parts))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
 def make_loader(
     dataset: Dataset[Any],
     sampler: EpochSampler,
@@ -47,8 +40,9 @@ def make_loader(
     collate_fn: Callable[[list[Any]], Any] | None,
     has_signals: bool,
     options: dict[str, Any],
-) -> DataLoader[Any]:
-    """The DataLoader behind `Training.loader`."""
+    kind: type[Loader],
+) -> Loader:
+    """The DataLoader behind `Training.loader`; `kind` is its class."""
     refused = [name for name in _OURS if name in options]
     if refused:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
@@ -57,22 +51,24 @@ def make_loader(
     # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
     # generator: without one of its own, each start of a loader draws from the global one.
     batches = Batches(dataset, collate_fn or default_collate, seed)
-    generator = torch.Generator().manual_seed(sampler.seed)
-    return DataLoader(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
+    generator = torch.Generator().manual_seed(sampler.plan.seed)
+    return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
 
 
 class EpochSampler(Sampler[Key]):
-    """The batches of the position's epoch, as far as they are still to come."""
+    """This rank's batches of the position's epoch, as far as they are still to come."""
 
-    def __init__(self, position: Position, seed: int, batch_size: int, order: Order, drop_last: bool) -> None:
+    def __init__(self, position: Position, plan: Plan) -> None:
         self._start = 0
-        self.seed = seed
-        self._position, self._batch_size, self._order, self._drop_last = position, batch_size, order, drop_last
-        self._known: tuple[int, list[int]] = (-1, [])
+        self._position, self._plan = position, plan
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
 
     def __iter__(self) -> Iterator[Key]:
-        epoch, indices, size = self._position.epoch, self._indices(), self._batch_size
-        return (Key(epoch, tuple(indices[n * size : (n + 1) * size])) for n in range(self._start, len(self)))
+        epoch = self._position.epoch
+        return (Key(epoch, batch) for batch in self._plan.steps(epoch, self._start))
 
     @contextmanager
     def starting_at(self, batch: int) -> Iterator[None]:
@@ -84,15 +80,7 @@ class EpochSampler(Sampler[Key]):
             self._start = 0
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self._indices()), self._batch_size)
-        return whole + (rest > 0 and not self._drop_last)
-
-    def _indices(self) -> list[int]:
-        epoch = self._position.epoch
-        if self._known[0] != epoch:
-            drawn = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
-            self._known = (epoch, drawn.tolist() if isinstance(drawn, torch.Tensor) else list(drawn))
-        return self._known[1]
+        return len(self._plan.steps(self._position.epoch, 0))
 
 
 class Batches(Dataset[Any]):
@@ -114,13 +102,46 @@ class Batches(Dataset[Any]):
             fetch = getattr(self.dataset, "__getitems__", None)
             samples = fetch(list(key.indices)) if fetch else [self.dataset[index] for index in key.indices]
             return self._collate(samples)
-        with _generators_kept():
+        with generators_kept():
             samples = []
             for index in key.indices:
-                _seed_generators(seed_from(self._seed, key.epoch, index))
+                seed_generators(seed_from(self._seed, key.epoch, index))
                 samples.append(self.dataset[index])
-            _seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
+            seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
             return self._collate(samples)
+
+
+class RandomKept(Dataset[Any]):
+    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
+
+    torchdata saves the state of a data set for each worker process, and no random generators.  So here they are such a
+    state: what is drawn goes on exactly after a restart in the middle of an epoch, with as many workers.
+    """
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def state_dict(self) -> dict[str, Any]:
+        if get_worker_info() is None:  # those of the training's own process are in its state already
+            return {}
+        kind, words, *rest = np.random.get_state()
+        numbers = torch.default_generator.get_state().numpy().tobytes()
+        # One value: torchdata would send the items of a dictionary in any order.
+        return {"random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if get_worker_info() is None or "random" not in state:
+            return
+        python, (kind, words, *rest), numbers = state["random"]
+        random.setstate(python)
+        np.random.set_state((kind, np.frombuffer(words, dtype=np.uint32), *rest))
+        torch.default_generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
 
 
 class WorkerStart:
@@ -135,6 +156,7 @@ class WorkerStart:
 
     def __call__(self, worker_id: int) -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_leave_when_told, args=(os.getppid(),), daemon=True).start()
         if self._then:
@@ -163,7 +185,8 @@ def _leave_when_told(parent: int) -> None:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
+    """What is drawn inside leaves no trace in the global generators on the CPU."""
     kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
     try:
         yield
@@ -173,7 +196,8 @@ def _generators_kept() -> Iterator[None]:
         torch.default_generator.set_state(kept[2])
 
 
-def _seed_generators(seed: int) -> None:
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators on the CPU."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     # Not torch.manual_seed: that seeds the GPUs too, which the dataset has nothing to do with.

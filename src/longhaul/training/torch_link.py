@@ -1,82 +1,189 @@
-"""A training's connection to the longhaul process that started it: what it is told, and what it hands over."""
+"""A training's connection to the place where its checkpoints go: what it is told, and what it hands over."""
 
 from __future__ import annotations
 
-import platform
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
-import numpy as np
 import torch
 
-from longhaul.digests import preferred_algorithm
+from longhaul.contract import FINAL
+from longhaul.digests import digest_file, preferred_algorithm
 from longhaul.errors import CheckpointError
 from longhaul.progress import FileDigest, Handover, Progress
-from longhaul.training.contract import (
-    WAIT_POLL_SECONDS,
-    Contract,
-    Outbox,
-    Reporter,
-    Signals,
-    passport_save_seconds,
-)
-from longhaul.training.pace import Pace, Phase
+from longhaul.training.connection import Connection
+from longhaul.training.contract import Contract, Place
+from longhaul.training.pace import Phase
+from longhaul.training.saves import Saves
+from longhaul.training.torch_flight import Flight
+from longhaul.training.torch_origin import made_with
 from longhaul.training.torch_save import save_verified
-from longhaul.training.torch_state import STATE_FILE, canonical
+from longhaul.training.torch_stage import Stage, has_memory_for, optimizer_storages
+from longhaul.training.torch_state import STATE_FILE, canonical, tensor_bytes
+from longhaul.training.torch_trust import SickState, Weights, sick_weight
 
-FINAL = "final"
-# Before the first save nothing is known: optimizers keep about twice the model, and 100 MB/s is a slow disk.
+# Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
-GUESSED_BYTES_PER_SECOND = 100e6
 
 
-class Link:
-    """Made before any worker process is, which inherit the signal handlers."""
+@dataclass(frozen=True)
+class Point:
+    """What is to be saved, and what is said of it."""
 
-    def __init__(self, contract: Contract, state_bytes: int) -> None:
-        self.contract = contract
-        self.outbox = Outbox(contract.save)
-        self.reporter = Reporter(contract.progress)
-        signals = Signals()
-        signals.install()
-        known = passport_save_seconds(contract.resume) if contract.resume else None
-        guess = GUESSED_GROWTH * state_bytes / GUESSED_BYTES_PER_SECOND
-        seconds = guess if known is None else known
-        self.pace = Pace(contract.deadline, contract.stop, contract.save_seconds, seconds, lambda: signals.has_come)
+    state: object
+    progress: Progress
+    step: int
+    is_best: bool
+    is_last: bool = False  # the process leaves after it
+    weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
+    where: str = ""  # in the training
+    results: Mapping[str, object] | None = None  # of a training that is finished
 
     @property
-    def is_save_due(self) -> bool:
-        """True if it is time, and what was saved before is on its way: to go on is better than to wait."""
-        return self.pace.is_save_due() and self.outbox.has_room
+    def is_over(self) -> bool:
+        return self.is_last or self.results is not None
 
-    def wait_for_room(self, following: Phase) -> None:
-        """Returns when one more checkpoint may be handed over, or when there is no time to wait."""
-        while not self.outbox.has_room and not self.pace.must_stop(following):
-            time.sleep(WAIT_POLL_SECONDS)
 
-    def save(
-        self, state: object, progress: Progress, is_best: bool, results: Mapping[str, object] | None = None
+class Link(Connection):
+    """That of a PyTorch training."""
+
+    ranks_count = 1
+    exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
+
+    def __init__(
+        self, contract: Contract, place: Place, saves: Saves, state_bytes: int, parts: Mapping[str, object]
     ) -> None:
-        """Hands over one checkpoint, the last one if it carries `results`; a kill inside leaves a draft, no more."""
+        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
+        self._parts = parts
+        self._stage = Stage()
+        self._flight: Flight | None = None
+        self._may_leave_it_for_later = True
+        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
+
+    def save(self, point: Point, following: Phase | None = None) -> None:
+        """Hands over one checkpoint, beside the training if that may go on; a kill inside leaves a draft, no more.
+
+        `following` is what the training does next, if it goes on.
+        """
+        self.land()
+        self.pace.begin_save(point.step)
+        if not point.is_over and self._may_be_in_background(tensor_bytes(point.state)):
+            self._take_off(point, is_step_next=following is Phase.BATCH)
+            return
+        with self._giving_up():
+            self._note_saved(self._write(point))
+        if point.is_over:
+            self.place.close()
+
+    def look(self, following: Phase) -> None:
+        if self._flight and not self._flight.is_in_the_air(is_step_next=following is Phase.BATCH):
+            self.land()
+
+    def land(self) -> None:
+        with self._giving_up():
+            self._land()
+
+    def _land(self, patience_seconds: float | None = None) -> None:
+        flight, self._flight, self.pace.is_saving = self._flight, None, False
+        if flight is None:
+            return
+        flight.land(patience_seconds)
+        if flight.is_dropped:
+            self._may_leave_it_for_later = False
+            self.pace.forget_save()
+            self._say(
+                "something changed a parameter before the optimizer's step: this save is made anew, copied at once"
+            )
+        else:
+            self._note_saved(flight.seconds, flight.stall_seconds)
+
+    def _made_with(self) -> dict[str, str]:
+        return made_with(self.ranks_count, self._parts)
+
+    def _lack_of_memory(self, size_bytes: int) -> str:
+        return "" if has_memory_for(size_bytes) else f"a copy of {size_bytes / 1e6:,.0f} MB"
+
+    def _take_off(self, point: Point, is_step_next: bool) -> None:
         began = time.monotonic()
-        draft = self.outbox.new_draft()
-        digests = {STATE_FILE: save_verified(state, draft / STATE_FILE)}
-        for name, content in (results or {}).items():
+        optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
+        # A best value is saved now or never.
+        may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
+        later = optimizer_storages(optimizers) if may_wait else set()
+        snapshot = self._stage.take((point.state, point.weights), later)
+        copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
+        self._flight = Flight(snapshot, lambda flight: self._write(copy, flight), optimizers)
+        self.pace.is_saving = True
+        self._flight.stall_seconds += time.monotonic() - began
+
+    def _write(self, point: Point, flight: Flight | None = None) -> float:
+        """Writes, digests and hands over; returns the seconds.  A flight has the last word before it is shown."""
+        began = time.monotonic()
+        check_weights(point)
+        draft = self.place.new_draft()
+        self._show(draft, {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}, point, began, flight)
+        return time.monotonic() - began
+
+    def _show(
+        self,
+        draft: Path,
+        written: Mapping[str, FileDigest | None],
+        point: Point,
+        began: float,
+        flight: Flight | None = None,
+    ) -> None:
+        """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
+        digests = dict(written)
+        for name, content in (point.results or {}).items():
             digests[f"{FINAL}/{name}"] = _write_result(draft / FINAL, name, content)
-        seconds = time.monotonic() - began
-        handover = Handover(
-            progress,
-            is_best=is_best,
-            is_finished=results is not None,
-            versions={"torch": str(torch.__version__), "numpy": np.__version__, "python": platform.python_version()},
-            save_seconds=round(seconds, 3),
-            algorithm=preferred_algorithm(),
-            digests={name: digest for name, digest in digests.items() if digest},
-        )
-        self.outbox.hand_over(draft, handover)
-        self.pace.saved(seconds)
+        known = {name: digest for name, digest in digests.items() if digest}
+        handover = _handover(point, time.monotonic() - began, known, self._made_with())
+        if point.is_over:
+            _read_back(draft, known)
+        if flight and not flight.may_be_shown():
+            shutil.rmtree(draft)
+        else:
+            self.place.hand_over(draft, handover)
+
+    def _land_at_last(self) -> None:
+        self._land(self.exit_seconds)
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
+        except SickState as sick:
+            self.give_up(str(sick))
+
+
+def check_weights(point: Point) -> None:
+    """SickState if one of the weights is no number."""
+    if sick := sick_weight(point.weights):
+        raise SickState(f"{sick}, {point.where}")
+
+
+def _handover(point: Point, seconds: float, digests: Mapping[str, FileDigest], versions: Mapping[str, str]) -> Handover:
+    return Handover(
+        point.progress,
+        is_best=point.is_best,
+        is_finished=point.results is not None,
+        versions=versions,
+        save_seconds=round(seconds, 3),
+        algorithm=preferred_algorithm(),
+        digests=digests,
+    )
+
+
+def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
+    """Before a segment says that it is paused or finished: what was written is what lies there."""
+    for name, made in digests.items():
+        if digest_file(draft / name, preferred_algorithm()) != made.digest:
+            raise CheckpointError(f"{draft / name}: reads back otherwise than it was written; look at the disk")
 
 
 def _write_result(folder: Path, name: str, content: object) -> FileDigest | None:

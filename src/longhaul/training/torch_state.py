@@ -85,10 +85,16 @@ def _canonical_dict(value: dict[Any, Any], where: str) -> dict[Any, Any]:
     return fresh
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor that is spread over ranks, the part that lies here; any other as it is."""
+    to_local = getattr(tensor.detach(), "to_local", None)
+    return to_local() if to_local else tensor
+
+
 def tensor_bytes(value: object) -> int:
-    """The bytes of all tensors in a value, nearly the size of its file."""
+    """The bytes of all tensors in a value that lie here, nearly the size of its file."""
     if isinstance(value, torch.Tensor):
-        return value.nbytes
+        return local(value).nbytes
     if isinstance(value, Mapping):
         return sum(map(tensor_bytes, value.values()))
     if isinstance(value, (list, tuple)):
@@ -108,6 +114,24 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
             part.load_state_dict(states[name])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{source}: the state of {name!r} does not fit: {error}") from error
+
+
+def check_parts(parts: Mapping[str, object]) -> None:
+    """TypeError names the keyword of Training whose state cannot be saved."""
+    for name, part in parts.items():
+        if not isinstance(part, (Stateful, RandomGenerator)):
+            raise TypeError(
+                f"Training({name}=...) is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
+                "or a torch.Generator or numpy.random.Generator"
+            )
+
+
+def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) -> None:
+    """CheckpointError if a state is laid out in another way, or of a training with another seed."""
+    if state.get("format") != layout:
+        raise CheckpointError(f"{source}: state format {state.get('format')!r}, allowed here: {layout}")
+    if state["seed"] != seed:
+        raise CheckpointError(f"{source}: made with seed={state['seed']}, and Training(...) is given {seed}")
 
 
 def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None:
@@ -146,15 +170,37 @@ def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGene
         _restore(generator, state["generators"][name])
 
 
+def drawn_anew(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
+    """Seeds the global generators and those given; returns their state."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    for number, generator in enumerate(generators.values(), 1):
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed + number)
+        else:
+            generator.bit_generator.state = type(generator.bit_generator)(seed + number).state
+    return collect_random(generators)
+
+
 def tensors(arrays: Mapping[str, array[int] | array[float]]) -> dict[str, torch.Tensor]:
     """Arrays of 64-bit numbers as tensors, which are saved fast and read back safely."""
     kinds = {"q": torch.int64, "d": torch.float64}
-    return {name: torch.tensor(values, dtype=kinds[values.typecode]) for name, values in arrays.items()}
+    return {name: _tensor(values, kinds[values.typecode]) for name, values in arrays.items()}
+
+
+def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tensor:
+    # By the bytes: number by number, a million of them would hold the training up for a tenth of a second.
+    return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
 
 
 def load(folder: Path) -> dict[str, Any]:
     """The content of a checkpoint's state file, read without running any code from it."""
-    path = folder / STATE_FILE
+    return load_file(folder / STATE_FILE)
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The content of a file that longhaul saved, read without running any code from it."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # reading a file that is no archive ends in whatever its bytes lead to

@@ -1,0 +1,266 @@
+"""What a save costs a training that goes on: a stall, and the slowdown until the file is complete.
+
+A real training on the CPU: forward, backward and Adam, its state three times its parameters.  Each variant has a
+process of its own.  Stall: how long the training stands still for the save.  All: the seconds that the training loses
+by the save in all, until it is complete, against the same steps without.
+"""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from support.measure import in_turns, machine, options, publish, ratios, spread, table
+
+from longhaul import fs
+from longhaul.progress import Progress
+from longhaul.training.contract import Contract, DeadlineFile, Outbox
+from longhaul.training.home import Home
+from longhaul.training.pace import Phase
+from longhaul.training.torch import Saves
+from longhaul.training.torch_link import Link, Point
+from longhaul.training.torch_state import STATE_FILE, canonical, load
+from longhaul.training.torch_trust import Trust, sick_weight
+
+LAYERS = 10
+SECONDS_BETWEEN = 30.0
+
+
+class Loop:
+    """A training, and how long one of its steps takes."""
+
+    def __init__(self, megabytes: float) -> None:
+        width = max(4, int((megabytes * 1e6 / 4 / 3 / LAYERS) ** 0.5))
+        self.model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(LAYERS)))
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.batch = torch.rand(8, width)
+        self.after: Callable[[], object] = lambda: None
+        for _ in range(2):
+            self.step()
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.batch).sum().backward()
+        self.optimizer.step()
+        self.after()
+
+    def state(self) -> dict[str, object]:
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return canonical({"parts": parts, "step": torch.zeros(1)}, "state")
+
+    def seconds(self, steps: int) -> float:
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        return time.perf_counter() - began
+
+
+# Each takes a loop and an empty folder; gives what begins a save (its time is the stall), what says that it is
+# complete, and what the stall was besides.
+Way = tuple[Callable[[], object], Callable[[], bool], Callable[[], float]]
+
+
+def none(loop: Loop, folder: Path) -> Way:
+    return (lambda: None), (lambda: True), (lambda: 0.0)
+
+
+def bare(loop: Loop, folder: Path) -> Way:
+    return (lambda: torch.save(loop.state(), folder / STATE_FILE)), (lambda: True), (lambda: 0.0)
+
+
+def flushed(loop: Loop, folder: Path) -> Way:
+    def save() -> None:
+        torch.save(loop.state(), folder / STATE_FILE)
+        fs.flush_tree(folder)
+
+    return save, (lambda: True), (lambda: 0.0)
+
+
+def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way:
+    none, stop = DeadlineFile(None, None), folder / "stop"
+    place = Outbox(folder)
+    contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
+    link = Link(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
+    trust = Trust(None, {"model": loop.model}, {})
+    loop.after = lambda: link.look(Phase.BATCH)
+    flights = []
+
+    def save() -> None:
+        link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()), following)
+        flights[:] = [(link._flight, link._flight.stall_seconds)] if link._flight else []
+
+    return save, (lambda: link._flight is None), (lambda: flights[0][0].stall_seconds - flights[0][1] if flights else 0)
+
+
+def at_once(loop: Loop, folder: Path) -> Way:
+    return ours(loop, folder, False, Phase.BATCH)
+
+
+def beside(loop: Loop, folder: Path) -> Way:
+    return ours(loop, folder, True, Phase.BATCH)
+
+
+def beside_copied_first(loop: Loop, folder: Path) -> Way:
+    return ours(loop, folder, True, Phase.END)
+
+
+def torchs_own(loop: Loop, folder: Path) -> Way:
+    from torch.distributed import checkpoint
+
+    futures = []
+
+    def save() -> None:
+        futures[:] = [checkpoint.async_save(loop.state(), checkpoint_id=folder / "dcp", no_dist=True)]
+
+    return save, (lambda: futures[0].done()), (lambda: 0.0)
+
+
+def forked(loop: Loop, folder: Path) -> Way:
+    children = []
+
+    def save() -> None:
+        state = loop.state()
+        pid = os.fork()
+        if pid == 0:
+            torch.save(state, folder / STATE_FILE)
+            os._exit(0)
+        children[:] = [pid]
+
+    return save, (lambda: os.waitpid(children[0], os.WNOHANG)[0] != 0), (lambda: 0.0)
+
+
+WAYS: dict[str, Callable[[Loop, Path], Way]] = {
+    "no save": none,
+    "`torch.save`": bare,
+    "`torch.save`, flushed to the disk": flushed,
+    "longhaul, at once": at_once,
+    "longhaul, beside the training": beside,
+    "longhaul, beside, copied before the next batch": beside_copied_first,
+    "torch's own `async_save` (DCP)": torchs_own,
+    "a fork that calls `torch.save`": forked,
+}
+
+
+def measured(name: str, megabytes: float, steps: int, base: Path) -> dict[str, float]:
+    """One save, the second of its process, so that memory for it is there; in this process."""
+    torch.manual_seed(1)
+    torch.set_num_threads(1)  # threads that wait for each other measure whatever else the machine does
+    loop = Loop(megabytes)
+    found: dict[str, float] = {}
+    begin, is_complete, more = WAYS[name](loop, _empty(base / "x"))
+    for _ in range(2):
+        alone = loop.seconds(steps) / steps
+        _empty(base / "x")
+        began = time.perf_counter()
+        begin()
+        found["stall"] = time.perf_counter() - began
+        count = 0
+        while count < steps or not is_complete():
+            loop.step()
+            count += 1
+        found["all"] = time.perf_counter() - began - count * alone
+        found["step"] = alone
+        found["stall"] += more()
+    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def in_a_process(name: str, megabytes: float, steps: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as base:
+        command = [sys.executable, __file__, f"--megabytes={megabytes}", f"--steps={steps}", f"--one={name}:{base}"]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+
+def resumed(megabytes: float) -> tuple[float, float]:
+    """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by longhaul."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as base:
+        loop, home = Loop(megabytes), Home(Path(base), "training", 1, 0, lambda line: None)
+        draft = home.new_draft()
+        torch.save(loop.state(), draft / STATE_FILE)
+        from longhaul.progress import Handover
+
+        path = home.hand_over(draft, Handover(Progress(1))).folder / STATE_FILE
+        home.close()
+
+        def put_back(state: dict) -> None:
+            loop.model.load_state_dict(state["parts"]["model"])
+            loop.optimizer.load_state_dict(state["parts"]["optimizer"])
+            loop.step()
+
+        began = time.perf_counter()
+        put_back(torch.load(path, weights_only=True))
+        middle = time.perf_counter()
+        home = Home(Path(base), "training", 1, 0, lambda line: None)
+        put_back(load(home.origin.folder))
+        home.close()
+        return middle - began, time.perf_counter() - middle
+
+
+def checked(megabytes: float, rounds: int) -> list[float]:
+    """Seconds for the question whether all weights are numbers (`Guard(finite=...)`), asked of each copy."""
+    torch.set_num_threads(1)
+    trust, seconds = Trust(None, {"model": Loop(megabytes).model}, {}), []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        sick_weight(trust.weights())
+        seconds.append(time.perf_counter() - began)
+    return seconds[1:]  # the first has to get the memory for its answers
+
+
+def measure(megabytes: float, rounds: int, steps: int) -> str:
+    found = in_turns({name: lambda name=name: in_a_process(name, megabytes, steps) for name in WAYS}, rounds)
+    plain = [row["stall"] for row in found["`torch.save`"]]
+    peaks = median(row["peak_mb"] for row in found["no save"])
+    rows = []
+    for name, results in found.items():
+        stalls, lost = [row["stall"] for row in results], [row["all"] for row in results]
+        rows.append([
+            name,
+            spread(stalls, 3),
+            spread(ratios(stalls, plain)),
+            spread(lost),
+            f"{100 * median(lost) / SECONDS_BETWEEN:.1f} %",
+            f"{median(row['peak_mb'] for row in results) - peaks:+.0f}",
+        ])  # fmt: skip
+    step = spread([row["step"] for row in found["no save"]])
+    loads = [resumed(megabytes) for _ in range(rounds)]
+    header = ["variant", "stall, seconds", "times `torch.save`", "all, seconds", "of 30 s", "peak MB more"]
+    return (
+        f"**{megabytes:g} MB**, a step takes {step} s, rounds: {rounds}\n\n{table(header, rows)}\n\n"
+        f"From a checkpoint to the end of the first step: `torch.load` {spread([first for first, _ in loads])} s, "
+        f"longhaul, opened, every byte checked, loaded {spread([second for _, second in loads])} s.\n\n"
+        f"Are all weights numbers? asked of each copy that is saved, in the rows of longhaul counted: "
+        f"{spread(checked(megabytes, rounds), 3)} s."
+    )
+
+
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    os.sync()
+    return folder
+
+
+if __name__ == "__main__":
+    chosen = options(
+        __doc__,
+        megabytes=(float, 100.0, "size of the smaller state; the larger is ten times that"),
+        rounds=(int, 5, "how often"),
+        steps=(int, 8, "steps at least beside each save"),
+        one=(str, "", "for its own use"),
+    )
+    if chosen.one:
+        name, _, folder = chosen.one.rpartition(":")
+        print(json.dumps(measured(name, chosen.megabytes, chosen.steps, Path(folder))))
+        sys.exit()
+    where = machine("torch", "xxhash")
+    pages = [measure(megabytes, chosen.rounds, chosen.steps) for megabytes in (chosen.megabytes, 10 * chosen.megabytes)]
+    publish("save_beside", "\n\n".join([where, *pages]), chosen.write)

@@ -1,0 +1,251 @@
+"""Chains and waiting jobs on a real cluster of this machine's own, with every command that the controller gets."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from tempfile import mkdtemp
+
+import yaml
+from support.marks import read_marks
+from support.measure import ROOT, SNAKEMAKE
+
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from lab import Cluster
+
+HERE = Path(__file__).parent
+COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr", "srun")
+# What asks the controller or the accounting; srun comes from inside the jobs and is the same in all variants.
+ASKING = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
+PATIENCE_SECONDS = 3600.0
+_STARTED = re.compile(r"\[(?P<when>[\d:.T-]+)\] .*(?:Allocate|Started) JobId=(?P<job>\d+)")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command of Slurm that somebody called."""
+
+    when: float
+    name: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a driver cost while it waited for jobs, for each minute; `peak_mb` from its start."""
+
+    commands: dict[str, float]
+    cpu_seconds: float
+    peak_mb: float
+
+
+class Lab:
+    """A cluster whose commands are counted."""
+
+    def __init__(self, cluster: Cluster, base: Path) -> None:
+        self.cluster, self._base = cluster, base
+        self._log = base / "calls.jsonl"
+        self._log.touch()
+        bin_folder = base / "bin"
+        bin_folder.mkdir()
+        behind = f"{cluster.folder / 'bin'}:{os.environ['PATH']}:/usr/sbin"
+        for name in COMMANDS:
+            real = shutil.which(name, path=behind) or name
+            wrapper = bin_folder / name
+            wrapper.write_text(_WRAPPER.format(python=sys.executable, log=self._log, real=real))
+            wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+        foreign = ("SLURM_", "SNAKEMAKE_", "LONGHAUL_")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        self.environment = {**clean, **cluster.environment, "PATH": f"{bin_folder}:{behind}"}
+
+    def folder(self, runs: dict[str, object]) -> Path:
+        """A working directory with these runs."""
+        folder = Path(mkdtemp(dir=self._base))
+        (folder / "config").mkdir()
+        (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": runs}))
+        return folder
+
+    def calls(self, since: float) -> list[Call]:
+        lines = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [Call(**line) for line in lines if line["when"] >= since]
+
+    def starts(self) -> dict[str, float]:
+        """When the controller gave each job its nodes, by its number, from the controller's log."""
+        text = (self.cluster.folder / "log" / "slurmctld.log").read_text(errors="replace")
+        return {found["job"]: datetime.fromisoformat(found["when"]).timestamp() for found in _STARTED.finditer(text)}
+
+    def wait_for_jobs(self) -> None:
+        self.cluster.wait_until(lambda: not self.cluster.jobs(), PATIENCE_SECONDS)
+
+
+_WRAPPER = """\
+#!{python} -IS
+import json, subprocess, sys, time
+when = time.time()
+name = sys.argv[0].rpartition("/")[2]
+if name == "srun":
+    import os
+    with open({log!r}, "a") as log:
+        print(json.dumps(dict(when=when, name=name, said="")), file=log)
+    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
+done = subprocess.run([{real!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+sys.stdout.buffer.write(done.stdout)
+said = done.stdout.decode(errors="replace").strip() if name == "sbatch" else ""
+with open({log!r}, "a") as log:
+    print(json.dumps(dict(when=when, name=name, said=said)), file=log)
+sys.exit(done.returncode)
+""".replace("{log!r}", "'{log}'").replace("{real!r}", "'{real}'")
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    """A cluster; afterwards nothing is left."""
+    cluster = Cluster(Path(mkdtemp(prefix="longhaul_bench_"))).start()
+    base = Path(mkdtemp(prefix="longhaul_bench_work_"))
+    try:
+        yield Lab(cluster, base)
+    finally:
+        cluster.stop()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+# --- hand-off ---
+
+
+def by_hand(here: Lab, seconds: float, segments: int, is_array: bool) -> list[dict[str, float]]:
+    """The payload as users chain it: `--array=1-N%1`, or jobs behind each other."""
+    folder = here.folder({})
+    script = f"{sys.executable} -IS {HERE / 'payload.py'} {folder / 'payload.jsonl'} {seconds}"
+    words = ["sbatch", "--parsable", "--output=/dev/null", f"--chdir={folder}", "--wrap", script]
+    if is_array:
+        _call(here, [*words, f"--array=1-{segments}%1"])
+    else:
+        job = ""
+        for _ in range(segments):
+            job = _call(here, [*words, f"--dependency=afterok:{job}"] if job else words)
+    here.wait_for_jobs()
+    marks = [json.loads(line) for line in (folder / "payload.jsonl").read_text().splitlines()]
+    return [{"scheduler, process start": after["start"] - before["end"]} for before, after in pairwise(marks)]
+
+
+def chain(here: Lab, seconds: float, segments: int, profile: str, *words: str) -> list[dict[str, float]]:
+    """The same payload as a run of longhaul, and where the seconds between its segments went."""
+    folder = here.folder({"bench": _counting(seconds, segments)})
+    began = time.time()
+    command = [
+        *SNAKEMAKE,
+        "--snakefile",
+        str(ROOT / "Snakefile"),
+        "--profile",
+        str(ROOT / "profiles" / profile),
+        *words,
+    ]
+    with (folder / "driver.txt").open("wb") as output:
+        done = subprocess.run(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
+    if done.returncode:
+        sys.exit(f"{folder}: {(folder / 'driver.txt').read_text()[-2000:]}")
+    here.wait_for_jobs()
+    marks = read_marks(folder)
+    history = (folder / "results" / "bench" / "history.jsonl").read_text().splitlines()
+    jobs = [json.loads(line)["slurm_job"] for line in history]
+    submitted = {call.said: call.when for call in here.calls(began) if call.name == "sbatch"}
+    starts = here.starts()
+    return [
+        _parts(before, after, submitted.get(job, began), starts[job])
+        for (before, after), job in zip(pairwise(marks), jobs[1:], strict=True)
+    ]
+
+
+def _counting(seconds: float, segments: int) -> dict[str, object]:
+    return {
+        "engine": "toy",
+        "segments": segments,
+        "segment_minutes": seconds / 60,
+        "enter": [sys.executable, str(HERE / "marked_toy.py")],
+        "settings": {"goal": 10**9, "step_seconds": 0.02},
+    }
+
+
+def _parts(before: dict[str, float], after: dict[str, float], submitted: float, started: float) -> dict[str, float]:
+    """A job that was submitted before the one before it ended waits for nothing but the scheduler."""
+    ended = before["program_end"]
+    submitted = max(ended, submitted)
+    return {
+        "program: notices its end, saves": ended - before["last_step"],
+        "record, polling, submission": submitted - ended,
+        "end of the job before, scheduler": started - submitted,
+        "Snakemake's starts (two; one where ours)": after["script_start"] - started,
+        "segment: imports, lease, pick, verify": after["program_start"] - after["script_start"],
+        "program: start, resume": after["first_step"] - after["program_start"],
+    }
+
+
+# --- waiting ---
+
+
+def waiting(here: Lab, runs: int, seconds: float, executor: str) -> Load:
+    """What a driver costs while so many jobs wait in the queue, whose nodes somebody else has."""
+    blocker = here.cluster.sbatch("sleep 36000", "--nodes=4", "--exclusive", "--partition=short", "--time=10")
+    here.cluster.wait_until(lambda: here.cluster.state(blocker) == "RUNNING")
+    # An administrator may go beyond the partition's limit, which a thousand submissions reach.
+    here.cluster.run("scontrol", "update", f"jobid={blocker}", "timelimit=600")
+    return _driving(here, runs, seconds, executor, "pending")
+
+
+def working(here: Lab, runs: int, seconds: float) -> Load:
+    """What a driver and its jobs cost the controller while so many segments are at work, none of them near its end."""
+    return _driving(here, runs, seconds, "longhaul", "running")
+
+
+def _driving(here: Lab, runs: int, seconds: float, executor: str, state: str) -> Load:
+    slow = {
+        "engine": "toy",
+        "segments": 3,
+        "segment_minutes": 9,
+        "mem_mb": 500,
+        "settings": {"goal": 10**9, "step_seconds": 1},
+    }
+    folder = here.folder({f"run{number:04d}": slow for number in range(runs)})
+    words = ["--profile", str(ROOT / "profiles" / "slurm"), "--executor", executor, "--jobs", str(runs)]
+    with (folder / "driver.txt").open("wb") as output:
+        command = [*SNAKEMAKE, "--snakefile", str(ROOT / "Snakefile"), *words]
+        driver = subprocess.Popen(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
+    try:
+        here.cluster.wait_until(lambda: len(here.cluster.jobs(state)) == runs, PATIENCE_SECONDS)
+        if state == "running":
+            here.cluster.wait_until(lambda: len(list(folder.glob("results/*/work/*/progress.json"))) == runs)
+        began, cpu = time.time(), _cpu_seconds(driver.pid)
+        time.sleep(seconds)
+        counts = Counter(call.name for call in here.calls(began))
+        minutes = (time.time() - began) / 60
+        used = (_cpu_seconds(driver.pid) - cpu) / minutes
+        peak = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{driver.pid}/status").read_text())[1]) / 1024
+        return Load({name: counts[name] / minutes for name in ASKING}, used, peak)
+    finally:
+        driver.kill()
+        driver.wait()
+        here.cluster.run("scancel", "--user", here.cluster.plan.user)
+        with suppress(Exception):
+            here.wait_for_jobs()
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of the process and its children that have ended: proc(5) stat, fields 14 to 17."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _call(here: Lab, words: Sequence[str]) -> str:
+    return subprocess.run(words, env=here.environment, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,67 @@
+"""A small network learns to read digits, with Lightning.
+
+Plain Lightning but for the lines with `longhaul`.  `python train.py` trains without it.
+"""
+
+import os
+import sys
+import time
+
+import torch
+from pytorch_lightning import LightningModule, Trainer, seed_everything
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+from longhaul.training.lightning import LonghaulCallback
+
+PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, to have time to watch
+
+
+class Digits(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 10)
+        )
+
+    def training_step(self, batch, batch_idx):
+        images, digits = batch
+        time.sleep(PAUSE_SECONDS)
+        return torch.nn.functional.cross_entropy(self.layers(images), digits)
+
+    def validation_step(self, batch, batch_idx):
+        images, digits = batch
+        outputs = self.layers(images)
+        # With sync_dist all ranks see the mean of all, so their schedulers decide the same.
+        self.log("loss", torch.nn.functional.cross_entropy(outputs, digits), sync_dist=True)
+        self.log("accuracy", (outputs.argmax(1) == digits).float().mean(), sync_dist=True)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.Adam(self.parameters(), lr=3e-3)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "loss"}}
+
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+seed_everything(0, verbose=False)
+images, digits = (torch.as_tensor(values) for values in load_digits(return_X_y=True))
+images = images.float() / 16
+train, test = TensorDataset(images[:1500], digits[:1500]), TensorDataset(images[1500:], digits[1500:])
+
+longhaul = LonghaulCallback(seed=0)
+trainer = Trainer(
+    max_epochs=longhaul.goal or 4,  # with goal_unit: epochs
+    callbacks=[longhaul],
+    accelerator="cpu",
+    devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # as many as longhaul has started: `ranks` in the config
+    logger=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
+trainer.fit(
+    Digits(),
+    longhaul.loader(train, batch_size=100),  # 15 steps an epoch
+    DataLoader(test, batch_size=99),
+    ckpt_path=longhaul.resume,
+    weights_only=True,
+)

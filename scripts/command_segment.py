@@ -1,0 +1,26 @@
+"""One segment of any program with restart files of its own: its `start` line, or `resume` from the last checkpoint."""
+
+from collections.abc import Mapping
+
+from longhaul.command.engine import CommandEngine
+from longhaul.command.filling import filled
+from longhaul.command.settings import program_of
+from longhaul.job import Job, main
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.segment import run_segment
+
+
+def build_command(run: Run, values: Mapping[str, str], is_resumed: bool) -> list[str]:
+    """The argument list as the config has it, its placeholders filled with `values`."""
+    program = program_of(run)
+    return [filled(word, values) for word in (program.resume if is_resumed else program.start)]
+
+
+def command_segment(job: Job) -> Record:
+    """Runs the user's program for one segment."""
+    return run_segment(job, CommandEngine(job.base))
+
+
+if __name__ == "__main__":
+    main(snakemake, command_segment)  # type: ignore[name-defined]

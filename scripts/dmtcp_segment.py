@@ -1,0 +1,30 @@
+"""One segment of any process under DMTCP: from its images, to its images."""
+
+from pathlib import Path
+
+from longhaul.dmtcp.engine import DmtcpEngine, keeper_command
+from longhaul.dmtcp.state import State, read_state
+from longhaul.job import Job, main
+from longhaul.places import RunFolder
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.segment import run_segment
+
+
+def build_command(run: Run, base: Path) -> list[str]:
+    """The keeper, which starts the program under DMTCP."""
+    return keeper_command(run, base, RunFolder(run.name, base).root)
+
+
+def read_checkpoint(folder: Path) -> State:
+    """What a checkpoint says of the program: how long it has worked, on what machine."""
+    return read_state(folder)
+
+
+def dmtcp_segment(job: Job) -> Record:
+    """Lets the program work for one segment."""
+    return run_segment(job, DmtcpEngine(job.base))
+
+
+if __name__ == "__main__":
+    main(snakemake, dmtcp_segment)  # type: ignore[name-defined]

@@ -1,0 +1,26 @@
+"""Makes the tpr of a run by grompp, once; its record says of what."""
+
+import sys
+from pathlib import Path
+
+from longhaul import fs
+from longhaul.errors import LonghaulError
+from longhaul.gromacs.prepare import NOTE, prepare
+from longhaul.run import Run
+
+
+def gromacs_prepare(run: Run, record: Path, log: Path) -> None:
+    """Leaves the tpr in the run's folder, and writes the record; exit code 1 and grompp's own words if it cannot."""
+    try:
+        tpr = prepare(run, Path())
+    except LonghaulError as error:
+        log.write_text(f"{error}\n")
+        print(f"longhaul: runs.{run.name}: {error}", file=sys.stderr)
+        sys.exit(1)
+    log.write_text(f"made {tpr}\n")
+    fs.write_atomic(record, (tpr.parent / NOTE).read_text())
+
+
+if __name__ == "__main__":
+    run = snakemake.params.assignment.run  # type: ignore[name-defined]
+    gromacs_prepare(run, Path(snakemake.output.record), Path(snakemake.log[0]))  # type: ignore[name-defined]

@@ -1,0 +1,34 @@
+"""One segment of a GROMACS simulation: mdrun from the last checkpoint, in a folder of its own."""
+
+from pathlib import Path
+
+from longhaul.gromacs.command import mdrun_command
+from longhaul.gromacs.engine import GromacsEngine
+from longhaul.gromacs.log import Log
+from longhaul.gromacs.outcome import Ending, newest_state
+from longhaul.job import Job, main
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.segment import run_segment
+from longhaul.store import Checkpoint
+
+
+def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
+    """mdrun on a tpr, from a checkpoint if there is one, to leave after so many seconds."""
+    return mdrun_command(run, tpr, cpt, seconds)
+
+
+def read_ending(folder: Path, origin: Checkpoint | None, end_step: int | None) -> Ending:
+    """What mdrun left in its folder: the checkpoint that counts, and whether the simulation is over."""
+    log = Log(max(folder.glob("md.part*.log"), default=folder / "md.log"))
+    log.read()
+    return newest_state(folder, origin, end_step, log.has_finished)
+
+
+def gromacs_segment(job: Job) -> Record:
+    """Simulates for one segment."""
+    return run_segment(job, GromacsEngine(job.base))
+
+
+if __name__ == "__main__":
+    main(snakemake, gromacs_segment)  # type: ignore[name-defined]

@@ -1,0 +1,173 @@
+"""The growing outputs: which of their records belong to a checkpoint, and how the pieces become one file again.
+
+A record says how far the program was when it wrote it.  So each piece holds the records after the checkpoint that it
+goes on from, up to its own: whatever was written after it, or twice, is left out, and no record gets lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longhaul.ancestry import ancestors, verified_parts
+from longhaul.command.settings import Output
+from longhaul.copying import append_range
+from longhaul.errors import SegmentError
+from longhaul.store import PARTS, Checkpoint, Store
+
+# For each piece, how many of its bytes come before its first record.
+HEADS = "pieces.json"
+CHUNK_BYTES = 8 * 1024 * 1024
+# The beginning of a record, such as the head of a frame, is shorter.
+OVERLAP_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The bytes of an output that belong to a checkpoint, and those before its first record."""
+
+    head_bytes: int
+    begin: int
+    end: int
+    is_followed: bool  # a later record stands behind them, so nothing of them is still in a buffer
+
+
+def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool) -> Iterator[tuple[int, float]]:
+    """Where each record begins, and what its number is; one that ends with the file counts only if that is closed."""
+    data, base, searched = b"", begin, 0
+    with path.open("rb") as file:
+        file.seek(begin)
+        while True:
+            chunk = file.read(CHUNK_BYTES)
+            data += chunk
+            for match in pattern.finditer(data, searched):
+                if match.end() == len(data) and not (is_closed and not chunk):
+                    break
+                if match.end() > searched:
+                    searched = match.end()
+                    yield base + match.start(), float(match[1])
+            if not chunk:
+                return
+            # What is dropped ends with a line, so that ^ means the same as in the whole file.
+            dropped = data.rfind(b"\n", 0, max(0, len(data) - OVERLAP_BYTES)) + 1
+            data, base, searched = data[dropped:], base + dropped, max(0, searched - dropped)
+
+
+def piece_of(
+    path: Path, pattern: re.Pattern[bytes], consumed: int, after: float | None, up_to: float, is_closed: bool
+) -> Piece:
+    """The records in `path` behind `consumed` bytes whose numbers are above `after` and at most `up_to`."""
+    head, begin, end = None, None, None
+    for at, number in records(path, pattern, consumed, is_closed):
+        if consumed and after is not None and number < after:
+            raise SegmentError(
+                f"{path}: a record of {number:.10g} comes after the restart files of {after:.10g}; an output's records "
+                "must count up like the progress"
+            )
+        head = at if head is None else head
+        if number > up_to:
+            end = at
+            break
+        if begin is None and (after is None or number > after):
+            begin = at
+    size = path.stat().st_size
+    stop = end if end is not None else size if head is not None else consumed
+    return Piece(0 if consumed else head or 0, stop if begin is None else begin, stop, end is not None)
+
+
+def write_piece(path: Path, piece: Piece, target: Path) -> None:
+    """Copies head and records of a piece."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as new:
+        append_range(path, new, 0, piece.head_bytes)
+        append_range(path, new, piece.begin, piece.end)
+
+
+class Outputs:
+    """The outputs of one attempt: what of them was handed over by now."""
+
+    def __init__(self, outputs: Sequence[Output], folder: Path, done: float | None) -> None:
+        self._outputs, self._folder, self._done = outputs, folder, done
+        self._consumed = {output.name: 0 for output in outputs}
+
+    def is_safe(self, up_to: float) -> bool:
+        """True if each output has a later record: then all records up to there have left the program's buffers."""
+        return all(piece.is_followed for _, piece in self._pieces(up_to, is_closed=False)) and all(
+            (self._folder / output.name).exists() for output in self._outputs
+        )
+
+    def hand_over(self, draft: Path, up_to: float, is_closed: bool) -> None:
+        """Puts the pieces up to a checkpoint into its draft."""
+        if not self._outputs:
+            return
+        parts = draft / PARTS
+        parts.mkdir(parents=True)
+        heads: dict[str, int] = {}
+        for output, piece in list(self._pieces(up_to, is_closed)):
+            write_piece(self._folder / output.name, piece, parts / output.name)
+            heads[output.name] = piece.head_bytes
+            self._consumed[output.name] = piece.end
+        self._done = up_to
+        if is_closed:
+            self._hand_over_whole(parts, heads)
+        (parts / HEADS).write_text(json.dumps(heads) + "\n")
+
+    def last_number(self) -> float | None:
+        """The number of the last record of the first output, for a forecast."""
+        for output in self._outputs:
+            path = self._folder / output.name
+            if output.record is not None and path.exists():
+                tail = max(self._consumed[output.name], path.stat().st_size - OVERLAP_BYTES)
+                numbers = [number for _, number in records(path, output.record, tail, is_closed=False)]
+                return numbers[-1] if numbers else self._done
+        return None
+
+    def _hand_over_whole(self, parts: Path, heads: dict[str, int]) -> None:
+        for output in self._outputs:
+            if output.record is None and (self._folder / output.name).is_file():
+                (parts / output.name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self._folder / output.name, parts / output.name)
+                heads[output.name] = 0
+
+    def _pieces(self, up_to: float, is_closed: bool) -> Iterator[tuple[Output, Piece]]:
+        for output in self._outputs:
+            path = self._folder / output.name
+            if output.record is not None and path.is_file():
+                consumed = self._consumed[output.name]
+                yield output, piece_of(path, output.record, consumed, self._done, up_to, is_closed)
+
+
+def join(checkpoint: Checkpoint, outputs: Sequence[Output], final: Path) -> None:
+    """Writes each output in one piece, up to a checkpoint; CheckpointError names a piece that is not whole."""
+    line = ancestors(Store(checkpoint.folder.parent), checkpoint) if outputs else []
+    heads = [_heads(each) for each in line]
+    for output in outputs:
+        pieces = [(each.folder / PARTS / output.name, head) for each, head in zip(line, heads, strict=True)]
+        _join_one(output.name, [(path, head[output.name]) for path, head in pieces if output.name in head], final)
+
+
+def _join_one(name: str, pieces: Sequence[tuple[Path, int]], final: Path) -> None:
+    if not pieces:
+        return
+    (final / name).parent.mkdir(parents=True, exist_ok=True)
+    has_head = False
+    with (final / name).open("wb") as joined:
+        for path, head in pieces:
+            append_range(path, joined, head if has_head else 0, path.stat().st_size)
+            has_head = has_head or head > 0
+
+
+def _heads(checkpoint: Checkpoint) -> Mapping[str, int]:
+    verified_parts(checkpoint)
+    heads: Mapping[str, int] = json.loads((checkpoint.folder / PARTS / HEADS).read_text())
+    return heads
+
+
+def without_outputs(names: Sequence[str], outputs: Sequence[Output]) -> list[str]:
+    """The names that are none of the outputs, which are joined and not copied."""
+    return [name for name in names if os.path.normpath(name) not in {output.name for output in outputs}]

@@ -1,0 +1,1 @@
+"""The DMTCP engine: any unmodified process, checkpointed from outside."""

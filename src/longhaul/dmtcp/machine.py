@@ -1,0 +1,61 @@
+"""What a checkpoint image binds a program to: DMTCP's release, the C library, and what the processor can do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Libraries look once, at their start, which of these there are, and keep to that after a restart.
+_INSTRUCTIONS = re.compile(
+    r"(sse|ssse|avx|fma|bmi|f16c|aes|pclmul|vpclmul|sha|vaes|gfni|popcnt|abm|lzcnt|movbe|adx|amx|rdrand|rdseed|asimd|sve"
+    r"|neon|crc32|atomics|i8mm|bf16).*"
+)
+_SWITCH = "settings.machine_may_differ: true"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The parts of a machine that a restarted program still counts on."""
+
+    dmtcp: str
+    glibc: str
+    cpu_features: frozenset[str]
+
+    def to_versions(self) -> dict[str, str]:
+        """For the passport."""
+        return {"dmtcp": self.dmtcp, "glibc": self.glibc, "cpu_features": " ".join(sorted(self.cpu_features))}
+
+    def mismatch(self, origin: Mapping[str, str]) -> str:
+        """Why what was saved there cannot go on here, with what to do; empty if it can.  More features do no harm."""
+        for name, here in (("dmtcp", self.dmtcp), ("glibc", self.glibc)):
+            if (was := origin.get(name, here)) != here:
+                return (
+                    f"the images were made with {name} {was}, here is {here}; ask for a node as before (constraint), "
+                    f"load the same release (modules), or try it at your own risk with {_SWITCH}"
+                )
+        missing = sorted(set(origin.get("cpu_features", "").split()) - self.cpu_features)
+        if not missing:
+            return ""
+        return (
+            f"the processor here lacks {', '.join(missing)}, which the program may have chosen to use when it was "
+            "started; ask for a node as before (constraint), or start on the oldest kind of node; at your own risk: "
+            f"{_SWITCH}"
+        )
+
+
+def this_machine(dmtcp: str) -> Machine:
+    """The machine that this process runs on."""
+    return Machine(dmtcp, (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc "), cpu_features())
+
+
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """The instruction sets of this processor; none where it does not say."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(flag for flag in flags.split() if _INSTRUCTIONS.fullmatch(flag))

@@ -1,0 +1,34 @@
+"""How long a save takes, learned from the ones before, so that the last one begins just early enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+# Before anything is measured: what a slow file server takes.
+FIRST_BYTES_PER_SECOND = 50e6
+SAFETY = 1.5
+LEARNED_SAVES = 5
+LEAST_SECONDS = 0.5
+
+
+@dataclass
+class Pace:
+    """Saves as pairs: the bytes in memory and files before, and the seconds it took."""
+
+    saves: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, size_bytes: int, seconds: float) -> None:
+        """Only the last few count: a program grows, a file server gets busy."""
+        self.saves = [*self.saves, (size_bytes, round(seconds, 3))][-LEARNED_SAVES:]
+
+    def seconds_for(self, size_bytes: int) -> float:
+        """What to allow for a save of so many bytes; more bytes than before take longer, fewer not less."""
+        times = [seconds * max(1.0, size_bytes / max(before, 1)) for before, seconds in self.saves]
+        longest = max(times, default=size_bytes / FIRST_BYTES_PER_SECOND)
+        return SAFETY * longest + LEAST_SECONDS
+
+    @staticmethod
+    def of(saves: Iterable[Iterable[float]]) -> Pace:
+        """From what a checkpoint says."""
+        return Pace([(int(size), float(seconds)) for size, seconds in saves])

@@ -1,0 +1,137 @@
+"""How the attempts at a run ended, as its history, its lease and Slurm tell together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from longhaul import lease
+from longhaul.clock import unix_seconds
+from longhaul.errors import LeaseError
+from longhaul.history import Attempt, History
+from longhaul.lease import Claim
+from longhaul.outcome import Outcome
+from longhaul.places import RunFolder
+from longhaul.slurm.ending import Ended, Ending, ended
+from longhaul.store import Checkpoint, Store
+
+# A node is avoided after so many attempts that failed there without a step forward ...
+FAILURES_OF_A_NODE = 2
+# ... but a program that fails everywhere must not exclude a whole cluster.
+MOST_NODES = 3
+# Whoever repaired a node a week ago wants it to be used.
+REMEMBERED_ATTEMPTS = 20
+# The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
+# step forward in all of its time never will.
+NOT_TO_BLAME = {Ending.PREEMPTED, Ending.REQUEUED, Ending.NODE_FAIL, Ending.BOOT_FAIL}
+
+
+def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt]) -> Attempt:
+    """The line of history that a killed holder could not write any more, with what Slurm says of its job."""
+    made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
+    return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc))
+
+
+def all_attempts(places: RunFolder) -> list[Attempt]:
+    """The history, oldest first; at its end also the attempt of a killed job that nobody has written down yet."""
+    attempts = History(places.history).attempts()
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+    except (LeaseError, OSError):
+        return attempts
+    if claim is None or claim.released_utc or any(attempt.token == claim.token for attempt in attempts):
+        return attempts
+    if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc) is None:
+        return attempts  # it lives
+    return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
+
+
+def with_cause(attempt: Attempt) -> Attempt:
+    """The same with what Slurm says of its job, if the attempt itself could not know it: it was told to leave."""
+    if attempt.cause or attempt.outcome.settles or not attempt.slurm_job:
+        return attempt
+    found = how_slurm_ended(attempt.slurm_job, attempt.started_utc)
+    return replace(attempt, cause=found.ending.value) if found else attempt
+
+
+def how_slurm_ended(slurm_job: str, started_utc: str) -> Ended | None:
+    """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
+    return ended(slurm_job, unix_seconds(started_utc)) if slurm_job else None
+
+
+def is_to_blame(attempt: Attempt) -> bool:
+    """True unless the machine was taken away from the attempt."""
+    return attempt.cause not in {ending.value for ending in NOT_TO_BLAME}
+
+
+def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
+    """How often a run needed more memory than the `mem_mb` of its config; raising that starts anew from 0."""
+    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if ran_out_of_memory(attempt)]
+    return sum(attempt.mem_mb >= mem_mb for attempt in killed)
+
+
+def ran_out_of_memory(attempt: Attempt) -> bool:
+    """True if it was ended for want of memory."""
+    return attempt.cause == Ending.OUT_OF_MEMORY.value
+
+
+def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
+    """What to ask for after so many ends for want of memory: at most what a node has, where that is known (not 0)."""
+    wanted = round(mem_mb * growth**times)
+    return max(mem_mb, min(wanted, most or wanted))
+
+
+def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
+    """The nodes on which the run failed again and again without a step forward, those of the last failures first."""
+    failures: Counter[str] = Counter()
+    newest: dict[str, None] = {}
+    for attempt in History(RunFolder(run, base).history).attempts()[-REMEMBERED_ATTEMPTS:]:
+        node = attempt.slurm_node
+        if attempt.has_advanced:
+            failures.pop(node, None)
+        elif node and _is_failure_of_node(attempt):
+            failures[node] += 1
+            newest.pop(node, None)
+            newest[node] = None
+    bad = [node for node in reversed(newest) if failures[node] >= FAILURES_OF_A_NODE]
+    return bad[:MOST_NODES]
+
+
+def _is_failure_of_node(attempt: Attempt) -> bool:
+    """A program's own crash may be the node's fault too; want of memory and somebody's scancel are not."""
+    of_others = {Ending.OUT_OF_MEMORY.value, Ending.CANCELLED.value, Ending.PREEMPTED.value, Ending.REQUEUED.value}
+    return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
+
+
+def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: Ended | None) -> Attempt:
+    last = made[-1] if made else None
+    before = attempts[-1].progress_to if attempts else 0.0
+    why = f": {found.ending.in_words} ({found.ending.value})" if found else ""
+    return Attempt(
+        token=claim.token,
+        segment=claim.segment,
+        driver_attempt=1,
+        outcome=Outcome.DIED,
+        started_utc=claim.started_utc,
+        ended_utc=last.passport.created_utc if last else claim.started_utc,
+        from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
+        to_checkpoint=last.name if last else None,
+        progress_from=before,
+        progress_to=last.passport.progress.done if last else before,
+        unit=last.passport.progress.unit if last else "",
+        work_seconds=last.passport.work_seconds if last else 0.0,
+        saves=len(made),
+        save_seconds=0.0,
+        stop_seconds=None,
+        unused_seconds=None,
+        exit_code=None,
+        host=claim.host,
+        pid=claim.pid,
+        slurm_job=claim.slurm_job,
+        message=f"the job was killed{why}; what it had published counts",
+        slurm_node=claim.slurm_node,
+        cause=found.ending.value if found else "",
+        mem_mb=claim.mem_mb,
+    )

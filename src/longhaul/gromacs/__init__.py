@@ -1,0 +1,1 @@
+"""GROMACS: how `mdrun` is started, stopped, read, saved from, and its parts joined.  Standard library alone."""

@@ -1,0 +1,98 @@
+"""Salvage: what a killed attempt had complete on its desk is published in its name by the job that takes over."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from longhaul.clock import age_seconds
+from longhaul.contract import Desk, Found
+from longhaul.engine import Engine, Task
+from longhaul.errors import CheckpointError, SegmentError
+from longhaul.identity import Identity
+from longhaul.job import Job
+from longhaul.lease import Claim, Lease
+from longhaul.publisher import Publisher
+from longhaul.store import Checkpoint, Store, describe_done
+
+
+@dataclass(frozen=True)
+class Estate:
+    """A killed attempt, in whose name its successor publishes."""
+
+    claim: Claim
+    confirm: Callable[[], None]
+    is_lost: bool = False
+
+
+def leave_note(desk: Desk, origin: Checkpoint | None, identity: Identity) -> None:
+    """Notes on a new desk from which checkpoint the attempt goes on, and which computation it is."""
+    note = {"origin": origin.name if origin else None, "identity": identity.digest, "parts": dict(identity.parts)}
+    desk.note.write_text(json.dumps(note) + "\n")
+
+
+def salvage(
+    job: Job, engine: Engine, held: Lease, store: Store, origin: Checkpoint | None, claims: Sequence[Claim]
+) -> Checkpoint | None:
+    """Publishes what the killed attempts left; returns the newest checkpoint, `origin` if they left nothing."""
+    for claim in claims:
+        desk = Desk(job.places.work / f"{claim.token:06d}")
+        if claim.token < held.claim.token and (identity := _noted(desk, claim, origin)) is not None:
+            origin = _Salvage(job, engine, held, store, origin).of(claim, desk, identity)
+    return origin
+
+
+def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None) -> Identity | None:
+    """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
+    try:
+        note = json.loads(desk.note.read_text())
+        identity = Identity(note["identity"], note["parts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_its_own = origin is not None and origin.passport.token == claim.token
+    return identity if is_its_own or note["origin"] == (origin.name if origin else None) else None
+
+
+@dataclass(frozen=True)
+class _Salvage:
+    job: Job
+    engine: Engine
+    held: Lease
+    store: Store
+    origin: Checkpoint | None
+
+    def of(self, claim: Claim, desk: Desk, identity: Identity) -> Checkpoint | None:
+        job = replace(self.job, segment=claim.segment)
+        task = Task(job.run, claim.segment, self.origin, desk, time.time())
+        estate = Estate(claim, self.held.confirm)
+        worked_seconds = _worked_seconds(claim, desk.root)
+        try:
+            states = [found for found in self.engine.salvage(task) if self._is_further(found)]
+            if not states:
+                return self.origin
+            publisher = Publisher(
+                job, self.engine, self.store, estate, identity, None, self.origin,
+                started=time.monotonic() - worked_seconds, started_utc=claim.started_utc,
+            )  # fmt: skip
+            for found in states:
+                publisher.publish(found)
+        except (CheckpointError, SegmentError) as error:  # what cannot be saved is made anew
+            self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {error}")
+            return self.origin
+        if publisher.last is not None:
+            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
+        return publisher.last
+
+    def _is_further(self, found: Found) -> bool:
+        if self.origin is None or found.handover is None:
+            return True
+        return found.handover.progress.done > self.origin.passport.progress.done
+
+
+def _worked_seconds(claim: Claim, desk: Path) -> float:
+    """How long the attempt was at work, by the last sign of life on its desk."""
+    last = max((path.stat().st_mtime for path in desk.rglob("*")), default=0.0)
+    return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))

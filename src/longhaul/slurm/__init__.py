@@ -1,0 +1,1 @@
+"""Slurm: the only package that knows its commands, variables and time formats."""

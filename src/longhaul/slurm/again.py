@@ -1,0 +1,135 @@
+"""How a job without a driver calls snakemake again: what the driver had been told, kept beside the run's slips."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from longhaul import fs
+from longhaul.places import RESULTS
+from longhaul.slurm.commands import ask
+
+FOLDER = Path(".snakemake/longhaul")
+PATIENCE_SECONDS = 1800.0
+# Short enough for any partition.
+OVERVIEW_MINUTES = 5
+# From when on attempts count, handed from a job to those that it submits.
+SINCE = "LONGHAUL_SLOT_SINCE"
+DONE = "done"
+REPORT = RESULTS / "report.html"
+LEFT_OUT = ".left-out"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Again:
+    """A command with the folder that it is to be started in, and one without a target for work on this machine."""
+
+    folder: str
+    submit: tuple[str, ...]
+    here: tuple[str, ...]
+
+
+def keep(run: str, again: Again) -> None:
+    """Keeps the commands for the jobs of a run."""
+    path = _path(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fs.write_atomic(path, json.dumps(vars(again)) + "\n")
+
+
+def submit(run: str, since: str) -> str:
+    """Submits what is missing of a run; in a few words how that went.  `since` is what the next jobs are to be told."""
+    again = _kept(run)
+    if again is None:
+        return f"{_path(run)} is missing; start snakemake again"
+    return _call(again.submit, Path(again.folder), {SINCE: since})
+
+
+def overview(run: str) -> str:
+    """Makes the table of all runs and the report; in a few words how that went.
+
+    In a job of its own, because the one that asks may be at its time limit; where Slurm refuses that, here and now.
+    """
+    again = _kept(run)
+    if again is None:
+        return f"{_path(run)} is missing"
+    table, report = [*again.here, "--", "overview"], [*again.here, "--report", str(REPORT), "--", "overview"]
+    both = f"{shlex.join(table)} && {shlex.join(report)}"
+    job = ask(*_small_job(os.environ), "--wrap", both)
+    if job is not None:
+        return f"submitted as job {job.strip()}"
+    return _call(["sh", "-c", both], Path())
+
+
+def _small_job(environment: Mapping[str, str]) -> list[str]:
+    """The words for sbatch, where this job may run that one may too."""
+    log = Path(".snakemake/slurm_logs") / "overview_%j.log"
+    # Two runs that end together may both ask for it: one after the other.
+    words = ["sbatch", "--parsable", "--job-name=longhaul-overview", "--dependency=singleton"]
+    words += [f"--time={OVERVIEW_MINUTES}", "--ntasks=1", "--mem=2000"]
+    words += [f"--output={log}", f"--chdir={Path().resolve()}"]
+    for option, name in (
+        ("partition", "SLURM_JOB_PARTITION"),
+        ("account", "SLURM_JOB_ACCOUNT"),
+        ("qos", "SLURM_JOB_QOS"),
+    ):
+        words += [f"--{option}={environment[name]}"] if environment.get(name) else []
+    return words
+
+
+def leave_out(run: str) -> None:
+    """Notes that the queue had no room for any job of this run."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{run}{LEFT_OUT}").touch()
+
+
+def take_left_out() -> str:
+    """A run that was left out, which the caller, and nobody else, is to submit now; empty if there is none."""
+    for path in sorted(FOLDER.glob(f"*{LEFT_OUT}")):
+        try:
+            path.unlink()
+        except OSError:  # somebody else was quicker
+            continue
+        return path.name.removesuffix(LEFT_OUT)
+    return ""
+
+
+def any_left_out() -> bool:
+    """True if a run still waits for room in the queue."""
+    return any(FOLDER.glob(f"*{LEFT_OUT}"))
+
+
+def _kept(run: str) -> Again | None:
+    try:
+        data = json.loads(_path(run).read_text())
+        return Again(data["folder"], tuple(data["submit"]), tuple(data["here"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHING) -> str:
+    environment = {**_outside(os.environ), **more}
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{error}"
+    return DONE if done.returncode == 0 else f"exit code {done.returncode} of: {shlex.join(command)}"
+
+
+def _outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment as outside of the job, whose variables would bend what sbatch does."""
+    return {
+        key: value
+        for key, value in environment.items()
+        if key == "SLURM_CONF" or not key.startswith(("SLURM_", "SBATCH_", "SRUN_"))
+    }
+
+
+def _path(run: str) -> Path:
+    return FOLDER / f"{run}.again.json"

@@ -1,0 +1,74 @@
+"""The jobs of this user, as one question to the controller tells them, and how ended ones ended, by accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from longhaul.slurm.commands import ask
+from longhaul.slurm.states import ALIVE
+
+# Why a job waits that will wait for ever unless somebody does something [man squeue: JOB REASON CODES].
+_HELD = {"JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "BadConstraints"}
+_REFUSED = {"AccountNotAllowed", "InvalidAccount", "InvalidQOS", "PartitionNodeLimit", "PartitionTimeLimit"}
+_TOO_LONG = {"QOSTimeLimit", "AssociationTimeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"}
+STUCK = frozenset(_HELD | _REFUSED | _TOO_LONG)
+
+
+@dataclass(frozen=True)
+class MyJob:
+    """A job as squeue shows it."""
+
+    job_id: str
+    state: str
+    reason: str
+    name: str
+    comment: str
+    folder: Path
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def is_leaving(self) -> bool:
+        """True if Slurm is ending it."""
+        return self.state == "COMPLETING"
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if it waits for somebody to do something, such as to release it."""
+        return self.state == "PENDING" and (self.reason in STUCK or "held" in self.reason)
+
+
+def my_jobs() -> list[MyJob] | None:
+    """All jobs of this user that the controller remembers, ended ones too, in the order of their numbers.
+
+    None if it does not answer, which says nothing about the jobs.
+    """
+    text = ask("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%j|%k|%Z")
+    if text is None:
+        return None
+    rows = (line.split("|", 5) for line in text.splitlines() if line.count("|") >= 5)
+    jobs = [
+        MyJob(number, state, reason, name, comment, Path(folder))
+        for number, state, reason, name, comment, folder in rows
+    ]
+    return sorted(jobs, key=lambda job: _number(job.job_id))
+
+
+def ended_states(job_ids: Collection[str]) -> dict[str, str]:
+    """The states that accounting knows of jobs, by their numbers; empty where there is no accounting."""
+    if not job_ids:
+        return {}
+    words = ["--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
+    text = ask("sacct", "--jobs", ",".join(sorted(job_ids, key=_number)), *words)
+    rows = (line.split("|") for line in (text or "").splitlines() if line.count("|") == 1)
+    # "CANCELLED by 1000" says who.
+    return {job: state.split()[0] for job, state in rows if state}
+
+
+def _number(job_id: str) -> int:
+    digits = job_id.partition("_")[0].partition("+")[0]
+    return int(digits) if digits.isdecimal() else 0

@@ -1,0 +1,82 @@
+"""The jobs that are out for a working directory: waiting in the queue or at work, whoever submitted them."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from longhaul.slurm.commands import ask, has_command
+
+# A user who types `longhaul status` waits for it.
+PATIENCE_SECONDS = 5.0
+# The comment by which snakemake-executor-plugin-slurm 2.8 names the rule and the wildcards of a job.
+_COMMENT = re.compile(r"rule_\w+_segment_wildcards_(?P<run>.+)_(?P<segment>\d+)")
+# Reasons why a job waits, and what to type [man squeue: JOB REASON CODES].
+_HELP = {
+    "JobHeldUser": "it is held; type: scontrol release {id}",
+    "JobHeldAdmin": "an administrator holds it; ask them",
+    "ReqNodeNotAvail": "a node that it needs is down or drained; look at: sinfo -R",
+    "PartitionDown": "its partition is down; look at: sinfo",
+    "PartitionInactive": "its partition is inactive; look at: sinfo",
+    "PartitionTimeLimit": "it asks for more time than its partition gives",
+    "DependencyNeverSatisfied": "it waits for a job that ended otherwise; type: scancel {id}",
+    "AssocMaxJobsLimit": "your account runs as many jobs as it may",
+    "QOSMaxJobsPerUserLimit": "you run as many jobs as you may",
+    "BeginTime": "Slurm starts it again shortly",
+    "Resources": "it is next as soon as there is room",
+    "Priority": "others come first",
+}
+
+
+@dataclass(frozen=True)
+class OutJob:
+    """A segment's job as Slurm lists it; `start_unix` is when it started or is expected to."""
+
+    job_id: str
+    run: str
+    segment: int
+    state: str
+    reason: str
+    start_unix: float | None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state == "PENDING"
+
+    def describe(self) -> str:
+        """`Slurm job 12 for segment 3 is PENDING (Resources): it is next as soon as there is room`."""
+        text = f"Slurm job {self.job_id} for segment {self.segment} is {self.state}"
+        if not self.is_waiting:
+            return text
+        # "ReqNodeNotAvail, UnavailableNodes:node[2-4]"; "launch failed requeued held", which waits for its owner.
+        known = "JobHeldUser" if self.reason.endswith("requeued held") else self.reason.partition(",")[0]
+        help_text = _HELP.get(known, "")
+        text += f" ({self.reason})" + (f": {help_text.format(id=self.job_id)}" if help_text else "")
+        if self.start_unix is None or self.start_unix < time.time():
+            return text
+        return f"{text}; expected to start {time.strftime('%d %b %H:%M', time.localtime(self.start_unix))}"
+
+
+def jobs_out(folder: Path) -> list[OutJob]:
+    """This user's jobs that were submitted from `folder` for segments and are not over, in the order of their numbers.
+
+    Empty where there is no Slurm, or it does not answer.
+    """
+    if not has_command("squeue"):
+        return []
+    text = ask("squeue", "--me", "--noheader", "--format=%A|%T|%r|%S|%k|%Z", patience_seconds=PATIENCE_SECONDS)
+    rows = [line.split("|", 5) for line in (text or "").splitlines() if line.count("|") >= 5]
+    here = folder.resolve()
+    found = [_job(row) for row in rows if Path(row[5].strip()).resolve() == here]
+    return sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
+
+
+def _job(row: list[str]) -> OutJob | None:
+    job_id, state, reason, start, comment, _ = row
+    named = _COMMENT.fullmatch(comment)
+    if named is None:
+        return None
+    start_unix = float(start) if start.isdecimal() else None
+    return OutJob(job_id, named["run"], int(named["segment"]), state, reason, start_unix)

@@ -1,0 +1,109 @@
+"""When a training should not go on: its numbers went wrong, or it gets no better; standard library alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What is watched in the metrics that a training logs.
+
+    `finite` names metrics that must be finite numbers, `highest` says how high metrics may be.  `in_a_row` is how many
+    violations one after the other are too many; while there are fewer, saves wait if they can.  `patience` ends the
+    training well after so many values of the `best` metric that were not better by more than `min_delta`.
+    """
+
+    finite: Sequence[str] = ("loss",)
+    highest: Mapping[str, float] = field(default_factory=dict)
+    in_a_row: int = 1
+    patience: int | None = None
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.finite, str):
+            raise ValueError(
+                f"Guard(finite={self.finite!r}), allowed: a tuple of names; type: finite=({self.finite!r},)"
+            )
+        for name in ("in_a_row", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"Guard({name}={value!r}), allowed: 1 or more")
+
+
+class Watch:
+    """What was seen so far under a guard; `best` is the metric that says how good the training is, and which way."""
+
+    def __init__(self, guard: Guard, best: tuple[str, str] | None) -> None:
+        if best is not None and best[1] not in ("max", "min"):
+            raise ValueError(f"Training(best={best!r}), allowed: (name of a metric, 'max' or 'min')")
+        if guard.patience is not None and best is None:
+            raise ValueError(
+                "Guard(patience=...) needs Training(best=...), allowed: (name of a metric, 'max' or 'min')"
+            )
+        self.guard, self._best = guard, best
+        self.best_value: float | None = None
+        self.is_new_best = False  # until the one who saves it says otherwise
+        self.was_best = False  # the last value that was seen
+        self._reference: float | None = None  # the value from which an improvement is measured
+        self._waited = 0
+        self._wrong = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """False after a violation, until the next good value: what is saved now may be spoilt."""
+        return self._wrong == 0
+
+    @property
+    def ending(self) -> str:
+        """Why the training is to end well now; empty as long as it gets better."""
+        if self._best is None or self.guard.patience is None or self._waited < self.guard.patience:
+            return ""
+        return f"{self._best[0]} was not better than {self._reference} in {self._waited} values"
+
+    def look(self, values: Mapping[str, float]) -> str:
+        """Notes new values; says what of them must not be, empty if nothing or not for long enough."""
+        name = self._best[0] if self._best else ""
+        if name in values:
+            self._compare(values[name])
+        wrong = [text for name, value in values.items() if (text := self._wrong_with(name, value))]
+        is_watched = bool(values.keys() & {*self.guard.finite, *self.guard.highest})
+        self._wrong = self._wrong + 1 if wrong else 0 if is_watched else self._wrong
+        return wrong[0] if self._wrong >= self.guard.in_a_row and wrong else ""
+
+    def state(self) -> dict[str, float | int | None]:
+        """All that a restart needs."""
+        return {"best": self.best_value, "reference": self._reference, "waited": self._waited, "wrong": self._wrong}
+
+    def restore(self, state: Mapping[str, float | int | None]) -> None:
+        """Takes over the state of another one."""
+        self.best_value, self._reference = state["best"], state["reference"]
+        self._waited, self._wrong = int(state["waited"] or 0), int(state["wrong"] or 0)
+
+    def forget_patience(self) -> None:
+        """For a training that had ended and is to go on: it gets all the patience again."""
+        self._waited = 0
+
+    def _compare(self, value: float) -> None:
+        self.was_best = self._is_better(value, self.best_value, 0.0)
+        if self.was_best:
+            self.best_value, self.is_new_best = value, True
+        if self._is_better(value, self._reference, self.guard.min_delta):
+            self._reference, self._waited = value, 0
+        else:
+            self._waited += 1
+
+    def _is_better(self, value: float, than: float | None, by: float) -> bool:
+        if than is None or self._best is None:
+            return not math.isnan(value)
+        return value > than + by if self._best[1] == "max" else value < than - by
+
+    def _wrong_with(self, name: str, value: float) -> str:
+        if name in self.guard.finite and not math.isfinite(value):
+            return f"{name} is {value}, allowed: a finite number (Guard.finite)"
+        highest = self.guard.highest.get(name, math.inf)
+        if value > highest:
+            return f"{name} is {value:.6g}, allowed: {highest:.6g} at most (Guard.highest)"
+        return ""

@@ -1,0 +1,48 @@
+"""What a program says of itself that no exit code can say: its checkpoint is bad, or going on makes no sense."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from longhaul.errors import SegmentError
+
+
+class Kind(Enum):
+    """The words of the file."""
+
+    BAD_CHECKPOINT = "bad_checkpoint"  # the one that it was given to go on from; the one before is taken
+    HOPELESS = "hopeless"  # what it computes has gone wrong; trying again would bring the same
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict and, in one line, its reason."""
+
+    kind: Kind
+    message: str
+
+
+def write_verdict(path: Path, verdict: Verdict) -> None:
+    """Writes the file, never half; of several processes (ranks) that do it the last one counts."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps({"verdict": verdict.kind.value, "message": verdict.message}) + "\n")
+    draft.replace(path)
+
+
+def read_verdict(path: Path) -> Verdict | None:
+    """The verdict in the file; None if there is none.  SegmentError says what is wrong with the file."""
+    if not path.exists():
+        return None
+    text = path.read_text(errors="replace")
+    allowed = " or ".join(f'"{kind.value}"' for kind in Kind)
+    try:
+        data = json.loads(text)
+        return Verdict(Kind(data["verdict"]), " ".join(str(data["message"]).split()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SegmentError(
+            f'the program left the verdict {text.strip()!r}, allowed: {{"verdict": {allowed}, "message": "why"}}'
+        ) from error

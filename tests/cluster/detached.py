@@ -1,0 +1,34 @@
+"""Chains of jobs that nobody drives: submitting them, waiting for them, reading what they said."""
+
+import os
+
+from cluster.lab import Cluster
+from support.workdir import ROOT, WorkDir
+
+# The proofs at full size: LONGHAUL_FULL=1.
+IS_FULL = os.environ.get("LONGHAUL_FULL", "") == "1"
+PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
+
+
+def detached(work: WorkDir) -> WorkDir:
+    """The same working directory, whose drivers only submit from now on."""
+    work.profile = ROOT / "profiles" / "slurm-detached"
+    return work
+
+
+def submit(work: WorkDir, *words: str) -> str:
+    """Submits everything, and checks that the command returns well while the jobs are still out."""
+    done = work.start(*words).wait(PATIENCE_SECONDS)
+    assert done.code == 0, done.text
+    return done.text
+
+
+def wait_for_jobs(cluster: Cluster, seconds: float = PATIENCE_SECONDS) -> None:
+    """Until no job is out any more."""
+    # One that puts itself back into the queue is neither pending nor running for a moment.
+    cluster.wait_until(lambda: not cluster.jobs("pending,running,completing"), seconds)
+
+
+def slurm_logs(work: WorkDir) -> str:
+    """What Slurm kept of all jobs' own words."""
+    return "".join(path.read_text() for path in sorted((work.root / ".snakemake/slurm_logs").rglob("*.log")))

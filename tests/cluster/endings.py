@@ -1,0 +1,57 @@
+"""What the tests of the ways in which a job can end share, with a driver and without."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from support.toyrun import is_alive
+from support.workdir import WorkDir, overlaps, uninterrupted
+
+from longhaul.history import Attempt
+
+# Wants more memory than 400 MB, then has reached its goal.
+HUNGRY = """\
+import os, pathlib
+block = bytearray(500 * 1024 * 1024)
+save = pathlib.Path(os.environ["LONGHAUL_SAVE"])
+(save / "state").write_text("5")
+(save / "progress.json").write_text('{"done": 5, "goal": 5, "unit": "steps"}')
+"""
+
+# Counts one step a job, and breaks on the node that it fails on first.
+BREAKS_ON_A_NODE = """\
+import os, pathlib
+node, bad = os.environ["SLURMD_NODENAME"], pathlib.Path(os.environ["BAD_NODE"])
+if not bad.exists():
+    bad.write_text(node)
+if bad.read_text() == node:
+    raise SystemExit(f"{node} is broken")
+save, resume = pathlib.Path(os.environ["LONGHAUL_SAVE"]), os.environ.get("LONGHAUL_RESUME")
+done = 1 + (int((pathlib.Path(resume) / "state").read_text()) if resume else 0)
+(save / "state").write_text(str(done))
+(save / "progress.json").write_text(f'{{"done": {done}, "goal": 2, "unit": "steps"}}')
+raise SystemExit(0 if done == 2 else 85)
+"""
+
+
+def job_of(work: WorkDir, run: str = "a") -> str:
+    """The Slurm job that holds, or last held, the run."""
+    return str(work.claim(run)["slurm_job"])
+
+
+def freeze(pid: int) -> None:
+    """Keeps a process from running until it is killed; Slurm wakes what it ends."""
+    while is_alive(pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.02)
+
+
+def assert_is_whole(work: WorkDir, tmp_path: Path, goal: int, run: str = "a") -> list[Attempt]:
+    """The result is that of an uninterrupted count and no two attempts overlap; returns the history."""
+    assert work.final(run) == uninterrupted(tmp_path / "whole", goal)
+    history = work.history(run)
+    assert list(overlaps(history)) == []
+    return history

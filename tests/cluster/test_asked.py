@@ -1,0 +1,106 @@
+"""What Slurm says of jobs, as longhaul understands it, on a real cluster."""
+
+import os
+import time
+
+import pytest
+from cluster.lab import Cluster
+
+from longhaul.slurm.ending import Ended, Ending, end_of, ended
+
+
+@pytest.fixture(autouse=True)
+def _in_the_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def over(cluster: Cluster, job: str, started: float) -> Ended:
+    """How the job ended, once Slurm says so."""
+    found = cluster.wait_until(lambda: ended(job, started))
+    assert isinstance(found, Ended)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [("sleep 1", Ending.COMPLETED), ("sleep 1; exit 3", Ending.FAILED)],
+    ids=["completed", "failed"],
+)
+def test_the_end_of_a_job_has_slurms_own_name(cluster: Cluster, script: str, ending: Ending) -> None:
+    job = cluster.sbatch(script)
+    cluster.wait_until(lambda: cluster.state(job) != "PENDING")
+
+    assert over(cluster, job, time.time()) == Ended(ending, is_certain=True)
+
+
+def test_a_cancelled_job_is_known_as_such_and_by_whom(cluster: Cluster) -> None:
+    job = cluster.sbatch("sleep 60")
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+    started = time.time()
+    lives = ended(job, started)
+
+    cluster.run("scancel", job)
+    found = over(cluster, job, started)
+
+    assert lives is None
+    assert (found.ending, found.is_certain) == (Ending.CANCELLED, True)
+    assert found.who in {"", str(os.getuid())}  # the controller names nobody, accounting does
+
+
+def test_a_job_whose_node_did_not_boot_is_known_as_such_and_may_still_run(cluster: Cluster) -> None:
+    job = cluster.sbatch("sleep 60", "--no-requeue")
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+    started = time.time()
+
+    cluster.fail_boot(job)
+
+    assert over(cluster, job, started) == Ended(Ending.BOOT_FAIL, is_certain=False)
+
+
+def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(cluster: Cluster) -> None:
+    job = cluster.sbatch("sleep 60")
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+    first_start = time.time()
+
+    cluster.run("scontrol", "requeue", job)
+    found = over(cluster, job, first_start)
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+
+    assert found == Ended(Ending.REQUEUED, is_certain=True)
+    assert ended(job, time.time()) is None
+
+
+def test_without_accounting_a_requeued_start_is_over_but_nobody_swears_that_nothing_of_it_runs(
+    cluster: Cluster,
+) -> None:
+    job = cluster.sbatch("sleep 60")
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+    first_start = time.time()
+    cluster.stop_accounting()
+
+    cluster.run("scontrol", "requeue", job)
+    found = over(cluster, job, first_start)
+
+    assert found == Ended(Ending.REQUEUED, is_certain=False)
+
+
+def test_nobody_knows_a_job_that_never_was(cluster: Cluster) -> None:
+    assert ended("999999", time.time()) is None
+
+
+def test_a_time_format_of_the_users_own_confuses_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    job = cluster.sbatch("sleep 60", "--time=2")
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+
+    assert end_of(job) == pytest.approx(time.time() + 120, abs=10)
+
+
+def test_of_a_heterogeneous_job_the_component_that_ends_first_decides(cluster: Cluster) -> None:
+    words = ["sbatch", "--parsable", "--output=/dev/null", "--time=4", ":", "--time=2", "--wrap", "sleep 60"]
+    job = cluster.run(*words).strip()
+    cluster.wait_until(lambda: "RUNNING" in cluster.state(job))
+
+    assert end_of(job) == pytest.approx(time.time() + 120, abs=10)

@@ -1,0 +1,74 @@
+"""Programs of several tasks under the command engine, on a real cluster: as the engine's page says it."""
+
+import shutil
+
+import pytest
+import yaml
+from support.workdir import ROOT, WorkDir
+
+from longhaul.outcome import Outcome
+
+PATIENCE_SECONDS = 900.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
+
+# Each rank leaves when it hears USR1; the progress is rank 0's.
+RANK = """
+    trap 'told=1' USR1
+    n=$(cat rank_0 2>/dev/null || echo 0)
+    while [ -z "$told" ] && [ $n -lt 80 ]; do n=$((n + 1)); sleep 0.1; done
+    echo $n > rank_$SLURM_PROCID
+    [ $n -ge 80 ] || exit 85
+"""
+
+
+@pytest.mark.needs("lammps", "openmpi-bin", "libpmix-dev")
+def test_lammps_of_two_ranks_in_pieces_leaves_the_bytes_of_one_run(slurm_work: WorkDir) -> None:
+    example = ROOT / "examples" / "lammps"
+    for name in ("start.in", "resume.in", "run.in"):
+        shutil.copy(example / name, slurm_work.root / name)
+    (settings,) = (
+        run["settings"] for run in yaml.safe_load((example / "config" / "config.yaml").read_text())["runs"].values()
+    )
+    # A second of work each, however long the start of the ranks takes.
+    settings |= {"goal": 800, "margin_seconds": 15}
+    # Ranks that wait must not keep the others from working, where cores are few.
+    settings["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    run = {"engine": "command", "tasks": 2, "enter": ["srun", "--mpi=pmix"], "save_minutes": 0.02, "settings": settings}
+    slurm_work.configure(
+        {
+            "pieces": {**run, "segments": 30, "segment_minutes": 0.3},
+            "whole": {**run, "segments": 1, "segment_minutes": 8},
+        }
+    )
+
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
+    assert len(outcomes) >= 2
+    assert outcomes == [Outcome.PAUSED] * (len(outcomes) - 1) + [Outcome.FINISHED]
+    assert "1 by 1 by 2 MPI processor grid" in slurm_work.log("whole", 1)
+    assert sorted(slurm_work.final("whole")) == ["melt.800.rst", "melt.lammpstrj", "thermo.dat"]
+    assert slurm_work.final("pieces") == slurm_work.final("whole")
+
+
+def test_srun_passes_usr1_on_to_every_task(slurm_work: WorkDir) -> None:
+    settings = {
+        "start": ["bash", "-c", RANK],
+        "files": ["rank_0", "rank_1"],
+        "progress_file": "rank_0",
+        "progress_pattern": r"^(\d+)$",
+        "goal": 80,
+        "stop_signal": "USR1",
+    }
+    run = {"engine": "command", "tasks": 2, "nodes": 1, "segments": 20, "segment_minutes": 0.1, "settings": settings}
+    slurm_work.configure({"ranks": run})
+
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    attempts = slurm_work.history("ranks")
+    assert [attempt.exit_code for attempt in attempts] == [85] * (len(attempts) - 1) + [0]
+    assert len(attempts) >= 2
+    assert sorted(slurm_work.final("ranks")) == ["rank_0", "rank_1"]

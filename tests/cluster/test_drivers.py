@@ -1,0 +1,132 @@
+"""Drivers that die, are started again or twice, and runs that are extended while others work, on a real cluster."""
+
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cluster.lab import Cluster
+from support.workdir import ROOT, WorkDir, overlaps, uninterrupted, until
+
+from longhaul.outcome import Outcome
+
+PATIENCE_SECONDS = 600.0
+GOAL = 600
+
+
+def run(goal: int = GOAL, **more: object) -> dict[str, object]:
+    """Two or three segments of a few seconds; more than the cluster runs at once have to wait."""
+    settings = {"goal": goal, "step_seconds": 0.01, "save_steps": 20}
+    return {"engine": "toy", "segments": 6, "segment_minutes": 0.06, "settings": settings, **more}
+
+
+def assert_all_whole(work: WorkDir, tmp_path: Path, goals: dict[str, int]) -> None:
+    for name, goal in goals.items():
+        assert work.final(name) == uninterrupted(tmp_path / f"whole_{name}", goal), name
+        history = work.history(name)
+        assert list(overlaps(history)) == []
+        settled = [attempt.segment for attempt in history if attempt.outcome.settles]
+        assert settled == sorted(set(settled)), f"{name}: a segment was done twice"
+
+
+def test_four_runs_reach_their_goals_side_by_side_on_two_partitions(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    slurm_work.configure({"a": run(), "b": run(700), "c": run(800, place="gpu"), "d": run(place="gpu", gpus=2)})
+
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_all_whole(slurm_work, tmp_path, {"a": 600, "b": 700, "c": 800, "d": 600})
+    where = {name: slurm_work.passports(name)[-1].slurm_job["partition"] for name in "abcd"}
+    assert where == {"a": "short", "b": "short", "c": "gpu", "d": "gpu"}
+    assert all(record.outcome is Outcome.FINISHED for name in "abcd" for record in slurm_work.records(name)[-1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=["KILL", "HUP"])
+def test_a_driver_that_is_started_again_takes_over_what_runs_and_what_waits(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    # Two nodes' memory is all that four of the runs get: the others wait.
+    goals = dict.fromkeys("abcdef", 900)
+    slurm_work.configure({name: run(goal, segment_minutes=2, mem_mb=4000) for name, goal in goals.items()})
+    first = slurm_work.start()
+    until(lambda: len(cluster.jobs("running")) == 4 and len(cluster.jobs("pending")) == 2)
+    until(lambda: slurm_work.saved("a") or slurm_work.saved("f"))
+    before = set(cluster.jobs())
+
+    first.interrupt(number) if number is signal.SIGHUP else first.kill()
+    first.process.wait()
+    out = slurm_work.longhaul("status").text
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert out.count("is PENDING") == 2
+    assert out.count("working") == 4
+    assert_all_whole(slurm_work, tmp_path, goals)
+    assert {attempt.slurm_job for name in goals for attempt in slurm_work.history(name)} == before
+
+
+@pytest.mark.slow
+def test_two_drivers_at_once_double_nothing(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goals = {"a": 600, "b": 600}
+    slurm_work.configure({name: run(goal) for name, goal in goals.items()})
+
+    drivers = [slurm_work.start(), slurm_work.start()]
+    done = [driver.wait(PATIENCE_SECONDS) for driver in drivers]
+
+    assert [each.code for each in done] == [0, 0], "\n".join(each.text for each in done)
+    assert_all_whole(slurm_work, tmp_path, goals)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    slurm_work.configure({"a": run(), "b": run(2500, segment_minutes=2)})
+    first = slurm_work.start()
+    until(lambda: slurm_work.places("a").final.exists(), PATIENCE_SECONDS)
+    done_before = slurm_work.history("a")
+
+    slurm_work.configure({"a": run(800, segments=9), "b": run(2500, segment_minutes=2)})
+    second = slurm_work.start()
+    done = [first.wait(PATIENCE_SECONDS), second.wait(PATIENCE_SECONDS)]
+
+    assert [each.code for each in done] == [0, 0], "\n".join(each.text for each in done)
+    assert_all_whole(slurm_work, tmp_path, {"a": 800, "b": 2500})
+    assert slurm_work.history("a")[: len(done_before)] == done_before
+    assert slurm_work.history("a")[len(done_before)].progress_from == 600
+
+
+@pytest.mark.slow
+def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    slurm_work.configure({"a": run(), "b": run(place="gpu")})
+
+    slurm_work.words = ("--executor", "slurm")
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_all_whole(slurm_work, tmp_path, {"a": GOAL, "b": GOAL})
+
+
+@pytest.mark.slow
+def test_a_training_ends_on_slurm_as_in_one_piece_although_it_is_killed(slurm_work: WorkDir, cluster: Cluster) -> None:
+    shutil.copy(ROOT / "examples" / "torch" / "train.py", slurm_work.root)
+    settings = {"script": "train.py", "goal": 120, "goal_unit": "epochs"}
+    # The start of torch takes 3 to 9 s of a segment; a busy machine needs more of them.
+    run = {"engine": "torch", "segments": 40, "save_minutes": 0.02, "segment_minutes": 0.4, "settings": settings}
+    slurm_work.configure({"pieces": run, "whole": {**run, "segments": 1, "segment_minutes": 10}})
+
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("pieces") or driver.process.poll() is not None)
+    with suppress(ProcessLookupError):
+        os.kill(slurm_work.holder("pieces"), signal.SIGKILL)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert len(slurm_work.history("pieces")) > 2
+    assert list(overlaps(slurm_work.history("pieces"))) == []
+    assert slurm_work.final("pieces")["model.pt"] == slurm_work.final("whole")["model.pt"]

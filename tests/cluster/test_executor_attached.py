@@ -1,0 +1,342 @@
+"""`executor: longhaul` with a driver that waits, on a real cluster."""
+
+import datetime
+import itertools
+import os
+import random
+import signal
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+from cluster.lab import Cluster
+from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
+
+from longhaul.history import Attempt
+from longhaul.outcome import Outcome
+
+# The proofs at full size: LONGHAUL_FULL=1.
+IS_FULL = os.environ.get("LONGHAUL_FULL", "") == "1"
+PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
+
+
+def start(work: WorkDir, *words: str) -> Driver:
+    return work.start("--executor", "longhaul", *words)
+
+
+def finish(work: WorkDir, *words: str) -> Done:
+    done = start(work, *words).wait(PATIENCE_SECONDS)
+    assert done.code == 0, done.text
+    return done
+
+
+def started(work: WorkDir, runs: dict[str, object], *words: str, **defaults: object) -> Driver:
+    """A driver whose runs have each saved something."""
+    work.configure(runs, **defaults)
+    driver = start(work, *words)
+    until(lambda: all(work.saved(run) for run in runs) or driver.process.poll() is not None, PATIENCE_SECONDS)
+    assert driver.process.poll() is None, driver.text
+    return driver
+
+
+def job_of(work: WorkDir, run: str = "a") -> str:
+    return str(work.claim(run)["slurm_job"])
+
+
+def submitted(done: Done) -> int:
+    return done.text.count("has been submitted with SLURM jobid")
+
+
+def assert_no_work_was_done_twice(history: list[Attempt]) -> None:
+    """Attempts follow each other, and no step was counted in two of them."""
+    assert list(overlaps(history)) == []
+    assert all(after.progress_from == before.progress_to for before, after in itertools.pairwise(history))
+
+
+def test_a_chain_hands_over_within_five_seconds(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.configure({"a": {"engine": "toy", "segments": 5, "segment_minutes": 0.05, "settings": {"goal": 9999}}})
+
+    finish(slurm_work)
+
+    history = slurm_work.history("a")
+    gaps = [_unix(after.started_utc) - _unix(before.ended_utc) for before, after in itertools.pairwise(history)]
+    assert len(gaps) == 4
+    print(f"hand-offs, whole seconds: {gaps}, median {statistics.median(gaps)}")
+
+
+def test_a_finished_run_queues_nothing_more(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.configure({"a": one_step_segments(10, goal=3)})
+
+    done = finish(slurm_work)
+
+    assert submitted(done) == 3
+    assert [record.outcome for record in slurm_work.records("a")] == [Outcome.PAUSED] * 2 + [Outcome.FINISHED] * 8
+    assert [record.has_worked for record in slurm_work.records("a")] == [True] * 3 + [False] * 7
+    assert "longhaul: a segment 4: its work is done, no job needed" in done.text
+    assert slurm_work.plan() == 0
+
+
+def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 700
+    slurm_work.configure({"a": one_long_segment(goal), "b": one_long_segment(goal, threads=4, mem_mb=3900)})
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    first = start(slurm_work)
+    cluster.wait_until(lambda: len(cluster.jobs("pending")) == 2)
+    waiting = cluster.jobs("pending")
+
+    first.kill()
+    second = start(slurm_work)
+    until(lambda: second.text.count("is out already, taken over") == 2)
+    cluster.run("scancel", blocker)
+    until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
+    second.kill()
+    third = finish(slurm_work)
+
+    assert third.text.count("is out already, taken over") == 2
+    assert submitted(third) == 0
+    assert {attempt.slurm_job for run in "ab" for attempt in slurm_work.history(run)} == set(waiting)
+    for run in "ab":
+        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+        assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
+    assert cluster.jobs() == []
+
+
+@pytest.mark.slow
+def test_a_segment_that_ended_while_no_driver_looked_is_not_computed_again(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    driver = started(slurm_work, {"a": one_long_segment(400)})
+    job = job_of(slurm_work)
+
+    driver.kill()
+    cluster.wait_until(lambda: cluster.state(job) == "COMPLETED", PATIENCE_SECONDS)
+    done = finish(slurm_work)
+
+    assert submitted(done) == 0
+    assert [attempt.slurm_job for attempt in slurm_work.history("a")] == [job]
+
+
+@pytest.mark.slow
+def test_two_drivers_share_one_job_for_each_segment(slurm_work: WorkDir, cluster: Cluster) -> None:
+    run = {"engine": "toy", "segments": 4, "segment_minutes": 0.05, "settings": {"goal": 9999}}
+    slurm_work.configure({"a": run, "b": run})
+
+    drivers = [start(slurm_work), start(slurm_work)]
+    dones = [driver.wait(PATIENCE_SECONDS) for driver in drivers]
+
+    assert [done.code for done in dones] == [0, 0], dones[0].text + dones[1].text
+    assert sum(submitted(done) for done in dones) == 8
+    for run in "ab":
+        assert [attempt.segment for attempt in slurm_work.history(run)] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_scancel_stops_one_run_and_says_what_to_type(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 1200
+    driver = started(slurm_work, {"a": one_long_segment(goal), "b": one_long_segment(goal)})
+    job = job_of(slurm_work)
+
+    cluster.run("scancel", job)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    line = f"longhaul: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on; to go on, start"
+    assert done.lines(line) == [f"{line} snakemake again"]
+    assert submitted(done) == 2
+    assert slurm_work.final("b") == uninterrupted(tmp_path / "b", goal)
+    assert len({attempt.slurm_job for attempt in slurm_work.history("a")}) == 1
+
+
+@pytest.mark.slow
+def test_an_interrupted_segment_goes_on_without_using_up_a_retry(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 1500
+    driver = started(cgroup_work, {"a": one_long_segment(goal)}, "--retries", "0")
+    job = job_of(cgroup_work)
+
+    # As a preemption without requeue, or a site's own tool: TERM, and Slurm calls the job FAILED.
+    cgroup_cluster.run("scancel", "--signal=TERM", job)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure; the same segment goes on" in done.text
+    history = cgroup_work.history("a")
+    assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert_no_work_was_done_twice(history)
+    assert cgroup_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 2500
+    words = ("--retries", "0", "--longhaul-no-requeue")
+    driver = started(cgroup_work, {"a": one_long_segment(goal, partition="preempt")}, *words)
+    job = job_of(cgroup_work)
+
+    urgent = cgroup_cluster.sbatch("sleep 1", "--partition=urgent", "--exclusive")
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert cgroup_cluster.state(urgent) == "COMPLETED"
+    # It saved and left in its grace time, so Slurm calls it FAILED; only who has to be killed is called PREEMPTED.
+    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure" in done.text
+    assert cgroup_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_boot_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 600
+    words = ("--retries", "0", "--longhaul-no-requeue")
+    driver = started(slurm_work, {"a": one_long_segment(goal)}, *words)
+    job = job_of(slurm_work)
+
+    cluster.fail_boot(job)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert f"longhaul: a segment 1: job {job} ended as BOOT_FAIL, no failure" in done.text
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 600
+    driver = started(slurm_work, {"a": one_long_segment(goal)}, "--retries", "0")
+
+    cluster.kill_slurmd(slurm_work.claim("a")["slurm_node"])
+    os.kill(slurm_work.holder("a"), signal.SIGKILL)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_killed_segment_that_had_saved_something_is_no_failure(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 600
+    driver = started(slurm_work, {"a": one_long_segment(goal)}, "--retries", "0")
+    job = job_of(slurm_work)
+
+    os.kill(slurm_work.holder("a"), signal.SIGKILL)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure" in done.text
+    history = slurm_work.history("a")
+    assert [attempt.outcome for attempt in history] == [Outcome.DIED, Outcome.FINISHED]
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+def test_a_crash_uses_up_the_retries_and_names_the_log(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.configure({"a": one_step_segments(2, goal=2, enter=["false"])})
+
+    done = start(slurm_work, "--retries", "1").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert submitted(done) == 2
+    lines = done.lines("longhaul: a segment 1: job ")
+    assert len(lines) == 2
+    assert all("ended as FAILED: the program ended with exit code 1" in line and "logs/a/001" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_the_controller_may_be_away_while_segments_end_and_start(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 900
+    run = {"engine": "toy", "segments": 8, "segment_minutes": 0.1, "settings": {"goal": goal, "step_seconds": 0.02}}
+    driver = started(slurm_work, {"a": {**run, "save_minutes": 0.01}})
+
+    cluster.kill_slurmctld()
+    until(lambda: "Slurm does not take the job now; tried again" in driver.text, PATIENCE_SECONDS)
+    cluster.start_slurmctld()
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_no_work_was_done_twice(slurm_work.history("a"))
+    assert len({attempt.segment for attempt in slurm_work.history("a")}) == len(slurm_work.history("a"))
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_without_accounting_endings_are_known_all_the_same(
+    silent_work: WorkDir, silent_cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 600
+    driver = started(silent_work, {"a": one_long_segment(goal)}, "--retries", "0")
+
+    os.kill(silent_work.holder("a"), signal.SIGKILL)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert silent_work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.configure({"a": one_step_segments(1, goal=1)})
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    driver = start(slurm_work, "--longhaul-init-seconds-before-status-checks", "5")
+    cluster.wait_until(lambda: len(cluster.jobs("pending")) == 1)
+    (job,) = cluster.jobs("pending")
+
+    cluster.run("scontrol", "hold", job)
+    until(lambda: "does not start by itself" in driver.text, PATIENCE_SECONDS)
+    cluster.run("scancel", blocker)
+    cluster.run("scontrol", "release", job)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    told = f"longhaul: a segment 1: job {job} does not start by itself (JobHeld"
+    assert [line.endswith(f"; release it: scontrol release {job}") for line in done.lines(told)] == [True]
+
+
+@pytest.mark.slow
+def test_a_driver_killed_at_random_moments_doubles_nothing_and_leaves_nothing(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    kills, count, goal = (20, 20, 1200) if IS_FULL else (8, 5, 700)
+    chance = random.Random(7)
+    runs = [f"r{number}" for number in range(count)]
+    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 50}
+    slurm_work.configure({run: {"settings": settings} for run in runs}, engine="toy", segments=20, segment_minutes=0.1)
+
+    for _ in range(kills):
+        driver = start(slurm_work)
+        time.sleep(chance.uniform(0.5, 8))
+        driver.kill()
+    finish(slurm_work)
+
+    for run in runs:
+        history = slurm_work.history(run)
+        assert_no_work_was_done_twice(history)
+        settled = [attempt.segment for attempt in history if attempt.outcome.settles]
+        assert settled == sorted(set(settled))
+        assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
+    assert cluster.jobs() == []
+    # One job for each segment that worked: none was submitted twice.
+    jobs = [attempt.slurm_job for run in runs for attempt in slurm_work.history(run)]
+    assert len(set(jobs)) == len(jobs)
+    # Accounting, because the controller forgets ended jobs after minutes.
+    words = ("sacct", "--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,WorkDir")
+
+    def own() -> set[str]:
+        rows = (line.split("|") for line in cluster.run(*words).splitlines())
+        return {job for job, folder in rows if folder == str(slurm_work.root)}
+
+    cluster.wait_until(lambda: own() >= set(jobs))
+    assert own() == set(jobs)
+
+
+def _unix(utc: str) -> float:
+    return datetime.datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,268 @@
+"""`--profile slurm-detached`: chains of jobs that nobody drives, on a real cluster."""
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from cluster.detached import IS_FULL, PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.lab import Cluster
+from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
+
+from longhaul.outcome import Outcome
+
+
+@pytest.fixture
+def work(slurm_work: WorkDir) -> WorkDir:
+    return detached(slurm_work)
+
+
+def holder(work: WorkDir, run: str) -> int:
+    """The process of the segment at work; 0 if there is none."""
+    try:
+        pid = work.holder(run)
+        os.kill(pid, 0)
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pid
+
+
+def counted(goal: int, **more: object) -> dict[str, object]:
+    """A run that counts some 100 steps in each of its short segments and saves every 20."""
+    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 20}
+    return {"engine": "toy", "segments": 8, "segment_minutes": 0.05, "settings": settings, **more}
+
+
+def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
+    work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    work.configure({"a": counted(250), "b": counted(200)})
+
+    submit(work, "--longhaul-ahead", "2")
+    assert len(cluster.jobs()) == 4
+    wait_for_jobs(cluster)
+
+    for run, goal in (("a", 250), ("b", 200)):
+        assert list(overlaps(work.history(run))) == []
+        assert {attempt.outcome for attempt in work.history(run)} <= {Outcome.PAUSED, Outcome.FINISHED}
+        assert work.final(run) == uninterrupted(tmp_path / run, goal)
+    table = (work.root / "results/overview.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in table[1:]] == ["a", "b"]
+    assert (work.root / "results/report.html").stat().st_size > 0
+    work.profile = ROOT / "profiles" / "slurm"
+    assert work.plan() == 0
+
+
+def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: Cluster) -> None:
+    work.configure({"a": one_step_segments(10, goal=3)})
+
+    submit(work, "--longhaul-ahead", "10")
+    assert len(cluster.jobs()) == 10
+    wait_for_jobs(cluster)
+
+    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    states = cluster.run("squeue", "--noheader", "--states=all", "--format=%T %j %Z").splitlines()
+    own = [line.split()[0] for line in states if "longhaul-slot" in line and line.endswith(str(work.root))]
+    assert (own.count("COMPLETED"), own.count("CANCELLED")) == (3, 7)
+
+
+@contextmanager
+def allowed(cluster: Cluster, jobs: int) -> Iterator[None]:
+    """A site where a user may have so many jobs in the queue."""
+    setting = ("sacctmgr", "--immediate", "modify", "user", cluster.plan.user, "set")
+    cluster.run(*setting, f"MaxSubmitJobs={jobs}")
+    try:
+        shown = ("sacctmgr", "-nP", "show", "assoc", "format=MaxSubmitJobs")
+        cluster.wait_until(lambda: str(jobs) in cluster.run(*shown))
+        yield
+    finally:
+        cluster.run(*setting, "MaxSubmitJobs=-1")
+
+
+@pytest.mark.slow
+def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others(
+    work: WorkDir, cluster: Cluster
+) -> None:
+    with allowed(cluster, 1):
+        work.configure({run: one_step_segments(3, goal=3) for run in "ab"})
+        text = submit(work)
+        wait_for_jobs(cluster)  # it puts itself back into the queue after each segment
+        over = [run for run in "ab" if len(work.history(run)) == 3]
+        submit(work)
+        wait_for_jobs(cluster)
+
+    assert "only one may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
+    assert over
+    assert [[attempt.outcome for attempt in work.history(run)] for run in "ab"] == [
+        [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    ] * 2
+
+
+@pytest.mark.slow
+def test_a_site_that_allows_few_jobs_gets_few_and_the_rest_follows(work: WorkDir, cluster: Cluster) -> None:
+    with allowed(cluster, 2):
+        work.configure({run: one_step_segments(3, goal=3) for run in "abc"})
+
+        text = submit(work)
+        assert len(cluster.jobs()) == 2
+        wait_for_jobs(cluster)
+
+    assert "the queue takes no more jobs now; a job that is out submits it later" in text
+    assert [work.history(run)[-1].outcome for run in "abc"] == [Outcome.FINISHED] * 3
+    assert [len(work.history(run)) for run in "abc"] == [3, 3, 3]
+
+
+@pytest.mark.slow
+def test_scancel_of_the_running_job_stops_its_run_only(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    work.configure({"a": one_long_segment(1000), "b": one_long_segment(700)})
+    submit(work)
+    until(lambda: work.saved("a") and work.saved("b"), PATIENCE_SECONDS)
+
+    cluster.run("scancel", str(work.claim("a")["slurm_job"]))
+    wait_for_jobs(cluster)
+
+    assert len({attempt.slurm_job for attempt in work.history("a")}) == 1
+    assert "a: the run stops: job " in slurm_logs(work)
+    assert "was cancelled; to go on, start snakemake again" in slurm_logs(work)
+    assert work.final("b") == uninterrupted(tmp_path / "b", 700)
+
+
+@pytest.mark.slow
+def test_a_killed_segment_is_done_by_the_next_job(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 600
+    work.configure({"a": one_long_segment(goal)})
+    submit(work)
+    until(lambda: work.saved("a"), PATIENCE_SECONDS)
+
+    os.kill(work.holder("a"), signal.SIGKILL)
+    wait_for_jobs(cluster)
+
+    history = work.history("a")
+    assert [(attempt.segment, attempt.outcome) for attempt in history] == [(1, Outcome.DIED), (1, Outcome.FINISHED)]
+    assert history[0].slurm_job != history[1].slurm_job
+    assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_lost_node_is_left_to_slurm(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 600
+    work.configure({"a": one_long_segment(goal)})
+    submit(work)
+    until(lambda: work.saved("a"), PATIENCE_SECONDS)
+
+    cluster.kill_slurmd(work.claim("a")["slurm_node"])
+    os.kill(work.holder("a"), signal.SIGKILL)
+    wait_for_jobs(cluster)
+
+    assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_a_run_that_crashes_stops_by_itself(work: WorkDir, cluster: Cluster) -> None:
+    work.configure({"a": one_step_segments(9, goal=9, enter=["false"])})
+
+    submit(work)
+    wait_for_jobs(cluster)
+
+    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.FAILED, Outcome.FAILED]
+    assert "a: the run stops: segment 1: 2 attempts without a step forward" in slurm_logs(work)
+
+
+@pytest.mark.slow
+def test_a_driver_takes_the_waiting_jobs_over(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    goal = 250
+    work.configure({"a": counted(goal)})
+    submit(work)
+    jobs = set(cluster.jobs())
+
+    work.profile = ROOT / "profiles" / "slurm"
+    done = work.start("--executor", "longhaul").wait(PATIENCE_SECONDS)
+    wait_for_jobs(cluster)
+
+    assert done.code == 0, done.text
+    assert "has been submitted" not in done.text
+    assert {attempt.slurm_job for attempt in work.history("a")} <= jobs
+    assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
+
+
+@pytest.mark.slow
+def test_submitting_twice_doubles_nothing(work: WorkDir, cluster: Cluster) -> None:
+    work.configure({"a": one_step_segments(4, goal=4)})
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    submit(work)
+    jobs = cluster.jobs("pending")
+
+    submit(work)
+
+    assert cluster.jobs("pending") == jobs
+    cluster.run("scancel", blocker)
+    wait_for_jobs(cluster)
+    assert [attempt.segment for attempt in work.history("a")] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_an_answer_of_squeue_counts_from_when_it_was_asked(work: WorkDir, cluster: Cluster) -> None:
+    """The answer reaches the second driver late; meanwhile the first one has submitted everything."""
+    work.configure({"a": one_step_segments(3, goal=3)})
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    late = work.write("late/squeue", LATE_SQUEUE.format(real=shutil.which("squeue"), folder=work.root))
+    late.chmod(0o755)
+    path = work.environment()["PATH"]
+
+    second = work.start(before=["env", f"PATH={late.parent}:{path}"])
+    until(lambda: (work.root / "asked").exists(), PATIENCE_SECONDS)
+    first = submit(work)
+    (work.root / "go").touch()
+    done = second.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert first.count("has been submitted with SLURM jobid") == 3
+    assert done.text.count("is out already, taken over") == 3, done.text
+    assert len(cluster.jobs("pending")) == 3
+
+
+LATE_SQUEUE = """\
+#!/bin/sh
+answer=$({real} "$@") || exit 1
+touch {folder}/asked
+while [ ! -e {folder}/go ]; do sleep 0.1; done
+printf '%s\\n' "$answer"
+"""
+
+
+@pytest.mark.slow
+def test_a_campaign_with_random_kills_ends_as_if_nothing_had_happened(
+    work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    count, kills = (50, 60) if IS_FULL else (6, 10)
+    goal = 300
+    chance = random.Random(11)
+    runs = [f"r{number:02d}" for number in range(count)]
+    work.configure({run: counted(goal, segments=6, segment_minutes=0.05, attempts_without_progress=20) for run in runs})
+    submit(work)
+
+    killed = 0
+    while killed < kills and cluster.jobs():
+        time.sleep(chance.uniform(0.5, 2))
+        if working := [pid for run in runs if (pid := holder(work, run))]:
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(working), signal.SIGKILL)
+                killed += 1
+    wait_for_jobs(cluster)
+
+    left = [run for run in runs if not (work.places(run).final / "summary.json").exists()]
+    assert left == [], [work.history(run)[-1] for run in left]
+    deaths = [attempt for run in runs for attempt in work.history(run) if attempt.outcome is Outcome.DIED]
+    assert len(deaths) >= kills / 2  # the others came in the last moment, when the work was done
+    for run in runs:
+        history = work.history(run)
+        assert list(overlaps(history)) == []
+        assert all(after.progress_from == before.progress_to for before, after in itertools.pairwise(history))
+        assert work.final(run) == uninterrupted(tmp_path / run, goal)

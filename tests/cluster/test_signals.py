@@ -1,0 +1,80 @@
+"""What a segment hears of Slurm's signals, with control groups and without."""
+
+from pathlib import Path
+
+import pytest
+from cluster.lab import Cluster
+from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
+
+from longhaul.outcome import Outcome
+
+PATIENCE_SECONDS = 600.0
+GOAL = 900
+
+
+def signalled(work: WorkDir, cluster: Cluster, word: str) -> str:
+    """A run of which the first job got a signal at work, brought to its goal; what its first attempt's log says."""
+    work.configure({"a": one_long_segment(GOAL, segment_minutes=8)})
+    driver = work.start()
+    until(lambda: work.saved("a"))
+    cluster.run("scancel", f"--signal={word}", str(work.claim("a")["slurm_job"]))
+    done = driver.wait(PATIENCE_SECONDS)
+    assert done.code == 0, done.text
+    return (work.root / "logs/a/001.1.log").read_text()
+
+
+SAVED = [("URG", Outcome.PAUSED), ("USR1", Outcome.PAUSED), ("TERM", Outcome.INTERRUPTED)]
+
+
+def assert_is_saved(work: WorkDir, tmp_path: Path, outcome: Outcome) -> None:
+    history = work.history("a")
+    assert history[0].outcome is outcome
+    assert history[1].progress_from == history[0].progress_to > 0
+    assert list(overlaps(history)) == []
+    assert work.final("a") == uninterrupted(tmp_path / "whole", GOAL)
+
+
+@pytest.mark.parametrize(("word", "outcome"), SAVED)
+def test_with_control_groups_a_signal_reaches_the_segment_which_saves(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path, word: str, outcome: Outcome
+) -> None:
+    log = signalled(cgroup_work, cgroup_cluster, word)
+
+    assert f"(SIG{word})" in log
+    assert_is_saved(cgroup_work, tmp_path, outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("word", "outcome"), SAVED)
+def test_without_control_groups_it_does_as_well(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path, word: str, outcome: Outcome
+) -> None:
+    log = signalled(slurm_work, cluster, word)
+
+    assert f"(SIG{word})" in log
+    assert_is_saved(slurm_work, tmp_path, outcome)
+
+
+@pytest.fixture(params=["cgroup_work", "slurm_work"])
+def either_work(request: pytest.FixtureRequest) -> WorkDir:
+    """A working directory on a cluster with control groups, then on one without."""
+    return request.getfixturevalue(request.param)
+
+
+def test_a_ctrl_c_of_the_driver_saves_what_its_jobs_have_done(either_work: WorkDir, tmp_path: Path) -> None:
+    # A save every 300 steps, and one when it is told to leave.
+    settings = {"goal": 2000, "step_seconds": 0.01, "save_steps": 300}
+    either_work.configure({"a": one_long_segment(2000, settings=settings)})
+    driver = either_work.start()
+    until(lambda: either_work.saved("a") == 300)
+    until(lambda: either_work.reported("a") > 350)
+
+    driver.interrupt()
+    driver.wait(PATIENCE_SECONDS)
+    done = either_work.start().wait(PATIENCE_SECONDS)  # at once, while the job may still be leaving
+
+    history = either_work.history("a")
+    assert done.code == 0, done.text
+    assert history[0].outcome is Outcome.INTERRUPTED
+    assert history[0].progress_to > 350
+    assert either_work.final("a") == uninterrupted(tmp_path / "whole", 2000)

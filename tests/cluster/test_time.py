@@ -1,0 +1,93 @@
+"""When a segment thinks that Slurm ends it, on a real cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster.lab import Cluster
+from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
+
+from longhaul.outcome import Outcome
+
+PATIENCE_SECONDS = 600.0
+
+
+def job_of(work: WorkDir) -> str:
+    return str(work.claim("a")["slurm_job"])
+
+
+def test_a_segment_knows_when_its_job_ends_without_being_told_by_a_variable(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    slurm_work.configure({"a": one_long_segment(100, segment_minutes=1)})
+
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    passport = slurm_work.passports("a")[-1]
+    assert passport.slurm_job is not None
+    listed = cluster.run(
+        "squeue", "-h", "--states=all", "-j", str(passport.slurm_job["job_id"]), "-o", "%S", SLURM_TIME_FORMAT="%s"
+    )
+    assert passport.slurm_job["end_unix"] == pytest.approx(float(listed) + 60, abs=2)
+
+
+@pytest.mark.slow
+def test_a_segment_works_longer_when_an_administrator_gives_its_job_more_time(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    slurm_work.configure({"a": one_long_segment(4000, segment_minutes=0.5)})
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("a"))
+
+    cluster.run("scontrol", "update", f"JobId={job_of(slurm_work)}", "TimeLimit=3")
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    first = slurm_work.history("a")[0]
+    assert (first.outcome, first.progress_to) == (Outcome.FINISHED, 4000)
+    assert "Slurm ends the job 120 s later than it said" in slurm_work.log("a", 1)
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)
+
+
+@pytest.mark.slow
+def test_a_segment_leaves_earlier_when_its_job_gets_less_time(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    slurm_work.configure({"a": one_long_segment(4000, segment_minutes=5)})
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("a"))
+
+    cluster.run("scontrol", "update", f"JobId={job_of(slurm_work)}", "TimeLimit=1")  # less than its warning time
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    history = slurm_work.history("a")
+    assert "Slurm ends the job 240 s sooner than it said" in (slurm_work.root / "logs/a/001.1.log").read_text()
+    assert (history[0].outcome, history[0].exit_code) == (Outcome.PAUSED, 85)
+    assert history[1].progress_from == history[0].progress_to
+    assert list(overlaps(history)) == []
+    assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)
+
+
+def test_the_folders_on_the_nodes_own_disk_are_handed_on(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.write("say.py", SAY)
+    settings = {"script": "say.py", "goal": 1}
+    run = {"engine": "torch", "segments": 1, "segment_minutes": 1, "settings": settings}
+    slurm_work.configure({"a": run})
+    slurm_work.added_environment = {**slurm_work.added_environment, "TMPDIR": "/var/tmp"}
+
+    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    said = json.loads(slurm_work.final("a")["said.json"])
+    assert said == {"TMPDIR": "/var/tmp", "SLURM_JOB_PARTITION": "short"}
+
+
+SAY = """\
+import json, os, pathlib
+save = pathlib.Path(os.environ["LONGHAUL_SAVE"])
+names = ("TMPDIR", "SLURM_JOB_PARTITION")
+(save / "said.json").write_text(json.dumps({name: os.environ.get(name) for name in names}))
+(save / "progress.json").write_text('{"done": 1, "goal": 1, "unit": "steps"}')
+"""

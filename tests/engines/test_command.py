@@ -1,0 +1,244 @@
+"""The command engine: its case for the conformance suite, whole runs with kills, and its command."""
+
+import itertools
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from engines.conformance import ROOT, Case, Chain
+from support.command_jobs import (
+    WALKER,
+    command_job,
+    command_run,
+    command_segment,
+    start_command_segment,
+    task_at,
+    walker_settings,
+)
+from support.toyrun import flip_byte, history, until
+
+from longhaul.command.engine import CommandEngine
+from longhaul.config import read_runs
+from longhaul.outcome import Outcome
+from longhaul.plan import schemas
+
+WALK = ("trace.csv",)
+CASE = Case(
+    settings=walker_settings(step_seconds=0.03),
+    whole_settings=walker_settings(step_seconds=0),
+    segments=20,
+    segment_minutes=0.06,
+    save_minutes=0.003,
+    final_files=WALK,
+    other_settings=walker_settings(step_seconds=0.03, seed=8),
+    further_goal=260,
+    kills=5,
+    longest_pause_seconds=2,
+)
+
+
+# --- whole = pieces = pieces with kills, for each way to save ---
+
+WAYS = {
+    "numbered, the next one begun": {"style": "numbered"},
+    "renamed": {"style": "rename"},
+    "marked": {"style": "marker"},
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The table of one walk of 200 steps without longhaul around it."""
+    return walk(tmp_path_factory.mktemp("whole"), goal=200)
+
+
+def walk(folder, **options):
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    subprocess.run([sys.executable, "-I", "-S", str(WALKER), *words], cwd=folder, check=True)
+    return (folder / "trace.csv").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_ten_kills_at_random_moments_leave_the_table_of_one_run(tmp_path, way, whole):
+    settings = walker_settings(step_seconds=0.01, **WAYS[way])
+    chain = Chain(tmp_path / "chain", "command", Case(settings, 60, 0.03, 0.003, WALK, {}, 0, kills=12))
+    chain.configure()
+
+    kills = chain.run_with_kills(seed=len(way))
+
+    assert kills >= 10
+    assert chain.final()["trace.csv"] == whole
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pieces_leave_the_table_of_one_run(tmp_path, way, whole):
+    settings = walker_settings(step_seconds=0.01, limit=0, **WAYS[way])
+    short = {"segment_minutes": 0.03, "first_margin_seconds": 0.1, "save_minutes": 0.001}
+    job = command_job(tmp_path, settings)
+
+    for segment in itertools.count(1):
+        if command_segment(tmp_path, settings, segment, **short).outcome is Outcome.FINISHED:
+            break
+
+    assert (job.places.final / "trace.csv").read_bytes() == whole
+    assert [attempt.outcome for attempt in history(job)][:1] == [Outcome.PAUSED]
+    assert max(attempt.saves for attempt in history(job)) >= 2
+
+
+def test_a_killed_segment_loses_only_what_the_program_had_not_saved(tmp_path, whole):
+    settings = walker_settings(step_seconds=0.01)
+    job = command_job(tmp_path, settings, save_minutes=0.5)
+    process = start_command_segment(tmp_path, settings, save_minutes=0.5)
+    program = job.places.work / "000001" / "program"
+    until(lambda: (program / "walk.000100.json").exists())
+    process.kill()
+    process.end()
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    died, finished = history(job)
+    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert died.progress_to == finished.progress_from > 50
+    assert record.progress.done == 200
+    assert (job.places.final / "trace.csv").read_bytes() == whole
+
+
+def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_path, whole):
+    settings = walker_settings(step_seconds=0.01)
+    job = command_job(tmp_path, settings, segment_minutes=0.05)
+    command_segment(tmp_path, settings, segment_minutes=0.05)
+    newest = sorted(job.places.checkpoints.glob("[0-9]*"))[-1]
+    flip_byte(next(newest.glob("walk.*.json")), at=500)
+
+    while command_segment(tmp_path, settings, segment=2).outcome is not Outcome.FINISHED:
+        pass
+
+    reasons = list((job.places.checkpoints / ".quarantine").glob("*.reason.txt"))
+    assert "the content changed since it was published" in reasons[0].read_text()
+    assert (job.places.final / "trace.csv").read_bytes() == whole
+
+
+# --- what it is given ---
+
+
+def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
+    (tmp_path / "job.in").write_text("restart='@@file@@' seconds=@@seconds@@ {braces} stay @@ @ \n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "points.txt").write_text("1 2 3\n")
+    script = 'cat job.in points.txt > state.txt; echo "$SIZE $LONGHAUL_SEGMENT $OMP_NUM_THREADS" >> state.txt; exit 85'
+    settings = {
+        "start": ["sh", "-c", script],
+        "files": ["state.txt"],
+        "templates": ["job.in"],
+        "inputs": ["data/points.txt"],
+        "environment": {"SIZE": "{threads}x{segment}"},
+    }
+
+    command_segment(tmp_path, settings)
+    command_segment(tmp_path, settings, segment=2)
+
+    first, second = sorted(command_job(tmp_path, settings).places.checkpoints.glob("[0-9]*"))
+    assert (first / "state.txt").read_text() in [
+        f"restart='' seconds={seconds} {{braces}} stay @@ @ \n1 2 3\n1x1 1 1\n" for seconds in range(60)
+    ]
+    assert f"restart='{(first / 'state.txt').resolve()}'" in (second / "state.txt").read_text()
+
+
+def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
+    (tmp_path / "here").mkdir()
+    settings = {"start": ["sh", "-c", 'pwd > "$LONGHAUL_SAVE/where"; exit 0'], "folder": "here"}
+
+    record = command_segment(tmp_path, settings)
+
+    assert record.outcome is Outcome.FINISHED
+    where = (command_job(tmp_path, settings).places.final / "where").read_text()
+    assert Path(where.strip()) == tmp_path / "here"
+
+
+def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
+    script = """
+        n=0; [ -n "$LONGHAUL_RESUME" ] && n=$(cat "$LONGHAUL_RESUME/n")
+        for i in 1 2 3; do n=$((n + 1)); echo "$n a" >> rows.txt; done
+        echo $n > "$LONGHAUL_SAVE/n"
+        echo "{{\\"done\\": $n, \\"goal\\": 6}}" > "$LONGHAUL_SAVE/progress.json"
+        echo "$((n + 1)) beyond" >> rows.txt
+        [ $n -lt 6 ] && exit 85; exit 0"""
+    settings = {"start": ["sh", "-c", script], "goal": 6, "outputs": {"rows.txt": "rows"}}
+
+    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2)]
+
+    assert outcomes == [Outcome.PAUSED, Outcome.FINISHED]
+    rows = (command_job(tmp_path, settings).places.final / "rows.txt").read_text()
+    assert rows == "".join(f"{n} a\n" for n in range(1, 7))
+
+
+def test_the_command_is_the_users_words_with_the_placeholders_filled(load_script):
+    run = command_run(start=["lmp", "-in", "a b.in"], resume=["lmp", "-r", "{file}", "${{x}}"], files=["a"])
+    script = load_script("command_segment")
+
+    started = script.build_command(run, {}, is_resumed=False)
+    resumed = script.build_command(run, {"file": "/c/a.rst"}, is_resumed=True)
+
+    assert started == ["lmp", "-in", "a b.in"]
+    assert resumed == ["lmp", "-r", "/c/a.rst", "${x}"]
+
+
+def test_progress_and_pace_are_told_while_it_works(tmp_path):
+    settings = walker_settings(step_seconds=0.01, buffer_bytes=20)
+    process = start_command_segment(tmp_path, settings, save_minutes=0.5)
+    job = command_job(tmp_path, settings)
+    said = job.places.work / "000001" / "progress.json"
+
+    text = until(lambda: said.exists() and "left_seconds" in said.read_text() and said.read_text())
+
+    process.kill(signal.SIGKILL)
+    process.end()
+    assert '"goal": 200' in str(text) and 'steps/s"' in str(text)
+
+
+def test_a_log_that_the_program_writes_tells_how_far_it_is(tmp_path):
+    settings = {**walker_settings(), "live_file": "out.log", "live_pattern": r"^Step (\d+)"}
+    job = command_job(tmp_path, settings)
+    task = task_at(job)
+    folder = CommandEngine(tmp_path).folder(task)
+    folder.mkdir(parents=True)
+    (folder / "out.log").write_text("Step 1\nStep 250\nstopping in Step 3\n")
+    engine = CommandEngine(tmp_path)
+
+    engine.states(task)
+
+    assert engine.progress(task).done == 250
+
+
+def test_the_example_configs_are_accepted():
+    for name in ("command", "lammps", "c", "r"):
+        folder = ROOT / "examples" / name
+        config = yaml.safe_load((folder / "config" / "config.yaml").read_text())
+        assert {run.engine for run in read_runs(config, schemas(), folder)} == {"command"}
+
+
+# --- the page ---
+
+
+def recipes():
+    """The configs on the engine's page; those of the recipes are settings alone."""
+    page = (ROOT / "docs" / "engines" / "command.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    head = "runs:\n  recipe:\n    engine: command\n    segments: 9\n    segment_minutes: 60\n    settings:\n"
+    return [yaml.safe_load(text if text.startswith("runs:") else head + text) for text in blocks]
+
+
+def test_every_config_on_the_page_is_accepted(tmp_path):
+    found = recipes()
+
+    for config in found:
+        (run,) = config["runs"].values()
+        for name in (*run["settings"].get("inputs", ()), *run["settings"].get("templates", ())):
+            (tmp_path / name).touch()
+        assert [each.engine for each in read_runs(config, schemas(), tmp_path)] == ["command"]
+    assert len(found) == 7

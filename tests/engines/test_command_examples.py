@@ -1,0 +1,168 @@
+"""The examples of the command engine: real programs in pieces and under kills leave the bytes of one run."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+from engines.conformance import ROOT
+from support.command_jobs import command_job, command_segment, start_command_segment
+from support.needs import require
+from support.toyrun import children_of, history, until
+
+from longhaul.errors import LonghaulError
+from longhaul.outcome import Outcome
+from longhaul.store import Store
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example of examples/, small enough for a test, and what makes one whole run of it without longhaul."""
+
+    folder: str
+    run: str
+    files: tuple[str, ...]
+    goal: int
+    plain: tuple[str, ...]
+    results: tuple[str, ...]
+    needs: str = ""
+    compiled: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    segment_minutes: float = 0.1
+
+    def settings(self, base: Path, **changes: object) -> dict[str, object]:
+        """Its settings as they stand in its config, its files at hand in `base`."""
+        require(*filter(None, [self.needs]))
+        base.mkdir(exist_ok=True)
+        for name in self.files:
+            shutil.copyfile(ROOT / "examples" / self.folder / name, base / name)
+        if self.compiled:
+            subprocess.run(self.compiled, cwd=base, check=True)
+        runs = yaml.safe_load((ROOT / "examples" / self.folder / "config" / "config.yaml").read_text())["runs"]
+        return {**runs[self.run]["settings"], "goal": self.goal, **changes}
+
+    def whole(self, folder: Path) -> dict[str, bytes]:
+        """The results of one run without longhaul around it."""
+        self.settings(folder)
+        subprocess.run(
+            self.plain, cwd=folder, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **self.environment}
+        )
+        return {name: (folder / name).read_bytes() for name in self.results}
+
+
+EXAMPLES = {
+    "lammps": Example(
+        "lammps",
+        "melt",
+        ("start.in", "resume.in", "run.in"),
+        2000,
+        ("lmp", "-in", "start.in", "-var", "total", "2000", "-var", "limit", "1:00:00", "-log", "none"),
+        ("melt.2000.rst", "thermo.dat", "melt.lammpstrj"),
+        "lammps",
+        segment_minutes=0.05,
+    ),
+    "c": Example(
+        "c", "ising", ("ising.c",), 16000, ("./ising", "16000"), ("ising.chk", "energy.tsv"), "gcc",
+        ("cc", "-O2", "-o", "ising", "ising.c"),
+    ),
+    "c, the contract": Example(
+        "c", "pi", ("pi.c",), 2000, ("./pi",), ("pi.csv",), "gcc",
+        ("cc", "-O2", "-o", "pi", "pi.c"), {"LONGHAUL_GOAL": "2000"},
+    ),
+    "r": Example(
+        "r", "banana", ("walk.R",), 3000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core",
+        environment={"LONGHAUL_GOAL": "3000"},
+    ),
+    "shell": Example(
+        "command", "factors", ("factors.sh",), 200, ("sh", "factors.sh", "200", "stop"), ("done.txt", "factors.txt"),
+    ),
+}  # fmt: skip
+
+
+def results_of(base: Path, example: Example) -> dict[str, bytes]:
+    final = base / "results" / "demo" / "final"
+    return {name: (final / name).read_bytes() for name in example.results if (final / name).exists()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_in_pieces_leaves_the_bytes_of_one_run(tmp_path, name):
+    example = EXAMPLES[name]
+    settings = example.settings(tmp_path / "pieces")
+    keys = {"segment_minutes": example.segment_minutes, "save_minutes": 0.005, "segments": 99}
+    segment, outcome = 0, Outcome.PAUSED
+
+    while outcome is not Outcome.FINISHED:
+        segment += 1
+        outcome = command_segment(tmp_path / "pieces", settings, segment, **keys).outcome
+
+    assert segment >= 2
+    assert results_of(tmp_path / "pieces", example) == example.whole(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_with_six_kills_leaves_the_bytes_of_one_run(tmp_path, name):
+    example, base, dice = EXAMPLES[name], tmp_path / "killed", random.Random(name)
+    settings = example.settings(base)
+    job = command_job(base, settings)
+
+    # By its progress and not by the clock: a quick machine must not come to the end before the last kill.
+    for share in sorted(dice.uniform(0, 0.5) for _ in range(6)):
+        kill_at_work(job, settings, example.results[-1], share * example.goal, dice)
+    command_segment(base, settings, segment_minutes=30)
+
+    ended = [attempt for attempt in history(job) if attempt.outcome in (Outcome.DIED, Outcome.FAILED)]
+    assert len(ended) == 6
+    assert any(attempt.progress_to > attempt.progress_from for attempt in ended)
+    assert results_of(base, example) == example.whole(tmp_path / "whole")
+
+
+def kill_at_work(job, settings, output, done, dice):
+    """Kills a segment, or its program, after its first records, a moment after it has saved so much."""
+    work, store = job.places.work, Store(job.places.checkpoints)
+    before = set(work.glob("*"))
+    process = start_command_segment(job.base, settings, save_minutes=0.005, segment_minutes=30)
+
+    def is_at_work():
+        has_saved = any(checkpoint.passport.progress.done >= done for checkpoint in store.readable())
+        return has_saved and any(has_records(desk / "program" / output) for desk in set(work.glob("*")) - before)
+
+    until(lambda: process.process.poll() is not None or is_at_work())
+    time.sleep(dice.uniform(0, 0.3))
+    program = children_of(process.pid)[:1]  # the oldest; others only answer a question
+    os.kill(dice.choice([process.pid, *program]), signal.SIGKILL)
+    process.end()
+
+
+def has_records(path):
+    return path.exists() and path.stat().st_size > 500
+
+
+@pytest.mark.needs("gcc")
+def test_the_c_program_is_told_by_a_signal_and_asked_how_far_it_is(tmp_path):
+    settings = EXAMPLES["c"].settings(tmp_path, goal=10**6)
+
+    record = command_segment(tmp_path, settings, segment_minutes=0.03, save_minutes=0.005)
+
+    (attempt,) = history(command_job(tmp_path, settings))
+    assert (record.outcome, record.progress.unit, attempt.exit_code) == (Outcome.PAUSED, "sweeps", 85)
+    assert record.progress.done > 0
+
+
+@pytest.mark.needs("lammps")
+def test_a_lammps_that_cannot_read_its_restart_file_is_a_failure_and_not_a_beginning(tmp_path):
+    settings = EXAMPLES["lammps"].settings(tmp_path, goal=10**6)
+    settings["resume"] = [word if word != "{file}" else "missing.rst" for word in settings["resume"]]
+    keys = {"segment_minutes": 0.06, "save_minutes": 0.005}
+    assert command_segment(tmp_path, settings, **keys).outcome is Outcome.PAUSED
+
+    with pytest.raises(LonghaulError, match="the program ended with exit code 1; nothing new was saved; read "):
+        command_segment(tmp_path, settings, segment=2, **keys)

@@ -1,0 +1,231 @@
+"""What the command engine reads in a folder: complete restart files, their progress, records of the outputs."""
+
+import os
+import re
+
+import pytest
+from support.command_jobs import command_run
+
+from longhaul.command import pieces
+from longhaul.command.filling import filled, filled_template, seconds_left
+from longhaul.command.pieces import Outputs, records
+from longhaul.command.reading import last_number, progress_of
+from longhaul.command.settings import ROWS, Output, program_of
+from longhaul.command.states import complete_states, copied, glob_pattern, states_in
+from longhaul.errors import CheckpointError, SegmentError
+
+FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
+
+
+def program(**settings):
+    return program_of(command_run(start=["x"], **settings))
+
+
+def made(folder, *names, text="x"):
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        os.utime(folder / name, (1000 + number, 1000 + number))
+
+
+# --- which files, and when ---
+
+
+def test_files_of_one_number_belong_together_and_the_furthest_comes_first(tmp_path):
+    made(tmp_path, "md.90.coor", "md.90.vel", "md.100.coor", "md.100.vel", "md.110.coor", "box")
+
+    found = states_in(tmp_path, ["md.{progress}.coor", "md.{progress}.vel", "box"])
+
+    assert [(state.number, state.files) for state in found] == [
+        ("100", ("box", "md.100.coor", "md.100.vel")),
+        ("90", ("box", "md.90.coor", "md.90.vel")),
+    ]
+
+
+def test_next_takes_only_files_behind_which_there_is_another(tmp_path):
+    made(tmp_path, "a.10", "a.20", "a.30")
+
+    found = complete_states(tmp_path, program(files=["a.{progress}"], saved_by="next"))
+
+    assert [state.number for state in found] == ["20", "10"]
+
+
+def test_a_marker_counts_only_if_it_is_not_older_than_the_files(tmp_path):
+    marked = program(files=["a", "b"], saved_by="marker", saved_marker="done")
+    made(tmp_path, "a", "b", "done")
+    assert [state.files for state in complete_states(tmp_path, marked)] == [("a", "b")]
+
+    os.utime(tmp_path / "a", (2000, 2000))  # it is written again
+
+    assert list(complete_states(tmp_path, marked)) == []
+
+
+def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leaves(tmp_path):
+    made(tmp_path, "a")
+
+    assert list(complete_states(tmp_path, program(files=["a"]))) == []
+
+
+def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
+    made(tmp_path / "in", "a", "b")
+    (state,) = states_in(tmp_path / "in", ["*"])
+    copyfile = __import__("shutil").copyfile
+
+    def slow_copy(source, target):
+        copyfile(source, target)
+        (tmp_path / "in" / "a").write_text("newer")
+
+    monkeypatch.setattr("longhaul.command.states.shutil.copyfile", slow_copy)
+
+    assert not copied(state, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_are_inputs_and_never_restart_files(tmp_path):
+    made(tmp_path, "data")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data").symlink_to(tmp_path / "data")
+
+    assert states_in(tmp_path / "work", ["data"]) == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "name", "is_match"),
+    [
+        ("out/*.dat", "out/a.dat", True),
+        ("out/*.dat", "out/sub/a.dat", False),
+        ("out/**", "out/sub/a.dat", True),
+        ("**/a.dat", "a.dat", True),
+        ("a.?", "a.b", True),
+        ("a+b", "aab", False),
+    ],
+)
+def test_globs_mean_what_they_mean_in_a_shell(glob, name, is_match):
+    assert bool(glob_pattern(glob).fullmatch(name)) is is_match
+
+
+# --- how far ---
+
+
+def test_progress_is_read_in_a_text_in_json_and_from_a_command(tmp_path):
+    made(tmp_path, "text", text="step 10\nstep 2.5e3\n")
+    made(tmp_path, "json", text='{"runs": [{"step": 40}]}')
+    by_text = program(files=["text"], progress_file="te*", progress_pattern=r"^step (\S+)$")
+    by_json = program(files=["json"], progress_file="json", progress_json="runs.0.step")
+    by_command = program(files=["json"], progress_command=["sh", "-c", "echo thinking; echo 7"])
+
+    found = [progress_of(command_run(start=["x"]), each, tmp_path, "") for each in (by_text, by_json, by_command)]
+
+    assert found == [2500, 40, 7]
+
+
+UNREADABLE = {
+    "no match": ({"progress_file": "a", "progress_pattern": "step ([0-9]+)"}, "nothing in it matches progress_pattern"),
+    "no file": ({"progress_file": "b", "progress_pattern": "(1)"}, "no file in it matches progress_file: b"),
+    "no JSON": ({"progress_file": "a", "progress_json": "n"}, "no progress_json: n in it"),
+    "no number": ({"progress_file": "j", "progress_json": "n"}, "progress_json: n is 'ten', allowed: a number"),
+    "a command that fails": (
+        {"progress_command": ["sh", "-c", "echo lost; exit 3"]},
+        "progress_command sh -c echo lost; exit 3: exit code 3, last line 'lost', allowed: exit code 0 and a number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_restart_file_that_says_nothing_is_named(tmp_path, case):
+    made(tmp_path, "a", text="nothing")
+    made(tmp_path, "j", text='{"n": "ten"}')
+    settings, line = UNREADABLE[case]
+
+    with pytest.raises(CheckpointError, match=re.escape(line)):
+        progress_of(command_run(start=["x"]), program(files=["a", "j"], **settings), tmp_path, "")
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path):
+    (tmp_path / "log").write_text("Step 1\n" + "x" * 70_000 + "\nStep 9\nStep 1")
+
+    assert last_number(tmp_path / "log", r"^Step (\d+)$") == 1
+    assert last_number(tmp_path / "none", r"^Step (\d+)$") is None
+
+
+# --- records ---
+
+
+def numbers(path, pattern, is_closed=True, begin=0):
+    return [number for _, number in records(path, re.compile(pattern, re.MULTILINE), begin, is_closed)]
+
+
+def test_a_record_whose_number_may_still_grow_does_not_count(tmp_path):
+    (tmp_path / "t").write_text("step,x\n1,a\n2,b\n30")
+
+    assert numbers(tmp_path / "t", ROWS, is_closed=False) == [1, 2]
+
+
+def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
+    text = "head\n" + "".join(f"ITEM: TIMESTEP\n{step}\nITEM: ATOMS\n1 2 3\n" for step in range(0, 500, 7))
+    (tmp_path / "t").write_text(text)
+    whole = numbers(tmp_path / "t", FRAME)
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 17)
+    monkeypatch.setattr(pieces, "OVERLAP_BYTES", 64)
+
+    assert numbers(tmp_path / "t", FRAME) == whole == list(range(0, 500, 7))
+
+
+def outputs_of(folder, done=None, pattern=ROWS):
+    return Outputs([Output("t", re.compile(pattern, re.MULTILINE))], folder, done)
+
+
+def piece(folder):
+    return (folder / "parts" / "t").read_text()
+
+
+def test_pieces_hold_each_record_once_and_nothing_beyond_their_checkpoint(tmp_path):
+    (tmp_path / "t").write_text("step x\n100 again\n110 a\n120 b\n130 c\n140 d\n")
+    outputs = outputs_of(tmp_path, done=100)
+
+    outputs.hand_over(tmp_path / "one", 120, is_closed=False)
+    outputs.hand_over(tmp_path / "two", 130, is_closed=True)
+
+    assert piece(tmp_path / "one") == "step x\n110 a\n120 b\n"
+    assert piece(tmp_path / "two") == "130 c\n"
+
+
+def test_a_checkpoint_waits_for_a_later_record_in_every_output(tmp_path):
+    outputs = outputs_of(tmp_path)
+    assert not outputs.is_safe(20)  # no output yet
+    (tmp_path / "t").write_text("10 a\n20 b\n")
+    assert not outputs.is_safe(20)  # what else may be in the buffer?
+
+    (tmp_path / "t").write_text("10 a\n20 b\n30 c\n")
+
+    assert outputs.is_safe(20)
+
+
+def test_an_output_that_counts_down_is_refused(tmp_path):
+    (tmp_path / "t").write_text("10 a\n20 b\n30 c\n")
+    outputs = outputs_of(tmp_path)
+    outputs.hand_over(tmp_path / "one", 20, is_closed=False)
+    with (tmp_path / "t").open("a") as file:
+        file.write("5 d\n")
+
+    with pytest.raises(SegmentError, match="a record of 5 comes after the restart files of 20; an output's records"):
+        outputs.hand_over(tmp_path / "two", 40, is_closed=True)
+
+
+# --- what is filled in ---
+
+
+def test_double_braces_are_braces_and_templates_leave_braces_alone():
+    assert filled("{{a}} {run} ${{x}}", {"run": "r"}) == "{a} r ${x}"
+    assert filled_template("{run} @@run@@ @ @@", {"run": "r"}) == "{run} r @ @@"
+
+
+def test_the_seconds_are_whole_and_never_none(tmp_path):
+    from support.command_jobs import command_job, task_at
+
+    settings = {"start": ["x"]}
+    task = task_at(command_job(tmp_path, settings))
+
+    assert 50 < seconds_left(task, program()) <= 59
+    assert 30 < seconds_left(task, program(margin_seconds=20)) <= 40
+    assert seconds_left(task, program(margin_seconds=1000)) == 1

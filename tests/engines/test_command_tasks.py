@@ -1,0 +1,83 @@
+"""The command engine and programs of several tasks: what a launcher passes on, and what of it makes no sense."""
+
+import pytest
+from support.command_jobs import command_job, command_run, command_segment, task_at
+from support.toyrun import history
+
+from longhaul.command.filling import seconds_left
+from longhaul.command.settings import program_of
+from longhaul.errors import ConfigError
+from longhaul.outcome import Outcome
+
+SETTINGS = {"start": ["run"], "files": ["a.{progress}.rst"], "goal": 9}
+
+# Each rank notes what it hears and leaves with 85; the state is rank 0's.
+RANK = """
+    trap 'told=USR1' USR1
+    trap 'echo TERM > heard_$OMPI_COMM_WORLD_RANK; exit 1' TERM
+    n=0; while [ -z "$told" ] && [ $n -lt 3000 ]; do n=$((n + 1)); sleep 0.05; done
+    echo $told $n > rank_$OMPI_COMM_WORLD_RANK
+    exit 85
+"""
+
+
+@pytest.mark.needs("openmpi-bin")
+def test_mpirun_passes_usr1_on_to_every_task(tmp_path):
+    settings = {
+        "start": ["bash", "-c", RANK],
+        "files": ["rank_0", "rank_1"],
+        "stop_signal": "USR1",
+    }
+    enter = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    keys = {"tasks": 2, "enter": enter, "segment_minutes": 0.2, "first_margin_seconds": 6}
+
+    record = command_segment(tmp_path, settings, **keys)
+
+    job = command_job(tmp_path, settings, **keys)
+    (newest,) = job.places.checkpoints.glob("[0-9]*")
+    assert record.outcome is Outcome.PAUSED
+    assert [(newest / f"rank_{rank}").read_text().split()[0] for rank in (0, 1)] == ["USR1", "USR1"]
+    assert [attempt.exit_code for attempt in history(job)] == [85]
+
+
+@pytest.mark.parametrize("number", ["TERM", "HUP", "INT"])
+@pytest.mark.parametrize("run_keys", [{"tasks": 2}, {"enter": ["apptainer", "exec", "a.sif", "mpirun"]}])
+def test_a_signal_on_which_a_launcher_kills_its_tasks_is_refused(number, run_keys):
+    with pytest.raises(ConfigError) as error:
+        command_run(run_keys, **SETTINGS, stop_signal=number)
+
+    assert error.value.mistakes == [
+        f"runs.demo.settings.stop_signal: found '{number}', on which srun and mpirun kill the program, or do nothing; "
+        "allowed: USR1 or USR2, which they pass on to each task, or `stop_file`, or a time limit of its own"
+    ]
+
+
+def test_a_launcher_behind_srun_is_refused():
+    with pytest.raises(ConfigError) as error:
+        command_run({"tasks": 4}, **{**SETTINGS, "start": ["mpirun", "-n", "4", "lmp"]})
+
+    assert error.value.mistakes == [
+        "runs.demo.settings.start: found 'mpirun', which srun would start in each task; type enter: [] in the run, or "
+        "leave mpirun out"
+    ]
+
+
+def test_another_number_of_tasks_is_another_computation():
+    from longhaul.config import engine_identity
+    from longhaul.identity import identity_of
+    from longhaul.plan import schemas
+
+    one, four = (
+        identity_of(command_run({"tasks": tasks}, **SETTINGS), engine_identity(schemas(), "command"))
+        for tasks in (1, 4)
+    )
+
+    assert four.differences(one.parts) == ["tasks was 1, is 4"]
+
+
+@pytest.mark.parametrize(("start", "lead"), [(["run"], 1), (["/opt/mpi/bin/mpirun", "-n", "4", "run"], 16)])
+def test_a_program_behind_a_launcher_is_told_to_leave_earlier_by_its_own_clock(tmp_path, start, lead):
+    settings = {"start": start}
+    task = task_at(command_job(tmp_path, settings))  # of a minute
+
+    assert 60 - lead - 10 < seconds_left(task, program_of(command_run(**settings))) <= 60 - lead

@@ -1,0 +1,96 @@
+"""Frameworks that run the loop themselves, on two ranks: stopped at one step, saved together, the same in the end."""
+
+import io
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.training_parent import TrainingParent
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+import torch
+
+from longhaul.training.torch_state import canonical
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A framework and its small program, in tests/support."""
+
+    module: str
+    program: str
+    left_at: float  # where both ranks leave, one step after the one in which the last is told to
+    killed_in: int
+    of_ranks: frozenset[str]  # files of single ranks
+    differing: frozenset[str] = frozenset()  # times and folders stand in them
+    pickles: frozenset[str] = frozenset()  # equal when they are read
+
+
+CASES = [
+    Case(
+        "transformers",
+        "trainer_ranks.py",
+        5,
+        7,
+        frozenset({"rng_state_0.pth", "rng_state_1.pth"}),
+        differing=frozenset({"trainer_state.json", "training_args.bin"}),
+    ),
+    Case(
+        "pytorch_lightning",
+        "lightning_ranks.py",
+        4 / 7,
+        6,
+        frozenset({"ranks/00001.pt"}),
+        pickles=frozenset({"lightning.ckpt"}),
+    ),
+    Case(
+        "accelerate",
+        "accelerate_ranks.py",
+        4 / 7,
+        6,
+        frozenset({"random_states_0.pkl", "random_states_1.pkl", "ranks/00001.pt"}),
+    ),
+]
+
+
+def two_ranks(folder: Path, case: Case, *words: str) -> TrainingParent:
+    pytest.importorskip(case.module, reason=f"missing: {case.module} (pip install longhaul[adapters])")
+    return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2)
+
+
+def content(parent: TrainingParent, case: Case) -> dict[str, bytes]:
+    """The files of the last checkpoint, byte by byte, as far as their bytes say something."""
+    found = {name: data for name, data in parent.result().items() if name not in case.differing}
+    for name in case.pickles:
+        written = io.BytesIO()
+        torch.save(canonical(torch.load(io.BytesIO(found[name]), weights_only=True), name), written)
+        found[name] = written.getvalue()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.module)
+def test_two_ranks_that_stop_and_one_that_is_killed_come_to_the_result_of_one_piece_byte_for_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    whole, pieces = two_ranks(tmp_path / "whole", case), two_ranks(tmp_path / "pieces", case, "signal", "3")
+    whole.run_to_the_end()
+
+    pieces.run()
+    pieces.arguments, pieces.save_seconds = ["kill", str(case.killed_in)], 0.0
+    pieces.run()
+    pieces.arguments = []
+    pieces.run_to_the_end()
+
+    assert pieces.codes == [85, 128 + signal.SIGKILL, 0], pieces.log
+    assert pieces.handovers[0]["done"] == pytest.approx(case.left_at)
+    assert pieces.handovers[-1]["is_finished"]
+    assert {row["versions"]["ranks"] for row in pieces.handovers} == {"2"}
+    assert set(pieces.result()) == set(whole.result()) > case.of_ranks
+    assert content(pieces, case) == content(whole, case)

@@ -1,0 +1,167 @@
+"""A run of the DMTCP engine, segment by segment in this process; and its keeper by hand."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from support.dmtcp_here import PROGRAMS, REAL
+from support.workdir import until
+
+from longhaul.config import engine_identity, read_runs
+from longhaul.dmtcp.engine import DmtcpEngine
+from longhaul.history import History
+from longhaul.job import Job
+from longhaul.plan import schemas
+from longhaul.segment import run_segment
+from longhaul.store import Store
+
+WORK = "results/demo/work"
+PROGRESS = f"{WORK}/*/progress.json"
+
+
+class Run:
+    """A run in a folder of its own, segment by segment in this process."""
+
+    def __init__(self, base):
+        self.base = base
+        self.settings = {"dmtcp": str(PROGRAMS)}
+        self.keys = {"segments": 9, "segment_minutes": 5, "save_minutes": 9}
+        self.places = None
+        self.is_over = False
+
+    def job(self, segment=1):
+        run = {"engine": "dmtcp", **self.keys, "settings": self.settings}
+        (run,) = read_runs({"runs": {"demo": run}}, schemas(), self.base)
+        job = Job(run, engine_identity(schemas(), "dmtcp"), segment, 1, self.base)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        self.places = job.places
+        return job
+
+    @property
+    def live(self):
+        return self.base / "results" / "demo" / "live"
+
+    def segment(self, segment=1, meanwhile=None):
+        """Runs a segment; `meanwhile` happens beside it, in a thread."""
+        failed = []
+
+        def act():
+            try:
+                meanwhile()
+            except (AssertionError, OSError, ValueError, IndexError) as error:
+                failed.append(error)
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+        thread = threading.Thread(target=act if meanwhile else lambda: None)
+        self.is_over = False
+        thread.start()
+        try:
+            return run_segment(self.job(segment), DmtcpEngine(self.base))
+        finally:
+            self.is_over = True
+            thread.join()
+            assert failed == []
+
+    def paused_at(self, gate, segment=1):
+        """A segment that is warned when the program stands at a gate."""
+
+        def warn():
+            self.until_at(gate)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        return self.segment(segment, warn)
+
+    def counted(self):
+        path = self.live / "numbers.txt"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def until_at(self, gate):
+        until(lambda: self.counted() == gate or self.is_over)
+
+    def let_pass(self, gate):
+        (self.base / f"pass{gate}").touch()
+
+    def checkpoints(self):
+        return Store(self.places.checkpoints).readable()
+
+    def history(self):
+        return History(self.places.history).attempts()
+
+    def log(self, segment=1):
+        return self.places.log(segment).read_text()
+
+    def pids(self, needle=""):
+        """Processes that were started for this run, with `needle` in their command line."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal() and int(folder.name) != os.getpid():
+                try:
+                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue
+                if str(self.base) in words and needle in words:
+                    found.append(int(folder.name))
+        return found
+
+    def program(self):
+        """The process that counts: it has the file open."""
+        (pid,) = {
+            int(path.parts[2])
+            for path in Path("/proc").glob("[0-9]*/fd/*")
+            if _leads_to(path, self.live / "numbers.txt")
+        }
+        return pid
+
+    def coordinator(self):
+        """It works in the folder of its stage; its command line it may have written over."""
+        (stage,) = self.base.glob(f"{WORK}/*/stage*")
+        (pid,) = [int(path.parts[2]) for path in Path("/proc").glob("[0-9]*/cwd") if _leads_to(path, stage)]
+        return pid
+
+    def until_back(self):
+        """Until it is known to be at work after a restart."""
+        until(lambda: any("restart_seconds" in path.read_text() for path in self.base.glob(PROGRESS)))
+
+    def shells(self):
+        """The shell around it, and what stands for it."""
+        program = self.program()
+        if REAL:  # where the command line of a process is gone after a restart
+            return [int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])]
+        return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
+
+    def command(self, request):
+        """As somebody types it."""
+        (port,) = self.base.glob("results/demo/work/*/stage*/port")
+        words = [str(PROGRAMS / "dmtcp_command"), "--coord-port", port.read_text().strip(), request]
+        return subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
+
+
+def _leads_to(path, folder):
+    """True if it is a link to something in there; False if it is gone."""
+    try:
+        return Path(os.readlink(path)).is_relative_to(folder)
+    except OSError:
+        return False
+
+
+def keep(live, folder, desk, *options, command=("x",)):
+    """The keeper by hand; returns its exit code and what it says that failed."""
+    (desk / "save").mkdir(parents=True)
+    (desk / "deadline").write_text("4000000000\n")
+    told = {
+        "LONGHAUL_RESUME": str(folder or ""),
+        "LONGHAUL_SAVE": str(desk / "save"),
+        "LONGHAUL_STOP": str(desk / "stop"),
+        "LONGHAUL_DEADLINE_FILE": str(desk / "deadline"),
+        "LONGHAUL_PROGRESS": str(desk / "progress.json"),
+        "LONGHAUL_SAVE_SECONDS": "600",
+    }
+    words = ["--live", str(live), "--programs", str(PROGRAMS), *options, "--", *command]
+    keeper = [sys.executable, "-I", "-m", "longhaul.dmtcp.keeper", *words]
+    with (desk / "log").open("w") as log:
+        code = subprocess.run(keeper, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
+    why = desk / "why"
+    return code, why.read_text() if why.exists() else ""

@@ -1,0 +1,121 @@
+"""Segments of GROMACS runs in a test's own folder, in this process or as processes of their own, without Snakemake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from support.toyrun import PYTHONPATH, until
+
+from longhaul.config import engine_identity, read_runs
+from longhaul.errors import LonghaulError, SegmentError
+from longhaul.gromacs.cpt import read_cpt
+from longhaul.gromacs.engine import GromacsEngine
+from longhaul.job import Job
+from longhaul.plan import schemas
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.segment import run_segment
+
+RUN = "demo"
+
+
+def gmx_run(base: Path, **keys: object) -> Run:
+    """A run of one core; keys of the run as they are, all others are settings."""
+    run: dict[str, object] = {"engine": "gromacs", "segments": 9, "segment_minutes": 5, "save_minutes": 0.002}
+    names = {
+        "segments",
+        "segment_minutes",
+        "save_minutes",
+        "threads",
+        "tasks",
+        "keep",
+        "modules",
+        "enter",
+        "stall_minutes",
+    }
+    run.update({name: value for name, value in keys.items() if name in names})
+    settings = {name: value for name, value in keys.items() if name not in names}
+    return read_runs({"runs": {RUN: {**run, "settings": settings}}}, schemas(), base)[0]
+
+
+def gmx_job(base: Path, segment: int = 1, attempt: int = 1, **keys: object) -> Job:
+    """A job as Snakemake would hand it over, its log folder made."""
+    job = Job(gmx_run(base, **keys), engine_identity(schemas(), "gromacs"), segment, attempt, base)
+    job.places.log(segment).parent.mkdir(parents=True, exist_ok=True)
+    return job
+
+
+def gmx_segment(base: Path, segment: int = 1, attempt: int = 1, **keys: object) -> Record:
+    """One segment in this process."""
+    return run_segment(gmx_job(base, segment, attempt, **keys), GromacsEngine(base))
+
+
+def first_piece(base: Path, **keys: object) -> Record:
+    """The first segment, cut off before its goal; longer where a busy machine saves nothing in so short a time."""
+    for minutes in (0.04, 0.08, 0.16):
+        with suppress(SegmentError):
+            return gmx_segment(base, segment_minutes=minutes, **keys)
+    return gmx_segment(base, segment_minutes=0.32, **keys)
+
+
+def start_segment(base: Path, segment: int = 1, **keys: object) -> subprocess.Popen[str]:
+    """One segment as a process of its own, whose mdrun dies with it."""
+    what = json.dumps({"base": str(base), "segment": segment, "keys": keys}, default=str)
+    return subprocess.Popen(
+        [sys.executable, __file__, what],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def live_desk(job: Job) -> Path:
+    """mdrun's folder of the attempt that works now, or died last."""
+    return max(job.places.work.iterdir()) / "mdrun"
+
+
+def kill_at(process: subprocess.Popen[str], job: Job, step: int) -> Path:
+    """KILL to the segment once mdrun has saved a step as late as this; returns mdrun's folder, now still."""
+
+    def has_saved() -> bool:
+        assert process.poll() is None, process.communicate()
+        files = list(job.places.work.glob("*/mdrun/md.cpt"))
+        try:
+            return bool(files) and max(read_cpt(path).step for path in files) >= step
+        except (LonghaulError, OSError):  # between its two renames there is none
+            return False
+
+    until(has_saved)
+    folder = live_desk(job)
+    process.kill()
+    process.communicate()
+    until(lambda: not writers(folder))
+    return folder
+
+
+def writers(folder: Path) -> list[int]:
+    """Living processes that work in a folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and (process / "cwd").resolve() == folder.resolve():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def passport_of(record: Record, job: Job) -> Mapping[str, object]:
+    """The passport of the checkpoint that a record names."""
+    return json.loads((job.places.checkpoints / record.checkpoint / "manifest.json").read_text())  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.argv[1])
+    gmx_segment(Path(told["base"]), told["segment"], **told["keys"])

@@ -1,0 +1,109 @@
+"""Small systems for GROMACS, built offline in a second, and what an uninterrupted `mdrun` makes of them."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "gromacs"
+
+TOPOLOGY = """#include "amber99sb-ildn.ff/forcefield.itp"
+#include "amber99sb-ildn.ff/tip3p.itp"
+[ system ]
+water
+[ molecules ]
+"""
+SHORT_RANGE = {"cutoff-scheme": "Verlet", "coulombtype": "PME", "rcoulomb": 0.8, "rvdw": 0.8}
+NVT = {
+    **SHORT_RANGE,
+    "integrator": "md",
+    "dt": 0.002,
+    "nsteps": 8000,
+    "nstxout-compressed": 100,
+    "nstxout": 1000,
+    "nstvout": 1000,
+    "nstenergy": 50,
+    "nstlog": 200,
+    "constraints": "h-bonds",
+    "tcoupl": "v-rescale",
+    "tc-grps": "System",
+    "tau-t": 0.1,
+    "ref-t": 300,
+    "gen-vel": "yes",
+    "gen-temp": 300,
+    "gen-seed": 1,
+    "ld-seed": 1,
+}
+NPT = {**NVT, "pcoupl": "C-rescale", "tau-p": 1.0, "ref-p": 1.0, "compressibility": 4.5e-5}
+FIXED_LIST = {"verlet-buffer-tolerance": -1, "nstlist": 20, "rlist": 0.9}
+
+
+def run(folder: Path, *words: object, told: str = "") -> subprocess.CompletedProcess[str]:
+    """gmx in a folder; a failure shows all that it said."""
+    command = ["gmx", "-quiet", "-nobackup", *map(str, words)]
+    done = subprocess.run(command, cwd=folder, input=told, text=True, capture_output=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@functools.cache
+def workplace() -> Path:
+    """A folder for the systems of this process."""
+    folder = Path(tempfile.mkdtemp(prefix="longhaul-gmx-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def water() -> Path:
+    """A folder with 221 relaxed molecules of water (663 atoms): conf.gro and topol.top."""
+    folder = workplace() / "water"
+    folder.mkdir()
+    (folder / "topol.top").write_text(TOPOLOGY)
+    run(folder, "solvate", "-cs", "spc216.gro", "-box", 2, 2, 2, "-o", "box.gro", "-p", "topol.top")
+    write_mdp(folder / "em.mdp", {**SHORT_RANGE, "integrator": "steep", "nsteps": 500})
+    run(folder, "grompp", "-f", "em.mdp", "-c", "box.gro", "-p", "topol.top", "-o", "em.tpr")
+    run(folder, "mdrun", "-deffnm", "em", "-c", "conf.gro", "-ntmpi", 1, "-ntomp", 1)
+    return folder
+
+
+@functools.cache
+def dipeptide() -> Path:
+    """The folder of the example, built in a copy."""
+    folder = workplace() / "dipeptide"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("results", "logs", "system", ".snakemake"))
+    subprocess.run([folder / "build.sh"], check=True, capture_output=True)
+    return folder
+
+
+def write_mdp(path: Path, values: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{name} = {value}\n" for name, value in values.items()))
+    return path
+
+
+def water_tpr(name: str, values: Mapping[str, object] = NVT, **changes: object) -> Path:
+    """A tpr of the water, made once for each name; `nst_log=5` sets nst-log."""
+    tpr = water() / f"{name}.tpr"
+    if not tpr.exists():
+        wanted = {**values, **{key.replace("_", "-"): value for key, value in changes.items()}}
+        mdp = write_mdp(water() / f"{name}.mdp", wanted)
+        run(water(), "grompp", "-f", mdp.name, "-c", "conf.gro", "-p", "topol.top", "-o", tpr.name, "-maxwarn", 1)
+    return tpr
+
+
+def plain_mdrun(tpr: Path, folder: Path, *words: object) -> Path:
+    """One uninterrupted mdrun of a tpr, without longhaul; the folder with md.xtc, md.trr, md.edr and md.gro."""
+    folder.mkdir(parents=True)
+    run(folder, "mdrun", "-s", tpr.resolve(), "-deffnm", "md", "-ntmpi", 1, "-ntomp", 1, "-reprod", *words)
+    return folder
+
+
+def is_here() -> bool:
+    """True where there is a gmx."""
+    return shutil.which("gmx") is not None

@@ -1,0 +1,249 @@
+"""A small Keras training, whole or in pieces, all in this process: each start of TensorFlow costs seconds."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from longhaul.contract import EXIT_PAUSED
+from longhaul.training.tensorflow import Saves, Training, seed_everything
+
+# 40 samples in batches of 5: 8 batches an epoch.
+BATCHES = 8
+FEATURES = np.random.default_rng(1).normal(size=(40, 6)).astype("float32")
+TARGETS = (FEATURES.sum(axis=1, keepdims=True) > 0).astype("float32")
+
+
+class SignalAfter(keras.callbacks.Callback):
+    """Sends USR1 after some steps, and after some epochs (negative numbers)."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.set = set(places)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._signal(int(self.model.optimizer.iterations.numpy()))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._signal(-1 - epoch)
+
+    def _signal(self, place):
+        if place in self.set:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@dataclass
+class Pieces:
+    """Tells a training what longhaul tells it, takes what it hands over, and starts it again from that."""
+
+    root: Path
+    patch: pytest.MonkeyPatch
+    goal: float = 3
+    unit: str = "epochs"
+    save_seconds: float = 1000.0
+    deadline_seconds: float = 1000.0
+    make_model: Callable[[], keras.Model] | None = None
+    make_data: Callable[[Training], object] | None = None
+    callbacks: Callable[[], list[object]] = list
+    train: Callable[..., None] | None = None
+    folder: Path | None = None  # a training without the workflow
+    saves: Saves = field(default_factory=Saves)
+    validate: bool = False
+    spoil: int = 0  # after so many steps a weight becomes NaN
+    units: int = 16
+    plain: bool = False  # an optimizer with fewer variables
+    batch_size: int = 5
+    own_seed: int = 3
+    count: int = 0
+    history: object = None
+    handovers: list[Path] = field(default_factory=list)
+
+    @property
+    def latest(self) -> Path:
+        return self.handovers[-1]
+
+    @property
+    def desk(self) -> Path:
+        return self.root / f"desk-{self.count}"
+
+    def attempt(self, signals=(), is_expected=True) -> int:
+        """Trains until it is done (0) or leaves (85)."""
+        self.count += 1
+        keras.utils.clear_session()  # as in a process of its own: Keras numbers the names of what it makes
+        (self.desk / "save").mkdir(parents=True)
+        for name, value in (self._folder_told() if self.folder else self._told()).items():
+            self.patch.setenv(name, value)
+        kept = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+        try:
+            (self.train or fitted)(self, signals)
+        except SystemExit as left:
+            if left.code != EXIT_PAUSED or not is_expected:
+                raise
+            return EXIT_PAUSED
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+            self.take()
+        return 0
+
+    def take(self) -> None:
+        """As longhaul does while a training runs: it hands over no more while two are still there."""
+        for ready in sorted((self.desk / "save").glob("*.ready")):
+            taken = self.root / f"checkpoint-{len(self.handovers) + 1:03d}"
+            ready.rename(taken)
+            self.handovers.append(taken)
+
+    def training(self, **parts) -> Training:
+        seed_everything(3)
+        optimizer = keras.optimizers.SGD(0.1) if self.plain else None
+        model = self.make_model() if self.make_model else dense_model(optimizer, self.units)
+        validate = (lambda: model(FEATURES[:4])) if self.validate else None
+        best = ("val_loss", "min")
+        parts |= {"validate": validate, "folder": self.folder, "saves": self.saves}
+        return Training(model, seed=self.own_seed, best=best, **parts)
+
+    def data(self, training: Training):
+        if self.make_data:
+            return self.make_data(training)
+        return training.data(FEATURES, TARGETS, batch_size=self.batch_size, augment=noisy)
+
+    def in_pieces(self, *signals) -> list[int]:
+        """One attempt for each place to stop at, and a last one."""
+        return [self.attempt([place]) for place in signals] + [self.attempt()]
+
+    def left(self) -> dict[str, bytes]:
+        """All files of the last checkpoint but what says how long it took."""
+        files = [path for path in self.latest.rglob("*") if path.is_file() and path.name != "progress.json"]
+        return {str(path.relative_to(self.latest)): path.read_bytes() for path in files}
+
+    def variables(self) -> bytes:
+        return next(self.latest.glob("state.data-*")).read_bytes()
+
+    def progress(self, number=-1) -> dict[str, object]:
+        return json.loads((self.handovers[number] / "progress.json").read_text())
+
+    def notes(self) -> dict[str, Any]:
+        return json.loads((self.latest / "state.json").read_text())
+
+    def change_a_note(self, name, change) -> None:
+        notes = self.notes()
+        (self.latest / "state.json").write_text(json.dumps({**notes, name: change(notes[name])}))
+
+    def change(self, **changes) -> None:
+        for name, value in changes.items():
+            setattr(self, name, value)
+
+    def verdict(self) -> dict[str, str]:
+        return json.loads((self.desk / "verdict").read_text())
+
+    def _told(self) -> dict[str, str]:
+        return {
+            "LONGHAUL_RUN": "demo",
+            "LONGHAUL_RESUME": str(self.latest) if self.handovers else "",
+            "LONGHAUL_SAVE": str(self.desk / "save"),
+            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
+            "LONGHAUL_STOP": str(self.desk / "stop"),
+            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
+            "LONGHAUL_VERDICT": str(self.desk / "verdict"),
+            "LONGHAUL_GOAL": str(self.goal),
+            "LONGHAUL_GOAL_UNIT": self.unit,
+            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
+        }
+
+    def _folder_told(self) -> dict[str, str]:
+        return {"LONGHAUL_SAVE": ""}
+
+
+class Spoil(keras.callbacks.Callback):
+    """Makes a weight NaN after some steps."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations.numpy()) == self.steps:
+            self.model.layers[0].bias.assign(np.full(16, np.nan))
+
+
+def fitted(work, signals) -> None:
+    """`model.fit` with validation."""
+    training = work.training()
+    taking = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: work.take())
+    callbacks = [*work.callbacks(), taking, Spoil(work.spoil), SignalAfter(signals)]
+    validation = (FEATURES[:10], TARGETS[:10])
+    data = work.data(training)
+    work.history = training.fit(data, epochs=work.goal, callbacks=callbacks, validation_data=validation, verbose=0)
+    training.finish({"weights.npz": {weight.path: weight.numpy() for weight in training.model.weights}})
+
+
+def exported(work, signals) -> None:
+    """Ends with a model in each form."""
+    training = work.training()
+    training.fit(work.data(training), verbose=0)
+    model = training.model
+    models = {"model.keras": model, "model.weights.h5": model, "served": model}
+    training.finish({**models, "note.txt": "done"})
+
+
+def own_loop(work, signals) -> None:
+    """A loop with GradientTape, and all kinds of parts and random numbers."""
+    generator, noise = tf.random.Generator.from_seed(5), keras.random.SeedGenerator(6)
+    total, optimizer = tf.Variable(0.0), keras.optimizers.Adam(0.01)
+    mean = keras.metrics.Mean()
+    training = work.training(generator=generator, noise=noise, total=total, optimizer=optimizer, mean=mean)
+    model = training.model
+    for _ in training.epochs():
+        for features, targets in training.batches(work.data(training)):
+            shift = generator.normal([6]) + keras.random.normal([6], seed=noise)
+            shift = shift + keras.random.normal([6]) + random.random() + np.random.rand()
+            with tf.GradientTape() as tape:
+                outputs = model(features + 0.1 * shift, training=True)
+                loss = tf.reduce_mean(keras.losses.binary_crossentropy(targets, outputs))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            mean.update_state(loss)
+            total.assign_add(loss)
+            training.log(loss=float(loss))
+            if int(optimizer.iterations.numpy()) in signals:
+                os.kill(os.getpid(), signal.SIGUSR1)
+        training.log(val_loss=training.mean("loss"), mean=float(mean.result()), total=float(total))
+    training.finish({"weights.npz": {weight.path: weight.numpy() for weight in model.weights}})
+
+
+def piped(training):
+    """A pipeline that is shuffled by tf.data itself, with a seed of its epoch."""
+
+    def make_epoch(epoch):
+        samples = tf.data.Dataset.from_tensor_slices((FEATURES, TARGETS))
+        return samples.shuffle(40, seed=epoch, reshuffle_each_iteration=False).batch(5)
+
+    return training.dataset(make_epoch, batches=BATCHES)
+
+
+def noisy(features, targets, seed):
+    return features + 0.1 * tf.random.stateless_normal(tf.shape(features), seed), targets
+
+
+def dense_model(optimizer=None, units=16, **compile_options):
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    optimizer = optimizer or keras.optimizers.AdamW(0.01)
+    model.compile(optimizer, "binary_crossentropy", metrics=["accuracy"], **compile_options)
+    return model

@@ -1,0 +1,118 @@
+"""A stand-in for longhaul's own process, for tests of training programs without a workflow around them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def wait_for(path: Path, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} does not appear"
+        time.sleep(0.02)
+
+
+@dataclass
+class TrainingParent:
+    """A stand-in for longhaul's own process: tells, takes what is handed over, starts again from it."""
+
+    root: Path
+    program: str
+    arguments: list[str] = field(default_factory=list)
+    ranks: int = 0  # 0: the program by itself
+    launcher_words: tuple[str, ...] = ()
+    save_seconds: float = 1000.0
+    deadline_seconds: float = 1000.0
+    codes: list[int] = field(default_factory=list)
+    handovers: list[dict[str, object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.root.mkdir()
+        (self.root / "program.py").write_text(self.program)
+
+    @property
+    def latest(self) -> Path | None:
+        names = sorted(self.root.glob("checkpoint-*"))
+        return names[-1] if names else None
+
+    @property
+    def desk(self) -> Path:
+        return self.root / f"desk-{len(self.codes)}"
+
+    def run(self, kill_after: float | None = None) -> int:
+        """One attempt; returns its exit code.  `kill_after` is in seconds from its first checkpoint."""
+        child, began, first = self.start(), time.monotonic(), None
+        with child:
+            while child.poll() is None:
+                if self.take() and first is None:
+                    first = time.monotonic()
+                is_stuck = time.monotonic() - began > 280
+                if is_stuck or (kill_after is not None and first and time.monotonic() - first > kill_after):
+                    os.killpg(child.pid, signal.SIGKILL)
+                assert not is_stuck, "the program hangs"
+                time.sleep(0.005)
+        return self.take_last(child)
+
+    def take_last(self, child: "subprocess.Popen[bytes]") -> int:
+        code = child.wait(20)
+        self.take()
+        self.codes.append(code)
+        return code
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the next attempt is told."""
+        return {
+            "LONGHAUL_RUN": "demo",
+            "LONGHAUL_SEGMENT": "1",
+            "LONGHAUL_RESUME": str(self.latest or ""),
+            "LONGHAUL_SAVE": str(self.desk / "save"),
+            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
+            "LONGHAUL_STOP": str(self.desk / "stop"),
+            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
+            "LONGHAUL_GOAL": "3",
+            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        (self.desk / "save").mkdir(parents=True)
+        launcher = ["-m", "longhaul.training.launch_ranks", "--ranks", str(self.ranks)]
+        launcher += [*self.launcher_words, sys.executable]
+        command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
+        with (self.root / "log").open("ab") as log:
+            return subprocess.Popen(
+                command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def take(self) -> int:
+        """Takes what was handed over, as longhaul does: in name order, by a rename."""
+        found = sorted((self.desk / "save").glob("*.ready"))
+        for folder in found:
+            self.handovers.append(json.loads((folder / "progress.json").read_text()))
+            (folder / "progress.json").unlink()
+            folder.rename(self.root / f"checkpoint-{len(self.handovers):04d}")
+        return len(found)
+
+    @property
+    def log(self) -> str:
+        return (self.root / "log").read_text()
+
+    def result(self) -> dict[str, bytes]:
+        """Every byte of the last checkpoint."""
+        assert self.latest is not None, self.log
+        return {
+            str(path.relative_to(self.latest)): path.read_bytes()
+            for path in sorted(self.latest.rglob("*"))
+            if path.is_file()
+        }
+
+    def run_to_the_end(self) -> None:
+        while self.run() == 85:
+            assert len(self.codes) < 40
+        assert self.codes[-1] == 0, self.log

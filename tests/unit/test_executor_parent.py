@@ -1,0 +1,158 @@
+"""What `executor: longhaul` relies on in snakemake-executor-plugin-slurm and in Snakemake, by name.
+
+A new release that changes any of it fails here, and not in the middle of somebody's campaign.
+"""
+
+import dataclasses
+import inspect
+from importlib.metadata import version
+
+import pytest
+import snakemake_executor_plugin_slurm as parent
+from snakemake.jobs import Job as SnakemakeJob
+from snakemake.persistence import PersistenceBase
+from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.real import RealExecutor
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+from snakemake_executor_plugin_longhaul import Executor, ExecutorSettings, common_settings
+
+
+def source(thing: object) -> str:
+    return inspect.getsource(thing)  # type: ignore[arg-type]
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+def test_the_parent_is_a_release_that_was_read() -> None:
+    assert version("snakemake-executor-plugin-slurm").startswith("2.8.")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("__init__", ["self", "workflow", "logger"]),
+        ("__post_init__", ["self", "test_mode"]),
+        ("run_job", ["self", "job"]),
+        ("_submit_job", ["self", "job"]),
+        ("_report_job_error_threadsafe", ["self", "job_info", "msg"]),
+        ("check_active_jobs", ["self", "active_jobs"]),
+        ("cancel_jobs", ["self", "active_jobs"]),
+        ("get_partition_arg", ["self", "job"]),
+        ("clean_old_logs", ["self"]),
+        ("shutdown", ["self"]),
+    ],
+)
+def test_what_is_overridden_is_the_parents_own_and_is_called_as_before(name: str, expected: list[str]) -> None:
+    assert parameters(vars(parent.Executor)[name]) == expected
+    assert getattr(Executor, name) is not getattr(parent.Executor, name)
+
+
+@pytest.mark.parametrize("name", ["get_job_args", "report_job_submission"])
+def test_the_rest_of_what_is_overridden_comes_from_snakemake(name: str) -> None:
+    assert name in vars(RemoteExecutor)
+    assert name not in vars(parent.Executor)
+
+
+def test_the_parent_submits_in_run_job_and_in_no_other_way() -> None:
+    text = source(parent.Executor.run_job)
+
+    assert "self._report_job_submission_threadsafe(" in text
+    assert "self._report_job_error_threadsafe(" in text
+    assert '"partition": self.get_partition_arg(job)' in text
+    assert "exec_job = self.format_job_exec(job)" in text
+    assert "self.run_job_pre(job)" in source(parent.Executor._submit_job)
+    assert "self.report_job_submission" in source(parent.Executor._report_job_submission_threadsafe)
+
+
+def test_the_comment_and_the_log_of_a_job_are_what_adoption_expects() -> None:
+    text = source(parent.Executor.run_job)
+
+    assert 'comment_str = f"rule_{job.name}_wildcards_{wildcard_str}"' in text
+    assert 'self.slurm_logdir / group_or_rule / wildcard_str / "%j.log"' in text
+    assert '"_".join(job.wildcards).replace("/", "_")' in source(parent.get_job_wildcards)
+
+
+def test_the_parent_keeps_what_is_used_of_it() -> None:
+    text = source(parent.Executor.__post_init__)
+
+    for attribute in ("run_uuid", "_job_submission_executor", "slurm_logdir"):
+        assert f"self.{attribute} = " in text
+    assert "atexit.register(self.clean_old_logs)" in text
+
+
+def test_the_looking_thread_starts_before_the_parent_is_ready() -> None:
+    """So everything that it uses is made before the parent's constructor is called."""
+    text = source(RemoteExecutor.__init__)
+
+    assert text.index("self.wait_thread.start()") < text.index("self.__post_init__()")
+
+
+def test_the_looking_thread_asks_even_if_no_job_is_out_and_sleeps_as_told() -> None:
+    text = source(RemoteExecutor._wait_for_jobs)
+
+    assert "async for job_info in self.check_active_jobs(active_jobs)" in text
+    assert "await self.sleep()" in text
+    assert "self.next_seconds_between_status_checks" in source(RemoteExecutor.sleep)
+
+
+def test_a_job_without_attempts_left_is_not_tried_again() -> None:
+    assert "if job.restart_times > job.attempt - 1:" in source(JobScheduler._handle_error)
+    assert "restart_times" in source(SnakemakeJob)
+
+
+def test_immediate_submission_goes_on_at_the_submission() -> None:
+    text = source(JobScheduler.__init__)
+
+    assert "self.submit_callback = self._proceed" in text
+    assert "self.finish_callback = self._noop" in text
+
+
+def test_snakemake_keeps_the_numbers_of_jobs() -> None:
+    assert parameters(PersistenceBase.external_jobids) == ["self", "job"]
+    assert parameters(PersistenceBase.started) == ["self", "job", "external_jobid"]
+
+
+def test_the_command_of_a_job_names_its_segment_and_its_attempt() -> None:
+    text = source(RealExecutor.get_job_args)
+
+    assert '"--target-jobs"' in text
+    assert 'format_cli_arg("--attempt", job.attempt)' in text
+    assert '"-m snakemake"' in source(RealExecutor.format_job_exec)
+
+
+def test_a_submitted_job_has_room_for_what_is_known_of_it() -> None:
+    assert [field.name for field in dataclasses.fields(SubmittedJobInfo)] == ["job", "external_jobid", "aux"]
+
+
+def test_the_settings_are_the_parents_and_more() -> None:
+    own = {field.name for field in dataclasses.fields(ExecutorSettings)}
+    theirs = {field.name for field in dataclasses.fields(parent.ExecutorSettings)}
+
+    assert own - theirs == {"record_seconds", "ahead"}
+    assert theirs <= own
+    assert common_settings is parent.common_settings
+
+
+def test_requeue_is_on_unless_it_is_switched_off() -> None:
+    assert ExecutorSettings().requeue is True
+    assert ExecutorSettings(no_requeue=True).requeue is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"array_jobs": "all"}, "--longhaul-array-jobs: segments follow each other and cannot be an array"),
+        ({"ahead": 0}, "--longhaul-ahead: found 0, allowed: 1 or more"),
+        ({"record_seconds": 0.0}, "--longhaul-record-seconds: found 0.0, allowed: from 0.1 to 600"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, object], line: str) -> None:
+    with pytest.raises(WorkflowError) as refused:
+        ExecutorSettings(**settings)
+
+    assert line in str(refused.value)

@@ -1,0 +1,388 @@
+"""The parts of `executor: longhaul` that need neither Snakemake nor Slurm."""
+
+import itertools
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from support.toyrun import toy, toy_run
+
+from longhaul.errors import LeaseError
+from longhaul.history import Attempt, History
+from longhaul.lease import take
+from longhaul.outcome import Outcome
+from longhaul.places import RunFolder
+from longhaul.record import read_record
+from longhaul.settled import settle, settled_record
+from longhaul.slurm.my_jobs import MyJob
+from snakemake_executor_plugin_longhaul import needed, slips
+from snakemake_executor_plugin_longhaul.adoption import Adoption
+from snakemake_executor_plugin_longhaul.later import Later
+from snakemake_executor_plugin_longhaul.records import Records
+from snakemake_executor_plugin_longhaul.segments import Segment
+from snakemake_executor_plugin_longhaul.transient import is_queue_full, is_transient
+from snakemake_executor_plugin_longhaul.verdict import Evidence, Follows, verdict
+
+
+def segment(number: int = 1, **changes: object) -> Segment:
+    return Segment(toy_run(**changes), number, "toy_segment", ("demo", f"{number:03d}"))
+
+
+def attempt(outcome: Outcome, **changes: object) -> Attempt:
+    values: dict[str, object] = {
+        "token": 1,
+        "segment": 1,
+        "driver_attempt": 1,
+        "outcome": outcome,
+        "started_utc": "2026-01-01T00:00:00Z",
+        "ended_utc": "2026-01-01T00:10:00Z",
+        "from_checkpoint": None,
+        "to_checkpoint": None,
+        "progress_from": 0.0,
+        "progress_to": 0.0,
+        "unit": "steps",
+        "work_seconds": 1.0,
+        "saves": 0,
+        "save_seconds": 0.0,
+        "stop_seconds": None,
+        "unused_seconds": None,
+        "exit_code": 1,
+        "host": "node1",
+        "pid": 1,
+        "slurm_job": "17",
+        "message": "the program ended with exit code 1",
+    }
+    return Attempt(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# --- what follows an end ---
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "idle", "follows"),
+    [
+        ("TIMEOUT", None, 1, Follows.AGAIN),
+        ("PREEMPTED", None, 0, Follows.AGAIN),
+        ("NODE_FAIL", None, 0, Follows.AGAIN),
+        ("BOOT_FAIL", None, 0, Follows.AGAIN),
+        ("PREEMPTED", Outcome.FAILED, 0, Follows.AGAIN),
+        ("FAILED", Outcome.INTERRUPTED, 0, Follows.AGAIN),
+        ("FAILED", Outcome.FAILED, 0, Follows.RETRY),
+        ("FAILED", None, 0, Follows.AGAIN),
+        ("FAILED", None, 1, Follows.RETRY),
+        ("OUT_OF_MEMORY", None, 0, Follows.RETRY),
+        ("COMPLETED", None, 1, Follows.RETRY),
+        ("CANCELLED", Outcome.INTERRUPTED, 0, Follows.STOP),
+        ("UNKNOWN", None, 1, Follows.AGAIN),
+        ("UNKNOWN", Outcome.FAILED, 1, Follows.RETRY),
+        ("TIMEOUT", None, 2, Follows.STOP),
+        ("UNKNOWN", None, 2, Follows.STOP),
+    ],
+)
+def test_what_follows_the_end_of_a_job_without_a_record(
+    state: str, outcome: Outcome | None, idle: int, follows: Follows
+) -> None:
+    found = Evidence(state, attempt(outcome) if outcome else None, idle)
+
+    assert verdict(segment(), "17", found).follows is follows
+
+
+def test_a_cancelled_job_is_told_with_what_to_type() -> None:
+    assert verdict(segment(), "17", Evidence("CANCELLED", None, 0)).line == (
+        "demo segment 1: job 17 ended as CANCELLED; this run stops, the others go on; to go on, start snakemake again"
+    )
+
+
+def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
+    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED), 1)).line == (
+        "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
+    )
+
+
+def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
+    assert verdict(segment(3), "17", Evidence("COMPLETED", None, 1)).line == (
+        "demo segment 3: job 17 ended as COMPLETED and left no record; log: logs/demo/003.log"
+    )
+
+
+def test_a_run_that_never_comes_forward_is_told_with_what_to_do() -> None:
+    assert verdict(segment(), "17", Evidence("TIMEOUT", None, 2)).line == (
+        "demo segment 1: job 17 ended as TIMEOUT, 2 times in a row without a step forward, this run stops; "
+        "log: logs/demo/001.log; mend the cause, then start snakemake again"
+    )
+
+
+# --- records ---
+
+
+def test_a_record_is_found_by_its_name_and_its_content(here: Path) -> None:
+    record = toy(here, goal=1000, segment_minutes=0.001)
+    path = segment(2).record
+    path.write_text(segment(1).record.read_text())
+
+    found = Records(1.0).arrived([segment(1), segment(2), segment(3)])
+
+    assert record.segment == 1
+    assert found == {segment(1)}  # what stands at 2 names another segment
+
+
+def test_looking_takes_a_twentieth_of_the_time_at_most(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(0.0, 3.0)
+    monkeypatch.setattr("snakemake_executor_plugin_longhaul.records.time.monotonic", lambda: next(ticks))
+    records = Records(1.0)
+
+    records.arrived([segment()])
+
+    assert records.interval_seconds == 60.0
+
+
+def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
+    toy(here, goal=1000, segment_minutes=0.001)
+    records = Records(1.0)
+    records.arrived([segment(1), segment(2)])
+    before = records.vanished([segment(1)])
+
+    segment(1).record.unlink()
+    records.arrived([segment(2)])
+
+    assert before == []
+    assert records.vanished([segment(1)]) == [segment(1)]
+
+
+# --- slips ---
+
+
+def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
+    won: list[bool] = []
+    barrier = threading.Barrier(8)
+
+    def try_it() -> None:
+        barrier.wait()
+        won.append(slips.take(segment(), None))
+
+    threads = [threading.Thread(target=try_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(won) == [False] * 7 + [True]
+
+
+def test_a_slip_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
+    slips.take(segment(), None)
+    empty = slips.newest(segment())
+    slips.fill(segment(), "17")
+    filled = slips.newest(segment())
+
+    assert empty is not None and empty.is_being_filled and empty.job_id == ""
+    assert filled is not None and not filled.is_being_filled and filled.job_id == "17"
+
+
+def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> None:
+    slips.take(segment(), None)
+    slips.fill(segment(), "17")
+    old = slips.newest(segment())
+
+    assert [slips.take(segment(), old), slips.take(segment(), old)] == [True, False]
+    newest = slips.newest(segment())
+    assert newest is not None and (newest.number, newest.job_id) == (2, "")
+
+
+def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path) -> None:
+    slips.take(segment(), None)
+    (path,) = (here / ".snakemake/longhaul/demo").iterdir()
+    os.utime(path, (0, 0))
+
+    slip = slips.newest(segment())
+
+    assert slip is not None and not slip.is_being_filled
+
+
+def test_the_slips_of_other_segments_stay(here: Path) -> None:
+    slips.take(segment(1), None)
+    slips.take(segment(11), None)
+
+    slips.drop(segment(1))
+
+    assert slips.newest(segment(1)) is None
+    assert slips.newest(segment(11)) is not None
+
+
+def test_a_torn_slip_is_not_waited_for(here: Path) -> None:
+    slips.take(segment(), None)
+    (path,) = (here / ".snakemake/longhaul/demo").iterdir()
+    path.write_text("{")
+
+    slip = slips.newest(segment())
+
+    assert slip is not None and not slip.is_being_filled
+
+
+def test_a_driver_that_saw_neither_record_nor_slip_submits_nothing_for_a_finished_segment(here: Path) -> None:
+    """Between its two looks the job ended, and the driver of the job dropped the slip."""
+    run = toy_run(goal=10**6)
+    done = Segment(run, 1, "toy_segment", ("demo", "001"))
+    assert not needed.is_done(done, print)
+    made = toy(here, goal=10**6, segment_minutes=0.01)
+
+    assert slips.newest(done) is None
+    assert not needed.take(done, None, print)
+
+    record = read_record(done.record)
+    assert record is not None and record.checkpoint == made.checkpoint
+    assert slips.newest(done) is None
+
+
+def test_a_driver_submits_what_is_not_done(here: Path) -> None:
+    toy(here, goal=10**6, segment_minutes=0.01)
+    second = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
+
+    assert needed.take(second, None, print)
+
+    slip = slips.newest(second)
+    assert slip is not None and slip.is_being_filled
+
+
+def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Path) -> None:
+    toy(here, goal=10**6, segment_minutes=0.01)
+    first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
+
+    with take(first.places.lease, 2, 0.0, print):
+        assert needed.is_done(first, print)
+        first.record.unlink()
+        with pytest.raises(LeaseError):
+            needed.is_done(first, print)
+
+
+@pytest.mark.parametrize(
+    ("comment", "folder", "is_taken_over"),
+    [
+        ("rule_toy_segment_wildcards_demo_001", ".", True),
+        ("(null)", ".", True),  # a site that writes comments of its own
+        ("rule_toy_segment_wildcards_other_001", ".", False),
+        ("(null)", "/elsewhere", False),
+    ],
+)
+def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch, comment: str, folder: str, is_taken_over: bool
+) -> None:
+    """After a crash a controller counts from the last number that it had saved."""
+    slips.take(segment(), None)
+    slips.fill(segment(), "17")
+    job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
+    monkeypatch.setattr("snakemake_executor_plugin_longhaul.adoption.my_jobs", lambda: [job])
+
+    found = Adoption(here).find(segment(), [], [])
+
+    assert (found.job_id == "17", found.must_wait) == (is_taken_over, False)
+
+
+# --- sbatch's answers ---
+
+
+@pytest.mark.parametrize(
+    ("words", "transient", "full"),
+    [
+        (
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            True,
+            False,
+        ),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True, False),
+        (
+            "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates "
+            "accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            True,
+            True,
+        ),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination", False, False),
+    ],
+)
+def test_which_refusals_of_sbatch_time_heals(words: str, transient: bool, full: bool) -> None:
+    assert (is_transient(words), is_queue_full(words)) == (transient, full)
+
+
+def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("snakemake_executor_plugin_longhaul.later.time.monotonic", lambda: now[0])
+    later = Later()
+    later.add(5.0, "job")
+
+    assert (later.due(), later.seconds_to_next()) == ([], 5.0)
+    now[0] = 5.0
+    assert later.due() == ["job"]
+    assert (later.due(), later.seconds_to_next()) == ([], None)
+
+
+# --- segments without a job ---
+
+
+def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> None:
+    toy(here, goal=5)
+    run = toy_run(goal=5)
+
+    records = [settle(run, number, print) for number in (1, 2, 3)]
+
+    assert [record and (record.outcome, record.has_worked) for record in records] == [
+        (Outcome.FINISHED, True),
+        (Outcome.FINISHED, False),
+        (Outcome.FINISHED, False),
+    ]
+    assert read_record(RunFolder("demo").record(3)) == records[2]
+
+
+def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
+    made = toy(here, goal=10**6, segment_minutes=0.01)
+    path = RunFolder("demo").record(1)
+    path.unlink()
+
+    again = settle(toy_run(goal=10**6), 1, print)
+
+    assert again is not None
+    assert (again.outcome, again.checkpoint, again.progress) == (Outcome.PAUSED, made.checkpoint, made.progress)
+    assert read_record(path) == again
+
+
+def test_what_is_not_done_needs_a_job(here: Path) -> None:
+    run = toy_run(goal=10**6)
+    assert settle(run, 1, print) is None
+    toy(here, goal=10**6, segment_minutes=0.01)
+
+    assert settle(run, 2, print) is None
+
+
+def test_a_finish_whose_results_are_missing_needs_a_job(here: Path) -> None:
+    toy(here, goal=5)
+    (here / "results/demo/final/summary.json").unlink()
+
+    assert settle(toy_run(goal=5), 2, print) is None
+
+
+def test_nothing_is_written_while_another_job_holds_the_run(here: Path) -> None:
+    toy(here, goal=5)
+    places = RunFolder("demo")
+
+    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError, match="held, segment 1 by process"):
+        settle(toy_run(goal=5), 2, print)
+
+    assert settled_record(toy_run(goal=5), 2, places) is not None
+    assert not places.record(2).exists()
+
+
+def test_settling_leaves_the_history_alone(here: Path) -> None:
+    toy(here, goal=5)
+    before = History(RunFolder("demo").history).path.read_text()
+
+    settle(toy_run(goal=5), 2, print)
+
+    assert History(RunFolder("demo").history).path.read_text() == before
+    assert json.loads(before.splitlines()[0])["outcome"] == "finished"

@@ -1,0 +1,47 @@
+"""Goals in a program's own metrics, and the parts of an identity that may change where the config says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.making import PASSPORT
+from support.toyrun import toy_run
+
+from longhaul.identity import Identity, IdentityKeys, identity_of, usable_identities
+from longhaul.progress import Progress
+from longhaul.store import Checkpoint
+
+LAYOUT = IdentityKeys((), (), (), layout_keys=("seed",), layout_run_keys=("threads",), switch_key="step_seconds")
+
+
+@pytest.mark.parametrize(
+    ("reached", "wanted", "claim"),
+    [(20.0, 20, True), (19.9999995, 20, True), (20.0, 20.1, False), (None, 5, True), (30.0, 20, True)],
+)
+def test_a_goal_in_a_metric_reopens_a_run_when_it_is_raised(reached: float | None, wanted: float, claim: bool) -> None:
+    metrics = {} if reached is None else {"time_ps": reached}
+    run = replace(toy_run(goal=None), metric_goals={"time_ps": wanted})
+
+    assert run.is_content_with(Progress(100, 100, "steps", metrics)) is claim
+
+
+def identity(threads: int, is_open: bool) -> Identity:
+    return identity_of(toy_run(threads=threads, step_seconds=is_open), LAYOUT)
+
+
+@pytest.mark.parametrize(("is_open", "claim"), [(True, True), (False, False)])
+def test_another_layout_is_usable_only_where_the_config_allows_it(tmp_path: Path, is_open: bool, claim: bool) -> None:
+    was = identity(1, is_open=False)
+    made = Checkpoint(tmp_path, replace(PASSPORT, identity=was.digest, identity_parts=was.parts))
+
+    usable = usable_identities(identity(2, is_open), tmp_path / "accepted.json", [made])
+
+    assert (was.digest in usable) is claim
+
+
+def test_the_switch_alone_is_never_a_difference(tmp_path: Path) -> None:
+    was, now = identity(1, is_open=True), identity(1, is_open=False)
+
+    assert now.is_alike(was.parts)
+    assert now.differences(was.parts) == []
+    assert identity(2, is_open=False).differences(was.parts) == ["threads was 1, is 2"]

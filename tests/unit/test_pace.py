@@ -1,0 +1,47 @@
+"""A program's own pace and forecast, as `longhaul status` shows them."""
+
+from pathlib import Path
+
+from support.making import publish
+from typer.testing import CliRunner
+
+from longhaul import lease
+from longhaul.cli import app
+from longhaul.contract import Desk
+from longhaul.places import RunFolder
+from longhaul.status import State, status_of
+from longhaul.store import Store
+
+
+def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:
+    places = RunFolder("demo", tmp_path)
+    with lease.take(places.lease, 1, 1.0, print) as held:
+        desk = Desk(places.work / f"{held.claim.token:06d}")
+        desk.prepare()
+        desk.progress.write_text(
+            '{"done": 500, "goal": 1000, "unit": "steps", "metrics": {"pace": "93.4 ns/day", "left_seconds": 7200}}'
+        )
+
+        row = status_of("demo", tmp_path, None)
+        shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["status", "--directory", str(tmp_path)]).output
+
+    assert (row.state, row.left_seconds) == (State.WORKING, 7200)
+    assert "500/1000 steps, 93.4 ns/day" in shown
+    assert "2.0 h" in shown
+
+
+def test_verify_reads_the_pieces_of_pruned_checkpoints_too(tmp_path: Path) -> None:
+    places = RunFolder("demo", tmp_path)
+    places.lease.mkdir(parents=True)
+    store = Store(places.checkpoints)
+    for number in (1, 2):
+        publish(store, number, {"state": "x", "parts/piece": f"{number}"})
+    store.prune(keep=1, milestone_every=0)
+
+    good = CliRunner().invoke(app, ["verify", "--directory", str(tmp_path)])
+    (store.archive / store.archived()[0] / "parts" / "piece").write_text("9")
+    bad = CliRunner().invoke(app, ["verify", "--directory", str(tmp_path)])
+
+    assert (good.exit_code, bad.exit_code) == (0, 1)
+    assert "2 of 2 checkpoints are whole" in good.output
+    assert "parts/piece: the content changed since it was published (digest)" in bad.output

@@ -1,0 +1,76 @@
+"""The profile as it is installed on clusters of other shapes, from recorded answers of sinfo."""
+
+import pytest
+import yaml
+
+from longhaul import profiles
+from longhaul.profiles import install
+from longhaul.slurm.partitions import parse_partitions
+
+BIG = """\
+batch*|up|2-00:00:00|100|64|256000|(null)|idle
+batch*|up|2-00:00:00|4|64|512000|gpu:v100:2|idle
+gpu_a100|up|1-00:00:00|8|128|1000000|gpu:a100:4(S:0-3)|idle
+2024|up|infinite|1|8|16000|(null)|down
+empty|up|infinite|0|0|0|(null)|n/a
+"""
+PLAIN = "debug|up|30:00|2|16|64000|(null)|idle\n"
+
+
+def installed(tmp_path, monkeypatch, sinfo: str) -> tuple[dict, dict, str]:
+    """The places and partitions of an installed profile, and the text of its site."""
+    monkeypatch.setattr(profiles, "ask_partitions", lambda: parse_partitions(sinfo))
+    install("slurm", tmp_path)
+    text = (tmp_path / "site.yaml").read_text()
+    site, partitions = yaml.safe_load(text)["site"], yaml.safe_load((tmp_path / "partitions.yaml").read_text())
+    return site["places"], partitions["partitions"], text
+
+
+def test_short_is_the_default_partition_and_gpu_the_one_whose_nodes_all_have_gpus(tmp_path, monkeypatch):
+    places, _, _ = installed(tmp_path, monkeypatch, BIG)
+
+    assert places == {"short": {"partition": "batch"}, "gpu": {"partition": "gpu_a100"}}
+
+
+def test_every_partition_stands_there_with_its_limits(tmp_path, monkeypatch):
+    _, partitions, text = installed(tmp_path, monkeypatch, BIG)
+
+    assert partitions["gpu_a100"] == {
+        "max_runtime": 1440,
+        "max_mem_mb": 1000000,
+        "max_threads": 128,
+        "max_nodes": 8,
+        "max_gpu": 32,
+        "available_gpu_models": ["a100"],
+    }
+    assert partitions["2024"] == {"max_mem_mb": 16000, "max_threads": 8, "max_nodes": 1}
+    assert list(partitions) == ["batch", "gpu_a100", "2024"]
+    assert "batch (the default): at most 2880 minutes; nodes: 104, of up to 64 cores, 512000 MB, 2 GPUs (v100)" in text
+    assert "2024: no time limit; nodes: 1, of up to 8 cores, 16000 MB\n" in text
+
+
+def test_what_a_cluster_does_not_have_is_left_to_be_filled_in_and_said(tmp_path, monkeypatch):
+    places, _, text = installed(tmp_path, monkeypatch, PLAIN)
+
+    assert places == {"short": {"partition": None}, "gpu": {"partition": None}}
+    assert "partition: null  # of the cluster's partitions none is the default one\n" in text
+    assert "partition: null  # none of the cluster's partitions has a GPU\n" in text
+
+
+@pytest.mark.parametrize("sinfo", [BIG, PLAIN], ids=["big", "plain"])
+def test_installing_again_finds_everything_there(tmp_path, monkeypatch, sinfo):
+    installed(tmp_path, monkeypatch, sinfo)
+
+    again = install("slurm", tmp_path)
+
+    assert (again.written, again.kept, len(again.same)) == ((), (), 3)
+
+
+def test_a_file_that_was_edited_is_never_written_again(tmp_path, monkeypatch):
+    installed(tmp_path, monkeypatch, PLAIN)
+    (tmp_path / "site.yaml").write_text("site: {account: mine}\n")
+
+    again = install("slurm", tmp_path)
+
+    assert again.kept == ((tmp_path / "site.yaml", tmp_path / "site.yaml.new"),)
+    assert (tmp_path / "site.yaml").read_text() == "site: {account: mine}\n"

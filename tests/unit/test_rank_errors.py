@@ -1,0 +1,204 @@
+"""What several ranks say when something is wrong with them: each line provoked and read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.toyrun import children_of, is_alive, until
+
+from longhaul.errors import CheckpointError, SegmentError
+from longhaul.progress import Progress
+from longhaul.training import meeting
+from longhaul.training.meeting import Meeting
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+
+from longhaul.training import torch_joint, torch_shards  # noqa: E402
+from longhaul.training.connection import BACKGROUND_BYTES  # noqa: E402
+from longhaul.training.contract import read_contract  # noqa: E402
+from longhaul.training.saves import Saves  # noqa: E402
+from longhaul.training.torch_joint import Offer  # noqa: E402
+from longhaul.training.torch_joint_link import JointLink, _Nowhere  # noqa: E402
+from longhaul.training.torch_link import Point  # noqa: E402
+from longhaul.training.torch_ranks import Ranks  # noqa: E402
+
+PATIENCE_SECONDS = 200
+
+# A rank that does not leave by itself is given a second here instead of ten.
+LAUNCHER = """
+import sys
+from longhaul.training import launch_ranks
+launch_ranks.LEAVE_SECONDS = 1.0
+sys.exit(launch_ranks.main(sys.argv[1:]))
+"""
+
+
+def started(*command: str, tasks: int = 1, **environment: str) -> "subprocess.Popen[str]":
+    """A launcher of as many ranks as make two, each of which runs the command."""
+    arguments = [sys.executable, "-c", LAUNCHER, "--ranks", str(2 // tasks), "--tasks", str(tasks), *command]
+    return subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def end_of(launcher: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, said = launcher.communicate(timeout=PATIENCE_SECONDS)
+    return launcher.returncode, said.strip()
+
+
+@pytest.mark.parametrize(
+    ("script", "end"),
+    [
+        ("exit $((RANK * 85))", (1, "longhaul: the ranks left with [0, 85]; they must agree")),
+        ("exit 85", (85, "")),
+        (
+            "[ $RANK = 1 ] && exit 3; exec sleep 1000",
+            (3, "longhaul: rank 1 ended with exit code 3; the others here have 1 s to leave by themselves"),
+        ),
+        (
+            "[ $RANK = 0 ] && kill -9 $$; trap '' TERM; while true; do sleep 1; done",
+            (137, "longhaul: rank 0 was ended by SIGKILL; the others here have 1 s to leave by themselves"),
+        ),
+    ],
+)
+def test_the_launcher_says_how_its_ranks_ended_and_ends_the_others(script: str, end: tuple[int, str]) -> None:
+    assert end_of(started("sh", "-c", script, PATH="/usr/bin:/bin")) == end
+
+
+def test_no_rank_outlives_a_killed_launcher() -> None:
+    """Two of them with the ranks of the next attempt would be four that write."""
+    launcher = started("sleep", "1000", PATH="/usr/bin:/bin")
+    ranks = until(lambda: len(found := children_of(launcher.pid)) == 2 and found)
+
+    launcher.kill()
+    launcher.communicate(timeout=PATIENCE_SECONDS)
+
+    until(lambda: not any(is_alive(pid) for pid in ranks))
+
+
+def test_a_program_that_cannot_be_started_is_named() -> None:
+    assert end_of(started("/no/such/python")) == (
+        1,
+        "longhaul: cannot start /no/such/python: No such file or directory",
+    )
+
+
+def test_a_rank_that_fails_elsewhere_ends_those_here(tmp_path: Path) -> None:
+    script = "[ $RANK = 1 ] && exit 3; exec sleep 1000"
+    more = {"SLURM_NTASKS": "2", "LONGHAUL_STOP": str(tmp_path / "stop"), "PATH": "/usr/bin:/bin"}
+    launchers = [started("sh", "-c", script, tasks=2, SLURM_PROCID=str(task), **more) for task in range(2)]
+
+    assert [end_of(launcher) for launcher in launchers] == [
+        (1, "longhaul: task 1 has failed; the others here have 1 s to leave by themselves"),
+        (3, "longhaul: rank 1 ended with exit code 3"),
+    ]
+
+
+def test_launchers_that_cannot_find_each_other_say_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"LONGHAUL_STOP": str(tmp_path / "stop")}
+    monkeypatch.setattr(meeting, "PATIENCE_SECONDS", 0.0)
+
+    with pytest.raises(SegmentError, match=r"tasks is 2, and only longhaul can start so many \(LONGHAUL_STOP is not"):
+        Meeting.of(2, 1, {})
+    with pytest.raises(SegmentError, match=r"tasks is 2, but no variable says which of them this is \(SLURM_PROCID, "):
+        Meeting.of(2, 1, told)
+    with (
+        Meeting.of(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
+        pytest.raises(SegmentError, match="tasks 1 of 2 did not come in 0 s"),
+    ):
+        alone.seat(lambda: False)
+
+
+def test_ranks_without_a_process_group_are_told_what_to_type() -> None:
+    with pytest.raises(CheckpointError, match=r"WORLD_SIZE is 2, and torch.distributed is not started; type torch\."):
+        Ranks.here({"WORLD_SIZE": "2"})
+
+
+def test_a_checkpoint_of_ranks_that_lacks_something_is_refused_before_use(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    torch.save({}, tmp_path / "ranks" / "00000.pt")
+    torch.save({"ranks": 2, "own": ["loader"], "parts": {}}, tmp_path / "state.pt")
+
+    with pytest.raises(CheckpointError, match=r"made by 2 ranks, and ranks/00001\.pt is missing"):
+        torch_joint.read(tmp_path, Ranks())
+    torch.save({}, tmp_path / "ranks" / "00001.pt")
+    with pytest.raises(CheckpointError, match="each with a state of its own for loader, which 1 cannot share"):
+        torch_joint.read(tmp_path, Ranks())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
+def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None:
+    weight = torch.zeros(4)
+    note = {"longhaul.shard": "model/weight", "shape": [5], "dtype": torch.float32}
+
+    with pytest.raises(CheckpointError, match="shards: cannot be read"):
+        torch_shards.check(tmp_path / "shards", {"model": {"weight": note}})
+    torch.distributed.checkpoint.state_dict_saver.save(
+        {"model/weight": weight}, checkpoint_id=tmp_path / "shards", no_dist=True
+    )
+    with pytest.raises(CheckpointError, match=r"holds no model/weight of shape \[5\]"):
+        torch_shards.check(tmp_path / "shards", {"model": {"weight": note}})
+
+
+def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(2, 4)
+        torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        note = {"longhaul.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
+        with pytest.raises(CheckpointError, match=r"model/weight: saved with shape \[5, 2\], and has \[4, 2\] now"):
+            torch_shards.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
+    offers = [Offer("draft", node, size, 100) for node, size in (("a", 20), ("a", 20), ("b", 49))]
+
+    assert torch_joint.has_memory(offers)
+    assert not torch_joint.has_memory([*offers, Offer("", "b", 1, 100)])
+    assert not torch_joint.has_memory([*offers, Offer("", "a", 1, 81)])
+
+
+def link_of(ranks: Ranks, folder: Path) -> JointLink:
+    told = {"RUN": "demo", "SAVE": str(folder), "STOP": str(folder / "stop"), "SAVE_SECONDS": "60"}
+    told |= {"PROGRESS": str(folder / "progress.json")}
+    contract = read_contract({f"LONGHAUL_{name}": value for name, value in told.items()})
+    assert contract is not None
+    return JointLink(contract, _Nowhere(), Saves(), 1, {}, (), ranks)
+
+
+def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], signals_kept: None
+) -> None:
+    links = [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]
+    asked = []
+    for link in links:
+        for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
+            link._offers = [Offer("draft", "a", size, 10**9), Offer("", "b", size // 2, size - 1)]
+            asked.append(link._may_be_in_background(size // 2))
+    plenty = link_of(Ranks(1, 2), tmp_path)
+    plenty._offers = [Offer("draft", "a", BACKGROUND_BYTES, 10**9), Offer("", "b", 1, 10**9)]
+
+    assert asked == [False] * 6
+    assert plenty._may_be_in_background(1)
+    said = "longhaul: saves stop the training: too little memory is free for copies of 16 MB\n"
+    assert capsys.readouterr().out == said
+
+
+def test_a_rank_that_left_before_all_had_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals_kept: None
+) -> None:
+    def closed(self: Ranks, value: object) -> list[object]:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(Ranks, "told", closed)
+    link = link_of(Ranks(1, 2), tmp_path)
+    link._offers = [Offer(str(tmp_path), "a", 1, 1)]
+
+    line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
+    with pytest.raises(CheckpointError, match=line):
+        link._write(Point({"shards": {}, "ranks/00001.pt": {}}, Progress(1.0), 1, False))

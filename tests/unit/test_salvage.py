@@ -1,0 +1,101 @@
+"""What a killed attempt had complete is published in its name by the job that takes over."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
+
+from longhaul.contract import Desk, Found
+from longhaul.engine import Task
+from longhaul.outcome import Outcome
+from longhaul.progress import Handover, Progress
+from longhaul.segment import run_segment
+
+
+class Saving(ProgramEngine):
+    """Saves a step from the desk of a killed attempt."""
+
+    def __init__(self, done: float) -> None:
+        super().__init__(program("one_step"))
+        self.done = done
+        self.asked: list[Task] = []
+
+    def salvage(self, task: Task) -> list[Found]:
+        self.asked.append(task)
+        draft = task.desk.root / "saved"
+        draft.mkdir()
+        (draft / "state").write_text(f"{self.done}\n")
+        return [Found(draft, Handover(Progress(self.done, 100, "steps")))]
+
+
+def killed(base: Path, segment: int = 1) -> int:
+    """A segment that is killed while its program works; its process id."""
+    process = start_segment(base, segment, command=program("deaf_and_idle"), goal=100)
+    until(lambda: list(base.glob("results/demo/work/*/attempt.json")) and process.child_pid())
+    process.kill(signal.SIGKILL)
+    process.end()
+    return process.pid
+
+
+def test_what_is_saved_is_a_checkpoint_of_the_killed_attempt(tmp_path: Path) -> None:
+    pid = killed(tmp_path)
+    engine = Saving(7)
+
+    run_segment(toy_job(tmp_path, goal=100), engine)
+
+    job = toy_job(tmp_path, goal=100)
+    died, after = history(job)
+    saved, newest = checkpoints(job)
+    assert (died.outcome, died.pid, died.progress_to) == (Outcome.DIED, pid, 7)
+    assert (died.to_checkpoint, after.from_checkpoint) == (saved.name, saved.name)
+    assert (saved.passport.token, newest.passport.token) == (died.token, after.token)
+    assert (after.progress_from, after.progress_to) == (7, 8)
+    assert not list(job.places.work.iterdir())
+    assert "saved from the killed attempt 1: 7 of 100 steps" in job.places.log(1).read_text()
+
+
+def test_what_is_not_further_than_the_store_is_not_saved(tmp_path: Path) -> None:
+    run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
+    killed(tmp_path, 2)
+
+    run_segment(toy_job(tmp_path, 2, goal=100), Saving(1))
+
+    assert [checkpoint.passport.token for checkpoint in checkpoints(toy_job(tmp_path))] == [1, 3]
+    assert [attempt.progress_to for attempt in history(toy_job(tmp_path))] == [1, 1, 2]
+
+
+def test_a_desk_that_went_on_from_another_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    """Its state hangs on one that has turned out bad since."""
+    killed(tmp_path)
+    desk = Desk(toy_job(tmp_path).places.work / "000001")
+    note = json.loads(desk.note.read_text())
+    desk.note.write_text(json.dumps({**note, "origin": "000009_9-steps_20261121T000000Z_t9"}))
+    engine = Saving(7)
+
+    run_segment(toy_job(tmp_path, goal=100), engine)
+
+    assert engine.asked == []
+    assert history(toy_job(tmp_path))[0].progress_to == 0
+
+
+def test_a_torn_note_means_that_nothing_is_saved(tmp_path: Path) -> None:
+    killed(tmp_path)
+    desk = Desk(toy_job(tmp_path).places.work / "000001")
+    os.truncate(desk.note, 5)
+    engine = Saving(7)
+
+    run_segment(toy_job(tmp_path, goal=100), engine)
+
+    assert engine.asked == []
+
+
+def test_the_state_keeps_the_identity_that_it_was_made_under(tmp_path: Path) -> None:
+    killed(tmp_path)
+
+    run_segment(toy_job(tmp_path, goal=100), Saving(7))
+
+    saved = checkpoints(toy_job(tmp_path))[0].passport
+    assert saved.identity_parts["settings.seed"] == "1"
+    assert KEYS.value_keys == ("seed",)

@@ -1,0 +1,192 @@
+"""Jobs without a driver: which segment such a job does, when its run stops, and which jobs are its own."""
+
+from pathlib import Path
+
+import pytest
+from support.toyrun import toy, toy_run
+
+from longhaul.history import Attempt
+from longhaul.outcome import Outcome
+from longhaul.places import RunFolder
+from longhaul.slurm import again, wanted
+from longhaul.slurm.again import Again
+from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
+from longhaul.slurm.my_jobs import MyJob
+from longhaul.slurm.slot import Slot
+from longhaul.slurm.successors import SLOT_NAME, run_of_slot, waiting
+
+COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
+
+
+def slot(segments: int = 5) -> Slot:
+    return Slot("demo", segments, "17", "", 3, 2, 1.5, COMMAND)
+
+
+def attempt(outcome: Outcome, segment: int = 1, advanced: bool = False, cause: str = "FAILED") -> Attempt:
+    return Attempt(
+        token=1,
+        segment=segment,
+        driver_attempt=1,
+        outcome=outcome,
+        started_utc="2026-01-01T00:00:00Z",
+        ended_utc="2026-01-01T00:10:00Z",
+        from_checkpoint="000001_1",
+        to_checkpoint="000002_2" if advanced else None,
+        progress_from=1.0,
+        progress_to=2.0 if advanced else 1.0,
+        unit="steps",
+        work_seconds=1.0,
+        saves=0,
+        save_seconds=0.0,
+        stop_seconds=None,
+        unused_seconds=None,
+        exit_code=1,
+        host="node1",
+        pid=1,
+        slurm_job="",
+        message="",
+        cause=cause,
+    )
+
+
+def job(
+    number: int, state: str = "PENDING", name: str = SLOT_NAME, run: str = "demo", folder: str = "/somewhere"
+) -> MyJob:
+    comment = f"rule_toy_segment_wildcards_{run}_003"
+    return MyJob(str(number), state, "Dependency", f"{name}_1234", comment, Path(folder))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_job_does_the_first_segment_without_a_record(here: Path) -> None:
+    assert slot().next_segment() == 1
+    toy(here, 1, goal=10**6, segment_minutes=0.01)
+    toy(here, 2, goal=10**6, segment_minutes=0.01)
+    assert slot().next_segment() == 3
+
+    RunFolder("demo").record(1).unlink()
+
+    assert slot().next_segment() == 1
+    assert slot(0).next_segment() is None
+
+
+def test_the_command_is_made_for_that_segment_and_attempt() -> None:
+    words = slot().command_for(12, 3)
+
+    assert words == ["python", "--target-jobs", "toy_segment:run=demo,segment=012", "--attempt", "3", "--cores"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "count"),
+    [
+        ([], 0),
+        ([Outcome.FAILED, Outcome.FAILED], 2),
+        ([Outcome.FAILED, Outcome.PAUSED], 0),
+        ([Outcome.FAILED, Outcome.DIED, Outcome.FAILED], 1),
+    ],
+)
+def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[Outcome], count: int) -> None:
+    assert failures_in_a_row([attempt(outcome) for outcome in outcomes], 1) == count
+
+
+def test_failures_of_another_segment_do_not_count() -> None:
+    assert failures_in_a_row([attempt(Outcome.FAILED, segment=2)], 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("attempts", "count"),
+    [
+        ([attempt(Outcome.DIED), attempt(Outcome.FAILED)], 2),
+        ([attempt(Outcome.DIED), attempt(Outcome.DIED, advanced=True), attempt(Outcome.INTERRUPTED)], 1),
+        ([attempt(Outcome.DIED), attempt(Outcome.DIED, cause="NODE_FAIL")], 0),
+        ([attempt(Outcome.DIED, cause="TIMEOUT"), attempt(Outcome.DIED, cause="TIMEOUT")], 2),
+    ],
+)
+def test_attempts_without_a_step_forward_count_unless_the_machine_was_taken_away(
+    attempts: list[Attempt], count: int
+) -> None:
+    assert idle_in_a_row(attempts, 1) == count
+
+
+def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
+    assert not wanted.is_over("demo", 3)
+    toy(here, 1, goal=10**6, segment_minutes=0.01)
+    assert (wanted.is_over("demo", 3), wanted.is_over("demo", 1)) == (False, True)
+
+    toy(here, 2, goal=1)
+
+    assert wanted.is_over("demo", 3)
+
+
+def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> None:
+    toy(here, 1, goal=5)
+    wanted.keep(toy_run(goal=5, segments=3))
+    assert wanted.is_over("demo", 3)
+
+    wanted.keep(toy_run(goal=50, segments=9))
+
+    assert not wanted.is_over("demo", 3)
+    assert slot(3).segments == 9
+    assert slot(3).next_segment() == 2
+
+
+def test_without_a_note_or_with_a_spoilt_one_a_job_does_what_it_was_told(here: Path) -> None:
+    assert slot(3).segments == 3
+    (here / ".snakemake/longhaul").mkdir(parents=True)
+    (here / ".snakemake/longhaul/demo.wanted.json").write_text("{")
+
+    assert (wanted.wanted("demo"), slot(3).segments) == (None, 3)
+
+
+def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
+    base = Path("/somewhere")
+    jobs = [
+        job(1, state="RUNNING"),
+        job(2),
+        job(3, run="demo_2"),
+        job(4, run="other"),
+        job(5, folder="/elsewhere"),
+        job(6, name="a-driver"),
+        job(7),
+    ]
+
+    assert waiting(jobs, "demo", base) == ["2", "7"]
+    assert [run_of_slot(each) for each in jobs] == ["demo", "demo", "demo_2", "other", "demo", "", "demo"]
+
+
+def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
+    again.leave_out("b")
+    again.leave_out("a")
+
+    assert [again.take_left_out() for _ in range(3)] == ["a", "b", ""]
+    assert not again.any_left_out()
+
+
+def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:
+    again.keep("demo", Again(str(here), ("false",), ("false",)))
+
+    assert again.submit("demo", "") == "exit code 1 of: false"
+
+
+def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
+    assert again.submit("demo", "") == ".snakemake/longhaul/demo.again.json is missing; start snakemake again"
+
+
+def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    again.keep("demo", Again(str(here), ("sh", "-c", "env > seen"), ("true",)))
+
+    again.submit("demo", "2026-01-01T00:00:00Z")
+
+    seen = (here / "seen").read_text().splitlines()
+    assert [line for line in seen if line.startswith(("SLURM_", "LONGHAUL_SLOT"))] == [
+        line
+        for line in seen
+        if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "LONGHAUL_SLOT_SINCE=2026-01-01T00:00:00Z")
+    ]
+    assert "SLURM_CONF=/etc/slurm/slurm.conf" in seen

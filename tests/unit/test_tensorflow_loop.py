@@ -1,0 +1,129 @@
+"""What Keras trainings share with those of PyTorch: bad checkpoints, early ends, the pace of saves, a bar."""
+
+import json
+import re
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def training(tmp_path, monkeypatch, signals_kept):
+    """Makes trainings that keep their checkpoints in one folder."""
+    import keras
+    from support.keras_pieces import dense_model
+
+    from longhaul.training.tensorflow import Training, seed_everything
+
+    monkeypatch.delenv("LONGHAUL_SAVE", raising=False)
+
+    def make(**options):
+        keras.utils.clear_session()
+        seed_everything(3)
+        return Training(dense_model(), folder=tmp_path / "kept", **options)
+
+    return make
+
+
+def data(training):
+    """Two batches an epoch."""
+    from support.keras_pieces import FEATURES, TARGETS
+
+    return training.data(FEATURES, TARGETS, batch_size=20)
+
+
+def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_the_one_before(
+    training, tmp_path, capsys
+):
+    from longhaul.store import Store
+    from longhaul.training.tensorflow import Saves
+
+    store, value, steps = tmp_path / "kept" / "checkpoints", [1.0], []
+
+    def train(epochs, last_value):
+        one = training(saves=Saves(steps=1, keep=9), validate=lambda: value[0])
+        for epoch in one.epochs(epochs):
+            for number, _ in enumerate(one.batches(data(one))):
+                steps.append((epoch, number))
+        value[0] = last_value
+        one.finish()
+
+    train(2, last_value=2.0)
+    before = sorted(path.name for path in store.glob("0*"))
+    value[0] = 1.0
+    train(2, last_value=1.0)
+
+    aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))
+    said = capsys.readouterr().out
+    assert aside == [before[-1], f"{before[-1]}.reason.txt"]
+    assert f"longhaul: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved" in said
+    # The one before was made after the last step, so nothing is trained again.
+    assert steps == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    newest = Store(store).readable()[-1].passport
+    assert (newest.is_finished, newest.progress.done, newest.parent) == (True, 2, before[-2])
+
+
+def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, capsys):
+    from longhaul.training.tensorflow import Guard
+
+    one = training(best=("loss", "min"), guard=Guard(patience=1, min_delta=10.0))
+    one.fit(data(one), epochs=9, verbose=0)
+    one.finish()
+
+    results = json.loads((tmp_path / "kept" / "final" / "metrics.json").read_text())
+    reason = results.pop("ended")
+    assert re.fullmatch(r"loss was not better than [\d.]+ in 1 values", reason)
+    assert f"longhaul: the training ends here: {reason}" in capsys.readouterr().out
+    assert (results["epochs"], results["steps"]) == (2, 4)
+
+
+def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
+    from longhaul.training.tensorflow import Saves
+
+    one = training(saves=Saves(mtbf_hours=24.0), best=("loss", "min"))
+    one.fit(data(one), epochs=1, verbose=0)
+    for _ in one.epochs(2):
+        for _ in one.batches(data(one)):
+            one.log(loss=-1.0)
+    one.finish()
+
+    assert "with a failure every 24 h it is best to save every" in capsys.readouterr().out
+
+
+def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(training, monkeypatch, capsys):
+    import keras
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keras, "__version__", "3.0.0")
+        training().finish()
+    training().finish()
+
+    said = [line for line in capsys.readouterr().out.splitlines() if "other means" in line]
+    assert said == [
+        "longhaul: the checkpoint was made with other means, so the result is as good, not the same "
+        f"(Keras: 3.0.0 then, {keras.__version__} now)"
+    ]
+
+
+def test_a_fit_and_a_loop_show_how_far_they_are(training, capsys):
+    one = training()
+    one.progress("lines")
+    one.fit(data(one), epochs=2, verbose=0)
+    one.finish()
+    fitted = capsys.readouterr().out
+    two = training()
+    two.progress("lines")
+    for _ in two.epochs(3):
+        for _ in two.batches(data(two)):
+            two.log(loss=0.5)
+    two.finish()
+
+    assert "longhaul: step 0 of 4 (0%), epoch 0" in fitted
+    assert "longhaul: step 4 of 4 (100%)" in fitted
+    looped = capsys.readouterr().out
+    assert "longhaul: step 4 of 6 (67%), epoch 2" in looped
+    assert "longhaul: step 6 of 6 (100%)" in looped

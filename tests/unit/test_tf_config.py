@@ -1,0 +1,84 @@
+"""TF_CONFIG as longhaul makes it, for one task or several, and what is said of a wrong one."""
+
+import json
+import threading
+
+import pytest
+
+from longhaul.errors import SegmentError
+from longhaul.training.meeting import Meeting, Seat
+from longhaul.training.tf_config import Cluster, read_cluster
+
+TWO = {"worker": ["a:1", "b:1"]}
+
+
+def told(cluster: object, kind: str = "worker", index: object = 0) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+
+
+def test_without_tf_config_or_a_cluster_in_it_there_are_no_workers() -> None:
+    assert [read_cluster({}), read_cluster({"TF_CONFIG": "{}"}), read_cluster(told({}))] == [None, None, None]
+
+
+def test_a_chief_comes_before_the_workers() -> None:
+    with_chief = {"chief": ["c:1"], **TWO}
+
+    assert read_cluster(told(TWO, index=1)) == Cluster(("a:1", "b:1"), 1)
+    assert read_cluster(told(with_chief, "chief")) == Cluster(("c:1", "a:1", "b:1"), 0)
+    assert read_cluster(told(with_chief, index=1)) == Cluster(("c:1", "a:1", "b:1"), 2)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"TF_CONFIG": "{'cluster'}"}, "TF_CONFIG is no JSON (Expecting property name enclosed in double quotes"),
+        (told(["a:1"]), 'TF_CONFIG is {"cluster": ["a:1"], '),
+        (told({**TWO, "ps": ["p:1"]}), "TF_CONFIG names ps in its cluster; only chief and worker train in step"),
+        (told({"worker": "a:1"}), "TF_CONFIG has 'a:1' as worker"),
+        (told({"worker": ["a", "b"]}), "TF_CONFIG has ['a', 'b'] as worker"),
+        (told({"worker": ["a:1", "a:1"]}), "TF_CONFIG names an address twice: a:1, a:1"),
+        (told(TWO, index=2), "TF_CONFIG says that this is worker 2, and has 0 chief and 2 workers"),
+        (told(TWO, index="0"), "TF_CONFIG says that this is worker 0, and has 0 chief and 2 workers"),
+        (told(TWO, "evaluator"), "TF_CONFIG says that this is evaluator 0, and has 0 chief and 2 workers"),
+    ],
+)
+def test_a_wrong_tf_config_is_refused_in_one_line(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SegmentError) as error:
+        read_cluster(environment)
+
+    assert str(error.value).startswith(message)
+    assert str(error.value).endswith(
+        'allowed: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}; leave it unset, '
+        "and longhaul makes it (`workers`)"
+    )
+    assert "\n" not in str(error.value)
+
+
+def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
+    seats: dict[int, Seat | None] = {}
+
+    def come(task: int) -> None:
+        number = {"SLURM_PROCID": str(task), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "localhost"}
+        environment = {"LONGHAUL_STOP": str(tmp_path / "stop"), **number}
+        with Meeting.of(2, 2, environment, has_ports=True) as meeting:
+            seats[task] = meeting.seat(lambda: False)
+
+    tasks = [threading.Thread(target=come, args=(task,)) for task in range(2)]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
+
+    seen = [read_cluster(seats[task].environment(local)) for task in range(2) for local in range(2)]
+    assert [cluster.index for cluster in seen] == [0, 1, 2, 3]
+    assert len({cluster.workers for cluster in seen}) == 1
+    assert len(set(seen[0].workers)) == 4
+    assert {address.rpartition(":")[0] for address in seen[0].workers} == {"localhost"}
+
+
+def test_ranks_of_torch_are_told_no_tf_config() -> None:
+    with Meeting.of(1, 2, {}) as meeting:
+        seat = meeting.seat(lambda: False)
+
+    assert seat is not None
+    assert "TF_CONFIG" not in seat.environment(0)

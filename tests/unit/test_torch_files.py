@@ -1,0 +1,235 @@
+"""Files of torch that are whole or not there, checked before they are loaded."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from protocol.kill_harness import Steps, forked
+from support.toyrun import flip_byte
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from longhaul import fs  # noqa: E402
+from longhaul.digests import digest_file  # noqa: E402
+from longhaul.errors import CheckpointError, StorageError  # noqa: E402
+from longhaul.training import atomic_torch_save, check_file, torch_save, verified_torch_load  # noqa: E402
+
+STATE = {"weights": torch.arange(1000.0), "step": 7, "name": "demo"}
+
+
+class Net(torch.nn.Linear):
+    """A class of the user's own, pickled with the model."""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_saved_is_loaded_and_nothing_else_lies_there(tmp_path: Path) -> None:
+    made = atomic_torch_save(STATE, tmp_path / "state.pt")
+    found = verified_torch_load(str(tmp_path / "state.pt"))
+
+    assert torch.equal(found["weights"], STATE["weights"])
+    assert (found["step"], found["name"]) == (7, "demo")
+    assert names(tmp_path) == ["state.pt", "state.pt.digest"]
+    assert (made.size_bytes, made.digest) == (
+        (tmp_path / "state.pt").stat().st_size,
+        digest_file(tmp_path / "state.pt", "xxh3_128"),
+    )
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 7
+
+
+def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longhaul.digests.HAS_XXHASH", False)
+    atomic_torch_save(STATE, tmp_path / "state.pt")
+
+    assert json.loads((tmp_path / "state.pt.digest").read_text())[0]["algorithm"] == "blake2b"
+    assert verified_torch_load(tmp_path / "state.pt")["step"] == 7
+
+
+def test_every_flipped_byte_is_found_before_torch_opens_the_file(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "state.pt"
+    atomic_torch_save({"a": torch.arange(20.0)}, path)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch opened it"))
+    good, missed = path.read_bytes(), []
+    for position in range(len(good)):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        try:
+            check_file(path)
+            missed.append(position)
+        except CheckpointError:
+            continue
+
+    assert len(good) > 1000
+    assert missed == []
+    with pytest.raises(CheckpointError, match=r"state.pt: the content changed since it was written \(digest\)"):
+        verified_torch_load(path)
+
+
+def test_a_flipped_byte_in_the_digest_refuses_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    atomic_torch_save(STATE, path)
+    beside = tmp_path / "state.pt.digest"
+    good = beside.read_bytes()
+    # Of a byte between the words nothing depends.
+    positions = [position for position in range(len(good)) if good[position : position + 1].isalnum()]
+    for position in positions:
+        beside.write_bytes(good[:position] + bytes([good[position] ^ 0x80]) + good[position + 1 :])
+        with pytest.raises(CheckpointError, match=r"state\.pt"):
+            check_file(path)
+
+    assert len(positions) > 50
+
+
+def test_a_shorter_a_missing_and_an_unknown_file_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    made = atomic_torch_save(STATE, path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=f"{made.size_bytes - 1} bytes, written with {made.size_bytes}"):
+        verified_torch_load(path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"state\.pt: No such file or directory"):
+        verified_torch_load(path)
+    torch.save(STATE, tmp_path / "other.pt")
+    with pytest.raises(CheckpointError, match=r"there is no other\.pt\.digest beside it; allowed: files that "):
+        verified_torch_load(tmp_path / "other.pt")
+
+
+def test_a_file_that_is_whole_but_no_archive_of_torch_is_named(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "state.pt"
+    monkeypatch.setattr(torch, "save", lambda obj, file: file.write(b"junk"))
+    atomic_torch_save(STATE, path)
+
+    with pytest.raises(CheckpointError, match=r"state\.pt: cannot be read \("):
+        verified_torch_load(path)
+
+
+def test_a_whole_model_is_loaded_only_if_it_is_trusted(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = Net(3, 2)
+    atomic_torch_save(model, tmp_path / "model.pt")
+
+    with pytest.raises(CheckpointError, match=r"model\.pt: holds .*Net.*, which can run code.*type: trusted=True"):
+        verified_torch_load(tmp_path / "model.pt")
+    found = verified_torch_load(tmp_path / "model.pt", trusted=True)
+    assert type(found) is Net
+    assert torch.equal(found.weight, model.weight)
+
+
+def test_a_trusted_file_is_checked_too(tmp_path: Path) -> None:
+    atomic_torch_save(Net(3, 2), tmp_path / "model.pt")
+    flip_byte(tmp_path / "model.pt")
+
+    with pytest.raises(CheckpointError, match="the content changed"):
+        verified_torch_load(tmp_path / "model.pt", trusted=True)
+
+
+def test_copies_lie_in_each_place_and_stand_in_for_a_bad_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "second").mkdir()
+    copies = [tmp_path / "second", tmp_path / "third.pt"]
+    atomic_torch_save({"step": 1}, tmp_path / "state.pt", copies=copies)
+    atomic_torch_save({"step": 2}, tmp_path / "state.pt", copies=copies)
+
+    assert names(tmp_path / "second") == ["state.pt", "state.pt.digest"]
+    assert verified_torch_load(tmp_path / "third.pt") == {"step": 2}
+    flip_byte(tmp_path / "state.pt")
+    (tmp_path / "second" / "state.pt").unlink()
+    assert verified_torch_load(tmp_path / "state.pt", copies=copies) == {"step": 2}
+    assert "state.pt: the content changed" in capsys.readouterr().out
+    flip_byte(tmp_path / "third.pt")
+    with pytest.raises(CheckpointError, match=r"third\.pt: the content changed"):
+        verified_torch_load(tmp_path / "state.pt", copies=copies)
+
+
+def test_a_copy_that_reads_back_otherwise_is_an_error_and_is_not_shown(tmp_path: Path, monkeypatch) -> None:
+    def spoiling(source: int, target: int, count: int) -> int:
+        data = os.read(source, count)
+        os.write(target, data[::-1])
+        return len(data)
+
+    monkeypatch.setattr(fs, "copy_range", spoiling)
+
+    with pytest.raises(CheckpointError, match=r"copy\.pt: the copy of .*state\.pt reads back otherwise than it was "):
+        atomic_torch_save(STATE, tmp_path / "state.pt", copies=[tmp_path / "copy.pt"])
+    assert names(tmp_path) == ["state.pt", "state.pt.digest"]
+
+
+def test_a_full_disk_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    atomic_torch_save({"step": 1}, tmp_path / "state.pt")
+    write = torch_save._Writer.write
+
+    def full(self, data):
+        self._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+        with self._file:
+            return write(self, data)
+
+    monkeypatch.setattr(torch_save._Writer, "write", full)
+
+    with pytest.raises(StorageError, match=r"No space left on device; [\d,]+ bytes needed"):
+        atomic_torch_save(STATE, tmp_path / "state.pt")
+    monkeypatch.undo()
+    assert verified_torch_load(tmp_path / "state.pt") == {"step": 1}
+    assert names(tmp_path) == ["state.pt", "state.pt.digest"]
+
+
+def test_a_file_that_torch_saved_before_may_be_replaced(tmp_path: Path) -> None:
+    torch.save({"step": 0}, tmp_path / "state.pt")
+    atomic_torch_save({"step": 1}, tmp_path / "state.pt")
+
+    assert verified_torch_load(tmp_path / "state.pt") == {"step": 1}
+
+
+def test_a_kill_before_after_or_within_any_step_leaves_a_file_that_proves_to_be_the_old_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    def counted(base: Path, at: int = 0, mode: str = "after") -> list[str]:
+        steps = Steps(base, at, mode)
+        atomic_torch_save({"step": 2}, base / "state.pt", copies=[base / "copy.pt"])
+        return steps.names
+
+    def prepared(name: str) -> Path:
+        base = tmp_path / name
+        base.mkdir()
+        atomic_torch_save({"step": 1}, base / "state.pt", copies=[base / "copy.pt"])
+        return base
+
+    base = prepared("counted")
+    assert forked(lambda: (tmp_path / "steps").write_text(json.dumps(counted(base))), tmp_path / "screen")[1] == 0
+    steps = json.loads((tmp_path / "steps").read_text())
+    seen = set()
+    kills = [(at, "after") for at in range(1, len(steps) + 1)]
+    kills += [(at, "half") for at, name in enumerate(steps, 1) if name == "write"]
+    for at, mode in [(1, "before"), *kills]:
+        base = prepared(f"{mode}{at}")
+        _, status = forked(lambda base=base, at=at, mode=mode: counted(base, at, mode), tmp_path / "screen")
+        assert os.WIFSIGNALED(status)
+        first = verified_torch_load(base / "state.pt")["step"]
+        second = verified_torch_load(base / "copy.pt")["step"]
+        seen.add((first, second))
+        for path in base.glob(".*"):
+            os.utime(path, (1, 1))  # time passes
+        atomic_torch_save({"step": 3}, base / "state.pt", copies=[base / "copy.pt"])
+        assert names(base) == ["copy.pt", "copy.pt.digest", "state.pt", "state.pt.digest"], (at, steps[at - 1])
+        assert verified_torch_load(base / "state.pt") == verified_torch_load(base / "copy.pt") == {"step": 3}
+
+    assert len(kills) > 20
+    assert seen == {(1, 1), (2, 1), (2, 2)}
+
+
+def test_a_first_file_killed_at_any_step_is_not_there_or_whole(tmp_path: Path) -> None:
+    for at in range(1, 9):
+        base = tmp_path / str(at)
+        base.mkdir()
+
+        def save(base=base, at=at):
+            Steps(base, at, "after")
+            atomic_torch_save({"step": 1}, base / "state.pt")
+
+        forked(save, tmp_path / "screen")
+        if (base / "state.pt").exists():
+            assert verified_torch_load(base / "state.pt") == {"step": 1}
+        atomic_torch_save({"step": 2}, base / "state.pt")
+        assert verified_torch_load(base / "state.pt") == {"step": 2}

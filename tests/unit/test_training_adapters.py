@@ -1,0 +1,154 @@
+"""What the adapters refuse, and where their loader begins; the trainings themselves: tests/engines."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.telling import told_here
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from longhaul.errors import CheckpointError
+from longhaul.training.order import Share
+from longhaul.training.torch_resumable import resumable_loader
+
+MISSING = "missing: {} (pip install longhaul[adapters])"
+DATA = TensorDataset(torch.arange(10))
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with told_here(tmp_path, monkeypatch, GOAL="2") as folder:
+        yield folder
+
+
+def numbers(loader) -> list[list[int]]:
+    return [batch[0].tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(workers: int) -> None:
+    whole, resumed = (resumable_loader(DATA, 3, 7, num_workers=workers) for _ in range(2))
+    epochs = []
+    for epoch in (0, 1):
+        whole.sampler.set_epoch(epoch)
+        epochs.append(numbers(whole))
+
+    whole.go_to(0, 2)
+    resumed.load_state_dict(whole.state_dict())
+    rest = numbers(resumed)
+    resumed.sampler.set_epoch(0)  # as Lightning does when the loader has begun
+    again = numbers(resumed)
+    resumed.sampler.set_epoch(1)
+
+    assert sorted(number for batch in epochs[0] for number in batch) == list(range(10))
+    assert epochs[0] != epochs[1]
+    assert (rest, again, numbers(resumed)) == (epochs[0][2:], epochs[0][2:], epochs[1])
+    assert len(resumed) == 4
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_two_ranks_share_an_epoch_from_where_they_are_told_to_begin(start: int) -> None:
+    alone, *both = (resumable_loader(DATA, 3, 7) for _ in range(3))
+    for rank, loader in enumerate(both):
+        loader.share_with(Share(rank, 2))
+        loader.go_to(0, start)
+    found = [numbers(loader) for loader in both]
+
+    row = numbers(alone)  # 3, 3, 3 and 1 sample
+    assert [len(loader) for loader in both] == [2, 2]
+    assert found == [row[0::2][start:], row[1::2][start:]]
+
+
+def test_a_loader_does_not_go_on_in_other_data() -> None:
+    state = resumable_loader(DATA, 3, seed=7).state_dict()
+
+    with pytest.raises(ValueError, match="was made with batches = 4, and the loader has 5; take the same data, batch"):
+        resumable_loader(DATA, 2, seed=7).load_state_dict(state)
+    with pytest.raises(ValueError, match="was made with seed = 7, and the loader has 8"):
+        resumable_loader(DATA, 3, seed=8).load_state_dict(state)
+
+
+def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pl = pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
+    from longhaul.training.lightning import LonghaulCallback
+
+    callback = LonghaulCallback()
+    strategy = pl.strategies.SingleDeviceStrategy("cpu")
+    trainer = SimpleNamespace(
+        world_size=1, global_rank=0, strategy=strategy, train_dataloader=DataLoader(DATA), accumulate_grad_batches=1
+    )
+
+    callback.setup(trainer, None, "fit")
+    with pytest.raises(TypeError, match=r"data come from a DataLoader, allowed: callback\.loader\(dataset, \.\.\.\)"):
+        callback.on_train_start(trainer, None)
+    trainer.train_dataloader = callback.loader(DATA, batch_size=2)
+    callback.on_train_start(trainer, None)
+    with pytest.raises(
+        CheckpointError, match="made by 2 ranks, and now there is 1, which would train other data than are left"
+    ):
+        callback.load_state_dict({"ranks": 2, "epoch": 0})
+    trainer.strategy = pl.strategies.FSDPStrategy()
+    with pytest.raises(
+        CheckpointError, match="strategy is FSDPStrategy, allowed: DDPStrategy or one device; for FSDP2:"
+    ):
+        callback.setup(trainer, None, "fit")
+    assert (callback.goal, callback.resume) == (2, None)
+
+
+def test_lightning_is_refused_processes_that_longhaul_has_not_started(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
+    from longhaul.training.lightning import LonghaulCallback
+
+    own, alone = (SimpleNamespace(world_size=count, global_rank=0) for count in (4, 1))
+
+    with pytest.raises(
+        CheckpointError, match="4 processes train, and longhaul has started 1; type ranks: 4 in the sett"
+    ):
+        LonghaulCallback().setup(own, None, "fit")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(CheckpointError, match=r"each process trains for itself, .* started 2; .* Trainer\(devices=2, "):
+        LonghaulCallback().setup(alone, None, "fit")
+
+
+def test_accelerate_is_refused_another_seed_loader_or_number_of_ranks(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerate = pytest.importorskip("accelerate", reason=MISSING.format("accelerate"))
+    from longhaul.training.accelerate import Segments
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    segments = Segments(accelerator, seed=3)
+    batches = segments.batches(segments.loader(DATA, batch_size=3))
+    next(segments.epochs())
+    for _ in range(2):
+        next(batches)
+    state = segments.state_dict()
+    batches.close()
+
+    with pytest.raises(CheckpointError, match="made with seed=3, and Segments has 4"):
+        Segments(accelerator, seed=4).load_state_dict(state)
+    segments.load_state_dict(state)
+    with pytest.raises(CheckpointError, match="middle of an epoch of 4 batches, and the loader has 10; take"):
+        next(segments.batches(segments.loader(DATA)))
+    with pytest.raises(
+        CheckpointError, match="made by 2 ranks, and now there is 1, which would train other data than are"
+    ):
+        segments.load_state_dict({**state, "ranks": 2})
+    named = accelerate.utils.ProjectConfiguration(str(told), automatic_checkpoint_naming=True)
+    with pytest.raises(
+        CheckpointError, match="automatic_checkpoint_naming=True, allowed: False, because longhaul says"
+    ):
+        Segments(accelerate.Accelerator(cpu=True, project_config=named))
+    plugin = accelerate.utils.FullyShardedDataParallelPlugin()
+    monkeypatch.setattr(accelerator.state, "fsdp_plugin", plugin, raising=False)  # which on the CPU it leaves out
+    with pytest.raises(
+        CheckpointError, match="trains with FSDP, allowed: one process or DistributedDataParallel; type no fsdp_plugin"
+    ):
+        Segments(accelerator)

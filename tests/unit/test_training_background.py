@@ -1,0 +1,283 @@
+"""Saves beside the training: a snapshot of one moment, one at a time, errors told, nothing torn shown."""
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from longhaul.errors import CheckpointError, StorageError  # noqa: E402
+from longhaul.pick import verify  # noqa: E402
+from longhaul.progress import Progress  # noqa: E402
+from longhaul.store import Store  # noqa: E402
+from longhaul.training import torch_link, torch_state  # noqa: E402
+from longhaul.training.torch import Saves, Training, save_verified  # noqa: E402
+from longhaul.training.torch_stage import Stage, optimizer_storages  # noqa: E402
+
+WIDTH = 100_000  # large enough to be copied later
+PATIENCE_SECONDS = 100
+
+
+class Gate:
+    """Takes the place of `save_verified`: writes when it is opened, and notes what came."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_open, self.came = threading.Event(), 0
+        monkeypatch.setattr(torch_link, "save_verified", self.save)
+
+    def save(self, *arguments):
+        self.came += 1
+        assert self.is_open.wait(PATIENCE_SECONDS)
+        return save_verified(*arguments)
+
+
+class Loop:
+    """A training whose steps the test takes one by one."""
+
+    def __init__(self, folder: Path, **saves) -> None:
+        torch.manual_seed(1)
+        self.model = torch.nn.Linear(WIDTH, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        saves = Saves(**{"steps": 2, "in_background": True, **saves})
+        self.training = Training(model=self.model, optimizer=self.optimizer, folder=folder, saves=saves)
+        self.loader = self.training.loader(torch.utils.data.TensorDataset(torch.ones(100, 1)))
+        self.steps = self._steps()
+
+    def _steps(self):
+        for _ in self.training.epochs(1):
+            for _ in self.training.batches(self.loader):
+                yield self.training._course.position.step
+
+    def step(self) -> None:
+        next(self.steps)
+        self.optimizer.zero_grad()
+        self.model(torch.ones(1, WIDTH)).sum().backward()
+        self.optimizer.step()
+
+    def close(self) -> None:
+        self.training._link.place.close()
+
+
+@pytest.fixture
+def loop(tmp_path: Path):
+    made = Loop(tmp_path)
+    yield made
+    made.close()
+
+
+def saved(folder: Path) -> dict[str, object]:
+    return torch_state.load(folder / "checkpoints" / "latest")
+
+
+def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_memory(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(model.parameters(), amsgrad=True)
+    model(torch.randn(3, WIDTH)).sum().backward()
+    optimizer.step()
+    base = torch.arange(10.0)
+    parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "empty": torch.empty(0)}
+    parts |= {
+        "views": [base, base[2:5], base.reshape(2, 5).T, (base, {"deep": base[1]})],
+        "wave": torch.ones(2).cfloat(),
+    }
+    parts |= {"half": base.bfloat16(), "odd": base.cfloat().conj(), "size": torch.Size([1]), "set": {1, 2}}
+    state = torch_state.canonical(parts, "state")
+    save_verified(state, tmp_path / "original")
+
+    stage = Stage()
+    for name, later in (("at once", set()), ("later", optimizer_storages([optimizer]))):
+        snapshot = stage.take(state, later)
+        was_copied = snapshot.is_copied
+        snapshot.copy_the_rest()
+        save_verified(snapshot.state, tmp_path / name)
+        assert (was_copied, snapshot.is_torn()) == (name == "at once", False)
+        assert (tmp_path / name).read_bytes() == (tmp_path / "original").read_bytes()
+        assert snapshot.state["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
+
+
+def test_room_for_a_snapshot_is_used_again() -> None:
+    stage, state = Stage(), {"a": torch.ones(10), "b": torch.ones(20)}
+    places = [[tensor.data_ptr() for tensor in stage.take(state, set()).state.values()] for _ in range(2)]
+
+    assert places[0] == places[1]
+    assert len(stage._rooms) == 2
+
+
+def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_begins(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    for _ in range(2):
+        loop.step()
+    moment = {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+    momentum = loop.optimizer.state_dict()["state"][0]["momentum_buffer"].clone()
+    for _ in range(8):  # a save is due every two of them
+        loop.step()
+    busy = [thread for thread in threading.enumerate() if thread.name == "longhaul-save"]
+    gate.is_open.set()
+    loop.training._link.land()
+    state = saved(tmp_path)
+
+    assert (gate.came, len(busy)) == (1, 1)
+    assert state["position"]["step"] == 2
+    assert torch.equal(state["parts"]["model"]["weight"], moment["weight"])
+    assert torch.equal(state["parts"]["optimizer"]["state"][0]["momentum_buffer"], momentum)
+    assert not torch.equal(loop.model.weight, moment["weight"])
+
+
+def test_a_snapshot_that_is_torn_is_dropped_said_and_made_anew(
+    loop: Loop, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disturbed_step() -> None:
+        next(loop.steps)
+        with torch.no_grad():
+            loop.model.weight.add_(1)
+        loop.model(torch.ones(1, WIDTH)).sum().backward()
+        loop.optimizer.step()
+
+    for _ in range(2):
+        loop.step()
+    for _ in range(3):
+        disturbed_step()
+        if loop.training._link._flight:
+            loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+    loop.training._link.land()
+    store = Store(tmp_path / "checkpoints")
+
+    assert (
+        "something changed a parameter before the optimizer's step: this save is made anew" in capsys.readouterr().out
+    )
+    assert [path.name for path in store.root.glob(".draft-*")] == []
+    assert saved(tmp_path)["position"]["step"] > 2
+    assert all(verify(store.root / name, "training") for name in store.names())
+
+
+def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_of_before_stays(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_):
+        raise StorageError("the disk is full")
+
+    for _ in range(3):
+        loop.step()
+    loop.training._link.land()
+    before = Store(tmp_path / "checkpoints").names()
+    monkeypatch.setattr(torch_link, "save_verified", full)
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        for _ in range(50):
+            loop.step()
+            if loop.training._link._flight:
+                loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+    assert Store(tmp_path / "checkpoints").names() == before
+    assert saved(tmp_path)["position"]["step"] == 2
+
+
+def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(loop: Loop, tmp_path: Path) -> None:
+    for _ in range(5):
+        loop.step()
+        if loop.training._link._flight:
+            loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+    with torch.no_grad():
+        loop.model.weight[0, 7] = torch.inf
+
+    line = "longhaul: the weights model.weight hold a number that is not finite, at step 6 in epoch 0"
+    with pytest.raises(SystemExit, match=line):
+        for _ in range(50):
+            loop.step()
+            if loop.training._link._flight:
+                loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+
+    assert loop.training._course.position.step > 6  # the training did not wait for the answer
+    assert saved(tmp_path)["position"]["step"] == 4
+
+
+def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    for _ in range(3):
+        loop.step()
+    gate.is_open.set()
+    loop.training._link._land_at_exit()
+
+    assert saved(tmp_path)["position"]["step"] == 2
+
+
+def test_where_memory_is_short_saves_stop_the_training_and_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_link, "has_memory_for", lambda size: False)
+    loop = Loop(tmp_path)
+    for _ in range(5):
+        loop.step()
+    loop.close()
+
+    assert saved(tmp_path)["position"]["step"] == 4
+    said = re.findall("saves stop the training: too little memory is free for a copy of 1 MB", capsys.readouterr().out)
+    assert len(said) == 1
+
+
+def test_small_states_are_saved_at_once(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, in_background=None)
+    for _ in range(3):
+        loop.step()
+    loop.close()
+
+    assert loop.training._link._flight is None
+    assert saved(tmp_path)["position"]["step"] == 2
+
+
+def test_a_last_save_that_reads_back_otherwise_is_no_pause_and_no_finish(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoiling(state, path, **more):
+        made = save_verified(state, path, **more)
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        return made
+
+    monkeypatch.setattr(torch_link, "save_verified", spoiling)
+
+    with pytest.raises(CheckpointError, match=r"state\.pt: reads back otherwise than it was written; look at the disk"):
+        loop.training.finish()
+    assert Store(tmp_path / "checkpoints").names() == []
+
+
+def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = Loop(tmp_path, steps=None, mtbf_hours=24)
+    loop.training._link.pace._saved_at -= 10**6
+    for _ in range(2):
+        loop.step()
+    loop.training._link.land()
+    loop.close()
+
+    line = r"a save stops the training for (\S+) s; with a failure every 24 h it is best to save every (\S+) s"
+    found = re.search(line, capsys.readouterr().out)
+    shown = loop.training._link.with_pace(Progress(1.0, metrics={"loss": 2.0})).metrics
+    assert found
+    assert float(found[2]) > float(found[1])
+    assert shown == {"loss": 2.0, "save_stall_seconds": float(found[1]), "save_every_seconds": float(found[2])}
+
+
+@pytest.mark.gpu
+def test_a_snapshot_of_a_gpu_is_of_one_moment_and_lies_in_the_memory_of_the_host() -> None:
+    model = torch.nn.Linear(WIDTH, 100, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(3, WIDTH, device="cuda")).sum().backward()
+    optimizer.step()
+    parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    expected = model.weight.detach().cpu().clone()
+
+    snapshot = Stage().take(torch_state.canonical(parts, "state"), optimizer_storages([optimizer]))
+    snapshot.wait_for_copy()
+    is_torn = snapshot.is_torn()
+    optimizer.step()
+    snapshot.copy_the_rest()
+
+    assert not is_torn
+    assert snapshot.state["model"]["weight"].is_pinned()
+    assert torch.equal(snapshot.state["model"]["weight"], expected)
+    assert not torch.equal(model.weight.cpu(), expected)

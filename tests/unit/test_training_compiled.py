@@ -1,0 +1,122 @@
+"""Models of torch.compile: the names of their state, what the passport says, and a resume in a new process."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.training_parent import TrainingParent
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from torch import nn  # noqa: E402
+from torch.optim.swa_utils import AveragedModel  # noqa: E402
+
+from longhaul.errors import CheckpointError  # noqa: E402
+from longhaul.training.origin import differences  # noqa: E402
+from longhaul.training.torch import BestCopy, Training  # noqa: E402
+from longhaul.training.torch_origin import made_with  # noqa: E402
+
+# torch itself, where it loads its compiler.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*script_method. is deprecated:DeprecationWarning"),
+    pytest.mark.usefixtures("signals_kept"),
+]
+
+# 4 batches an epoch, 3 epochs.
+PROGRAM = """
+import argparse, os, signal
+import torch
+from torch import nn
+from longhaul.training.torch import Training, seed_everything
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--signals", type=int, nargs="*", default=[])
+options = parser.parse_args()
+torch.set_num_threads(1)
+seed_everything(3)
+model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 1))
+used = torch.compile(model)
+optimizer = torch.optim.AdamW(used.parameters(), lr=0.01)
+average = torch.optim.swa_utils.AveragedModel(used)
+training = Training(model=used, optimizer=optimizer, average=average)
+loader = training.loader([torch.arange(6.0) + number for number in range(20)], 5)
+for epoch in training.epochs():
+    for inputs in training.batches(loader):
+        loss = (used(inputs) + torch.randn(1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        average.update_parameters(used)
+        training.log(loss=loss.item())
+        if training._course.position.step + 1 in options.signals:
+            os.kill(os.getpid(), signal.SIGUSR1)
+training.finish({"model.pt": model.state_dict()})
+"""
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+
+
+def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner, plain = small(), small()
+    compiled = torch.compile(inner)
+    training = Training(model=compiled, best_copy=BestCopy(compiled), folder=tmp_path)
+    training.finish({"model.pt": training._content.parts["best_copy"].weights})
+    versions = json.loads((tmp_path / "checkpoints" / "latest" / "manifest.json").read_text())["versions"]
+    capsys.readouterr()
+    resumed = Training(model=plain, best_copy=BestCopy(plain), folder=tmp_path)
+    resumed._link.place.close()
+    said = capsys.readouterr().out
+
+    assert versions["compiled"] == "model"
+    assert list(torch.load(tmp_path / "final" / "model.pt")) == ["0.weight", "0.bias"]
+    assert torch.equal(plain[0].weight, inner[0].weight)
+    assert "so the result is as good, not the same (compiled parts: model then, none now)" in said
+
+
+def test_an_average_of_a_compiled_model_goes_on_as_one(tmp_path: Path) -> None:
+    averages = [AveragedModel(torch.compile(small())) for _ in range(2)]
+    averages[0].update_parameters(small())
+    Training(average=averages[0], folder=tmp_path).finish()
+    Training(average=averages[1], folder=tmp_path)._link.place.close()
+
+    assert int(averages[1].n_averaged) == 1
+    assert all(torch.equal(*pair) for pair in zip(*(one.parameters() for one in averages), strict=True))
+    with pytest.raises(CheckpointError, match=r"the state of 'average' does not fit: (?s:.*)Missing key"):
+        Training(average=AveragedModel(small()), folder=tmp_path)
+
+
+def test_what_shows_in_the_last_digits_stands_in_the_passport() -> None:
+    inner = small()
+    inner.compile()
+
+    found = made_with(4, {"a": inner, "b": torch.compile(small()), "c": small(), "d": nn.Sequential(inner)})
+
+    assert found["compiled"] == "a, b, d"
+    assert (found["ranks"], found["threads"]) == ("4", str(torch.get_num_threads()))
+    assert found["gpus"] == str(torch.cuda.device_count())
+
+
+def test_a_change_of_threads_gpus_or_torch_is_told_and_one_of_the_rest_is_not() -> None:
+    before = {"torch": "2.9", "threads": "4", "gpus": "1", "compiled": "none", "ranks": "2", "numpy": "1"}
+
+    assert differences(before, {**before, "ranks": "1", "numpy": "2"}) == ""
+    assert differences({}, before) == ""
+    assert differences(before, {**before, "threads": "2", "gpus": "0", "torch": "2.10"}) == (
+        "torch: 2.9 then, 2.10 now, threads: 4 then, 2 now, GPUs: 1 then, 0 now"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.needs("g++")
+def test_a_compiled_training_in_pieces_is_the_whole_byte_for_byte(tmp_path: Path) -> None:
+    whole = TrainingParent(tmp_path / "whole", PROGRAM)
+    whole.run_to_the_end()
+    pieces = TrainingParent(tmp_path / "run", PROGRAM, ["--signals", "3", "6"])
+    pieces.run_to_the_end()
+
+    assert pieces.codes == [85, 85, 0]
+    assert pieces.result() == whole.result()

@@ -1,0 +1,180 @@
+"""The contract for frameworks with a loop of their own, and what the adapter for the Trainer refuses."""
+
+import json
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.telling import told_here
+from support.toyrun import checkpoints, run_program, toy_job
+
+from longhaul.errors import CheckpointError
+from longhaul.outcome import Outcome
+from longhaul.progress import Progress
+from longhaul.training.contract import read_contract
+from longhaul.training.keeper import Keeper, Wish
+from longhaul.training.saves import Saves, best_interval
+from longhaul.verdict import Kind, read_verdict
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with told_here(tmp_path, monkeypatch, GOAL="9", GOAL_UNIT="steps") as folder:
+        yield folder
+
+
+def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
+    keeper = Keeper({})
+
+    before = keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
+    signal.raise_signal(signal.SIGUSR1)
+    after = keeper.step(Progress(2, 9))
+
+    said = json.loads((told / "progress.json").read_text())
+    assert (before, after) == (Wish.GO_ON, Wish.LEAVE)
+    assert (said["done"], said["metrics"]) == (1, {"loss": 0.5})
+    with pytest.raises(SystemExit, match="85"):
+        keeper.leave()
+
+
+def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGHAUL_SAVE_SECONDS", "0")
+    keeper = Keeper({"framework": "1.0"})
+    wishes = []
+    for done in (1, 2, 3):
+        wishes.append(keeper.step(Progress(done, 9)))
+        if wishes[-1] is Wish.SAVE:
+            keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
+
+    said = json.loads((told / "save" / "000001.ready" / "progress.json").read_text())
+    assert wishes == [Wish.SAVE, Wish.SAVE, Wish.GO_ON]  # two wait to be taken
+    assert (said["done"], said["versions"], said["is_finished"]) == (1, {"framework": "1.0"}, False)
+
+
+def test_a_write_that_fails_leaves_nothing(told: Path) -> None:
+    def torn(draft: Path) -> None:
+        (draft / "state").write_text("half")
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        Keeper({}).hand_over(torn, Progress(1, 9))
+
+    assert list((told / "save").iterdir()) == []
+
+
+def test_with_a_mean_time_between_failures_the_interval_follows_from_the_save_and_is_shown(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGHAUL_MTBF_HOURS", "24")
+    keeper = Keeper({})
+
+    keeper.hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
+    keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
+
+    shown = json.loads((told / "progress.json").read_text())["metrics"]
+    cost = shown["save_stall_seconds"]
+    assert set(shown) == {"loss", "save_stall_seconds", "save_every_seconds"}
+    assert cost >= 0.01
+    # What is shown has three digits.
+    assert shown["save_every_seconds"] == pytest.approx(best_interval(cost, 24 * 3600), rel=0.02)
+
+
+def test_what_the_configuration_says_of_failures_comes_before_what_the_script_says(told: Path) -> None:
+    contract = read_contract()
+    assert contract is not None
+
+    own = contract.saves(Saves(mtbf_hours=5, keep=7))
+    both = replace(contract, mtbf_hours=24.0).saves(Saves(mtbf_hours=5, keep=7))
+
+    assert (own.mtbf_hours, both.mtbf_hours, both.keep) == (5, 24, 7)
+
+
+def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_path: Path) -> None:
+    said = 'cd "$LONGHAUL_SAVE"; printf %s "$LONGHAUL_MTBF_HOURS" >hours; echo "{\\"done\\": 9}" >progress.json'
+
+    record = run_program(tmp_path, ["sh", "-c", said], goal=9, mtbf_hours=2.5)
+
+    (saved,) = checkpoints(toy_job(tmp_path))
+    assert (record.outcome, (saved.folder / "hours").read_text()) == (Outcome.FINISHED, "2.5")
+
+
+def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LONGHAUL_SAVE", raising=False)
+    keeper = Keeper({})
+
+    keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
+
+    assert (keeper.step(Progress(1, 9)), keeper.resume) == (Wish.GO_ON, None)
+
+
+def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install longhaul[adapters])")
+    from longhaul.training.transformers import LonghaulCallback
+
+    callback = LonghaulCallback()
+    good = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
+
+    def begin(**changes: object) -> None:
+        arguments = transformers.TrainingArguments(**{**good, **changes})
+        callback.on_train_begin(arguments, transformers.TrainerState(), transformers.TrainerControl())
+
+    begin()
+    line = (
+        "save_strategy='steps', allowed: 'no', because longhaul says when to save; type save_strategy='no', and save_m"
+    )
+    with pytest.raises(ValueError, match=line):
+        begin(save_strategy="steps")
+    with pytest.raises(
+        ValueError, match=r"output_dir='elsewhere', allowed: .* output_dir=callback.output_dir\('elsewhere"
+    ):
+        begin(output_dir="elsewhere")
+    with pytest.raises(
+        ValueError,
+        match="load_best_model_at_end=True, allowed: False; the best one may be of another segment; save it",
+    ):
+        begin(load_best_model_at_end=True)
+    with pytest.raises(
+        ValueError, match="save_only_model=True, allowed: False; nobody could go on from such a checkpoint"
+    ):
+        begin(save_only_model=True)
+    with pytest.raises(
+        ValueError, match="save_on_each_node=True, allowed: False; the ranks of all nodes write into one"
+    ):
+        begin(save_on_each_node=True)
+    assert (callback.goal, callback.resume) == (9, None)
+
+
+def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
+    told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install longhaul[adapters])")
+    from longhaul.training.transformers import LonghaulCallback
+
+    def begin(*files: str) -> None:
+        checkpoint = told / "-".join(files)
+        checkpoint.mkdir()
+        for name in files:
+            (checkpoint / name).touch()
+        monkeypatch.setenv("LONGHAUL_RESUME", str(checkpoint))
+        callback = LonghaulCallback()
+        arguments = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none"}
+        callback.on_train_begin(
+            transformers.TrainingArguments(**arguments, use_cpu=True),
+            transformers.TrainerState(),
+            transformers.TrainerControl(),
+        )
+
+    monkeypatch.setenv("LONGHAUL_VERDICT", str(told / "verdict.json"))
+    begin("rng_state.pth")
+    with pytest.raises(
+        CheckpointError, match=r"made by 2 ranks, and now there is 1, which would train .*; type ranks: 2"
+    ):
+        begin("rng_state_0.pth", "rng_state_1.pth")
+    verdict = read_verdict(told / "verdict.json")
+    assert verdict is not None
+    assert (verdict.kind, verdict.message[-8:]) == (
+        Kind.HOPELESS,
+        "ranks: 2",
+    )  # the segment says it, and is not tried again

@@ -1,0 +1,166 @@
+"""The order of data: every sample exactly once an epoch, whatever stops it and however many ranks go on."""
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from longhaul.training.order import Row, Share, Steps, grouped
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from longhaul.training.torch import (  # noqa: E402
+    InterruptibleBatchSampler,
+    InterruptibleDistributedSampler,
+    InterruptibleSampler,
+)
+
+
+def of_each_rank(make, ranks):
+    return [make(Share(rank, ranks)) for rank in range(ranks)]
+
+
+def one_step(row, place, ranks, **options):
+    """The batches that all ranks take in the step that begins at a place, and where it ends."""
+    steps = of_each_rank(lambda share: Steps(row, share, place, options.get("drop_last", False)), ranks)
+    assert len({len(each) for each in steps}) == 1
+    assert len({each.end_after(place) for each in steps}) == 1
+    return [next(iter(each)) for each in steps], steps[0].end_after(place)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed):
+    dice = random.Random(seed)
+    size, batch_size = dice.randint(20, 90), dice.randint(6, 9)
+    row = Row(dice.sample(range(size), size), batch_size)
+    seen, place = Counter(), 0
+    while place < len(row):
+        # Never more ranks than there are samples left: then some would come twice.
+        left = sum(map(len, itertools.islice(row, place, None)))
+        batches, place = one_step(row, place, dice.randint(1, min(6, left)))
+        assert all(batches)
+        seen.update(index for batch in batches for index in batch)
+
+    assert seen == Counter(range(size))
+
+
+def test_batches_that_do_not_divide_by_the_ranks_are_halved():
+    row = Row(range(13), 5)
+
+    assert one_step(row, 2, 2) == ([(10, 11), (12,)], 3)
+    assert one_step(row, 1, 3) == ([(5, 6, 7), (8, 9), (10, 11, 12)], 3)
+
+
+def test_fewer_samples_than_ranks_join_the_step_before():
+    row = Row(range(11), 5)
+
+    assert one_step(row, 0, 2) == ([(0, 1, 2, 3, 4, 10), (5, 6, 7, 8, 9)], 3)
+    assert one_step(row, 2, 2) == ([(10,), (10,)], 3)  # there is no step before
+
+
+def test_drop_last_leaves_out_what_is_not_enough_for_all_ranks():
+    row = Row(range(23), 5, drop_last=True)
+
+    assert one_step(row, 2, 2, drop_last=True) == ([(10, 11, 12, 13, 14), (15, 16, 17, 18, 19)], 4)
+    assert [len(Steps(row, Share(0, 3), place, True)) for place in (0, 1, 2)] == [1, 1, 0]
+
+
+def test_batches_of_groups_are_of_one_kind_and_hold_every_sample_once():
+    kinds = [index % 3 for index in range(50)]
+    row = grouped(range(50), kinds, 4)
+
+    assert all(len({kinds[index] for index in batch}) == 1 for batch in row)
+    assert Counter(index for batch in row for index in batch) == Counter(range(50))
+    assert [len(batch) for batch in grouped(range(50), kinds, 4, drop_last=True)] == [4] * 12
+
+
+def trained(sampler, batch_size, batches=1000, workers=0):
+    """Trains so many batches of a plain DataLoader, as a loop of one's own does; returns the indices."""
+    loader = DataLoader(range(53), batch_size, sampler=sampler, num_workers=workers)
+    seen = []
+    for batch in itertools.islice(loader, batches):
+        seen += batch.tolist()
+        sampler.advance(len(batch))
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plain_loader_goes_on_where_it_was_stopped_twice(workers):
+    whole = trained(InterruptibleSampler(53, seed=4), 5)
+    pieces, state = [], None
+    for batches in (2, 3, 1000):
+        sampler = InterruptibleSampler(53, seed=4)
+        if state:
+            sampler.load_state_dict(state)
+        pieces += trained(sampler, 5, batches, workers)
+        state = sampler.state_dict()
+
+    assert sorted(whole) == list(range(53))
+    assert pieces == whole
+    assert state == {"seed": 4, "epoch": 0, "done": 53, "size": 53}
+
+
+def test_each_epoch_has_an_order_of_its_own_and_begins_at_its_beginning():
+    sampler = InterruptibleSampler(range(53), seed=4)
+    first = trained(sampler, 5)
+    sampler.set_epoch(0)
+    rest = list(sampler)
+    sampler.set_epoch(1)
+
+    assert rest == []
+    assert (len(sampler), sorted(sampler)) == (53, list(range(53)))
+    assert list(sampler) != first
+
+
+def test_distributed_samples_go_on_with_other_ranks():
+    def ranks(count, tail="uneven"):
+        return [InterruptibleDistributedSampler(53, rank=rank, ranks=count, seed=1, tail=tail) for rank in range(count)]
+
+    seen, state = Counter(), None
+    for count, batches in ((2, 2), (4, 1), (3, 1000)):
+        samplers = ranks(count)
+        for sampler in samplers:
+            if state:
+                sampler.load_state_dict(state)
+            assert len(list(sampler)) == len(sampler)
+            seen.update(trained(sampler, 5, batches))
+        state = samplers[0].state_dict()
+
+    assert seen == Counter(range(53))
+    assert [len(sampler) for sampler in ranks(2, "repeat")] == [27, 27]
+    assert [len(list(sampler)) for sampler in ranks(2, "repeat")] == [27, 27]
+    assert [len(list(sampler)) for sampler in ranks(2, "drop")] == [26, 26]
+    assert [len(sampler) for sampler in ranks(2, "drop")] == [26, 26]
+
+
+def test_a_batch_sampler_gives_every_sample_once_on_changing_ranks_with_workers():
+    kinds = [index % 2 for index in range(53)]
+    seen, state, mixed = Counter(), None, 0
+    for count, steps in ((2, 2), (3, 1), (1, 1000)):
+        samplers = [
+            InterruptibleBatchSampler(53, 5, groups=kinds, rank=rank, ranks=count, seed=2) for rank in range(count)
+        ]
+        for sampler in samplers:
+            if state:
+                sampler.load_state_dict(state)
+            for batch in itertools.islice(DataLoader(range(53), batch_sampler=sampler, num_workers=2), steps):
+                seen.update(batch.tolist())
+                mixed += len({kinds[index] for index in batch.tolist()}) != 1
+                sampler.advance()
+        assert len({tuple(sampler.state_dict().items()) for sampler in samplers}) == 1
+        state = samplers[0].state_dict()
+
+    assert seen == Counter(range(53))
+    assert mixed == 0
+
+
+def test_a_state_of_another_order_is_refused():
+    sampler = InterruptibleSampler(53, seed=4)
+
+    with pytest.raises(ValueError, match="the state was made with seed 5, and this sampler has 4"):
+        sampler.load_state_dict(InterruptibleSampler(53, seed=5).state_dict())
+    with pytest.raises(ValueError, match="the state was made with size 54, and this sampler has 53"):
+        sampler.load_state_dict(InterruptibleSampler(54, seed=4).state_dict())

@@ -1,0 +1,64 @@
+"""The contract for a framework on several ranks: what one is told all do at the same step, and one hands over."""
+
+from pathlib import Path
+
+import pytest
+from support.training_parent import TrainingParent
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+PROGRAM = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+from longhaul.progress import Progress
+from longhaul.training.keeper import Wish
+from longhaul.training.torch_keeper import RanksKeeper
+
+first_save_at, told_at = map(int, sys.argv[1:])
+rank = int(os.environ["RANK"])
+keeper = RanksKeeper({"framework": "1"})
+dist.init_process_group("gloo")
+keeper.join()
+seen = Path(__file__).with_name(f"seen-{rank}")
+for step in range(1, 9):
+    if step == told_at and rank == 1:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    wish = keeper.step(Progress(step, 8, "steps"))
+    with seen.open("a") as file:
+        file.write(f"{step} {wish.name}\\n")
+    if wish is Wish.LEAVE or (wish is Wish.SAVE and step >= first_save_at):
+        keeper.hand_over(lambda draft: (draft / f"rank-{rank}").write_text(f"{step}"), Progress(step, 8, "steps"))
+        if wish is Wish.LEAVE:
+            keeper.leave()
+"""
+
+
+def wishes(parent: TrainingParent, rank: int) -> list[str]:
+    return [line.split()[1] for line in (parent.root / f"seen-{rank}").read_text().splitlines()]
+
+
+def test_all_ranks_leave_after_the_step_that_follows_the_one_in_which_a_rank_is_told(tmp_path: Path) -> None:
+    parent = TrainingParent(tmp_path / "run", PROGRAM, ["1", "3"], ranks=2)
+
+    code = parent.run()
+
+    assert code == 85, parent.log
+    assert wishes(parent, 0) == wishes(parent, 1) == ["GO_ON", "GO_ON", "GO_ON", "LEAVE"]
+    assert parent.result() == {"rank-0": b"4", "rank-1": b"4"}
+    assert [(row["done"], row["versions"]) for row in parent.handovers] == [(4, {"framework": "1", "ranks": "2"})]
+
+
+def test_a_save_that_is_put_off_is_still_wished_by_all_ranks(tmp_path: Path) -> None:
+    parent = TrainingParent(tmp_path / "run", PROGRAM, ["4", "5"], ranks=2, save_seconds=0.0)
+
+    code = parent.run()
+
+    assert code == 85, parent.log
+    assert wishes(parent, 0) == wishes(parent, 1) == ["GO_ON", "SAVE", "SAVE", "SAVE", "GO_ON", "LEAVE"]
+    assert [row["done"] for row in parent.handovers] == [4, 6]
+    assert parent.result() == {"rank-0": b"6", "rank-1": b"6"}

@@ -1,0 +1,217 @@
+"""The StatefulDataLoader of torchdata as a part of a training: pieces are the whole, mistakes are named."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+torchdata = pytest.importorskip("torchdata", reason="missing: torchdata (pip install torchdata)")
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info  # noqa: E402
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
+
+from longhaul.errors import CheckpointError  # noqa: E402
+from longhaul.training.torch import InterruptibleSampler, RandomKept, Training, seed_everything  # noqa: E402
+
+# torchdata 0.11, the newest there is, calls it.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    pytest.mark.usefixtures("signals_kept"),
+]
+
+# 23 samples in batches of 4: 6 batches an epoch, 3 epochs.
+SAMPLES, BATCHES, EPOCHS = 23, 6, 3
+STEPS = BATCHES * EPOCHS
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return index, random.random() + np.random.rand() + torch.rand(()).item()
+
+
+class Counting(IterableDataset):
+    """Numbers as long as anybody asks, up to 10 an epoch; knows where it is, and nobody knows how long it is."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 10:
+            self.at += 1
+            yield self.at - 1, 0.0
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def noisy(workers=0, **options):
+    return StatefulDataLoader(RandomKept(Noisy()), 4, shuffle=True, num_workers=workers, **options)
+
+
+def by_rank(workers=0):
+    return StatefulDataLoader(Noisy(), 4, sampler=StatefulDistributedSampler(Noisy(), 1, 0), num_workers=workers)
+
+
+def train(folder, make, stop_at=None, workers=0, goal=(EPOCHS, "epochs")):
+    """Returns what it saw of the data and drew by itself, step by step; `stop_at` 6.5 is between two epochs."""
+    seed_everything(1)
+    loader = make(workers)
+    model, seen = torch.nn.Linear(1, 1), []
+    try:
+        training = Training(model=model, loader=loader, folder=folder)
+        for epoch in training.epochs(*goal):
+            if isinstance(loader.sampler, StatefulDistributedSampler):
+                loader.sampler.set_epoch(epoch)
+            for indices, noise in training.batches(loader):
+                own = torch.rand(()).item() + random.random()
+                seen.append((epoch, indices.tolist(), noise.tolist(), own))
+                stop(stop_at, training._course.position.step + 1)
+            stop(stop_at, training._course.position.step + 0.5)
+        training.finish({"model.pt": model.state_dict()})
+    except SystemExit as leaving:
+        assert leaving.code == 85
+    return seen
+
+
+def stop(when, now):
+    if when == now:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def last_state(folder: Path) -> bytes:
+    return (folder / "checkpoints" / "latest" / "state.pt").read_bytes()
+
+
+def pieces_are_the_whole(tmp_path: Path, stops, make, **more) -> None:
+    whole = train(tmp_path / "whole", make, **more)
+    for number in stops:
+        folder = tmp_path / f"stop-{number}"
+        first = train(folder, make, stop_at=number, **more)
+        rest = train(folder, make, **more)
+
+        assert len(first) == int(number)
+        assert first + rest == whole
+        assert last_state(folder) == last_state(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("make", "stops"), [(noisy, [*range(1, 13), 6.5, 17]), (by_rank, [2, 6, 6.5, 7])])
+def test_a_stop_at_any_batch_changes_nothing(make, stops: list[float], tmp_path: Path) -> None:
+    pieces_are_the_whole(tmp_path, stops, make)
+
+
+@pytest.mark.parametrize(("is_persistent", "stops"), [(False, [2, 6, 6.5]), (True, [8])])
+def test_random_numbers_of_worker_processes_go_on_exactly(
+    is_persistent: bool, stops: list[float], tmp_path: Path
+) -> None:
+    def make(workers):
+        return noisy(workers, persistent_workers=is_persistent)
+
+    pieces_are_the_whole(tmp_path, stops, make, workers=2)
+
+
+def test_every_sample_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(tmp_path: Path) -> None:
+    seen = train(tmp_path, noisy)
+    epochs = [[index for epoch, indices, *_ in seen if epoch == number for index in indices] for number in range(3)]
+
+    assert [sorted(indices) for indices in epochs] == [list(range(SAMPLES))] * 3
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_the_start_of_a_loader_leaves_no_trace_in_the_global_generators(tmp_path: Path) -> None:
+    one, two = ([own for *_, own in train(tmp_path / str(workers), by_rank, workers=workers)] for workers in (1, 2))
+
+    assert one == two
+
+
+def test_a_stream_of_unknown_length_goes_on_in_the_middle(tmp_path: Path) -> None:
+    def make(workers):
+        return StatefulDataLoader(Counting(), 4)
+
+    whole = train(tmp_path / "seen", make, goal=(8, "steps"))
+    pieces_are_the_whole(tmp_path, [1, 2, 3, 4, 7], make, goal=(8, "steps"))
+
+    assert [(epoch, indices) for epoch, indices, *_ in whole] == [
+        *((epoch, part) for epoch in (0, 1) for part in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9])),
+        (2, [0, 1, 2, 3]),
+        (2, [4, 5, 6, 7]),
+    ]
+
+
+def test_workers_are_not_started_before_their_epoch_and_live_through_a_term(tmp_path: Path) -> None:
+    class Looking(Noisy):
+        def __getitem__(self, index):
+            assert get_worker_info() is not None
+            ignored = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+            return index, float(ignored and signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    loader = StatefulDataLoader(Looking(), 4, num_workers=1)
+    training = Training(loader=loader, folder=tmp_path)
+    is_started = loader._iterator is not None
+    answers = [answer for _ in training.epochs(1) for _, noise in training.batches(loader) for answer in noise.tolist()]
+    training.finish()
+
+    assert not is_started
+    assert answers == [1.0] * SAMPLES
+
+
+def test_another_number_of_workers_is_refused_in_one_line(tmp_path: Path) -> None:
+    train(tmp_path, noisy, stop_at=2, workers=2)
+
+    with pytest.raises(
+        CheckpointError, match=r"StatefulDataLoader 'loader' was made with 2 workers, now 0; allowed: 2"
+    ):
+        train(tmp_path, noisy)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: StatefulDataLoader(range(9), shuffle=True, generator=torch.Generator()), "has a generator of its own"),
+        (lambda: StatefulDataLoader(range(9), sampler=RandomSampler(range(9))), "order of a RandomSampler of torch"),
+        (
+            lambda: StatefulDataLoader(range(9), sampler=InterruptibleSampler(9)),
+            r"an InterruptibleSampler moves by advance\(\) alone",
+        ),
+    ],
+)
+def test_a_loader_that_would_go_on_otherwise_is_refused(make, line: str) -> None:
+    with pytest.raises(TypeError, match=rf"Training\(data=...\): .*{line}"):
+        Training(data=make())
+
+
+def test_mistakes_with_a_loader_are_named(tmp_path: Path) -> None:
+    loader = noisy()
+    training = Training()
+    epoch = training.epochs(1)
+    next(epoch)
+
+    with pytest.raises(TypeError, match=r"no part of the training; type Training\(loader=loader"):
+        next(training.batches(loader))
+    with pytest.raises(TypeError, match=r"needs a loader made by Training\.loader, or a StatefulDataLoader"):
+        next(training.batches(DataLoader(Noisy())))
+    with pytest.raises(TypeError, match=r"an IterableDataset are of unknown length; allowed: a goal in steps"):
+        train(None, lambda workers: StatefulDataLoader(Counting(), 4))
+
+
+def test_a_loader_that_gives_less_than_it_says_ends_the_training(tmp_path: Path) -> None:
+    class Short(StatefulDistributedSampler):
+        def __iter__(self):
+            return iter(range(8))
+
+    def make(workers):
+        return StatefulDataLoader(Noisy(), 4, sampler=Short(Noisy(), 1, 0))
+
+    with pytest.raises(CheckpointError, match="the loader ended after batch 2 of 6 in epoch 0; allowed: a sampler"):
+        train(tmp_path, make)

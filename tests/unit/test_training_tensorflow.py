@@ -1,0 +1,258 @@
+"""A Keras training in pieces is the training as a whole, byte for byte, wherever it is cut."""
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    # Keras 3.15 with numpy 2, in its own conversion of a variable.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
+]
+
+
+def whole_and_pieces(pieces, *signals, **options):
+    whole, cut = pieces("whole", **options), pieces("pieces", **options)
+    assert whole.attempt() == 0
+    assert cut.in_pieces(*signals) == [85] * len(signals) + [0]
+    return whole, cut
+
+
+def test_pieces_equal_the_whole_wherever_they_are_cut(pieces):
+    """In the middle of an epoch, twice in one, after its last batch, after its end."""
+    whole, cut = whole_and_pieces(pieces, 3, 5, 8, -1, 16, 17)
+
+    assert cut.left() == whole.left()
+
+
+def test_mixed_precision_goes_on_with_its_loss_scale(pieces):
+    """The scale grows every fourth step here, and a step is left out where it was too large."""
+    import keras
+    from support.keras_pieces import dense_model
+
+    def model():
+        inner = keras.optimizers.Adam(0.01)
+        scaled = keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=2.0**14, dynamic_growth_steps=4)
+        return dense_model(scaled)
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        whole, cut = whole_and_pieces(pieces, 6, goal=2, make_model=model)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+    assert cut.left() == whole.left()
+    scale = next(entry for entry in whole.notes()["variables"]["optimizer"] if entry[0].endswith("dynamic_scale"))
+    assert scale[1:] == [[], "float32"]
+
+
+def test_averaged_weights_that_fit_puts_in_place_at_its_end_do_not_spoil_a_raised_goal(pieces):
+    """With use_ema, the end of fit overwrites the weights by their average: a training that goes on needs its own."""
+    import keras
+    from support.keras_pieces import dense_model
+
+    def model():
+        return dense_model(keras.optimizers.SGD(0.1, use_ema=True))
+
+    whole, cut = pieces("whole", goal=2, make_model=model), pieces("cut", goal=1, make_model=model)
+    assert [whole.attempt(), cut.attempt()] == [0, 0]
+    cut.goal = 2
+    assert cut.attempt() == 0
+
+    assert cut.left() == whole.left()
+
+
+def test_callbacks_go_on_with_what_they_remember(pieces):
+    """The learning rate falls after two epochs without a better value, wherever these are cut."""
+    import keras
+
+    def callbacks():
+        return [
+            keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=2, min_delta=10.0, verbose=0),
+            keras.callbacks.EarlyStopping("loss", patience=4, min_delta=10.0),
+        ]
+
+    whole, cut = whole_and_pieces(pieces, -1, 20, -3, goal=9, callbacks=callbacks)
+
+    assert cut.left() == whole.left()
+    assert cut.history.history == whole.history.history
+    assert len(cut.history.history["loss"]) == 5
+    assert cut.progress()["is_finished"] is True
+
+
+def test_a_goal_in_steps_ends_inside_an_epoch_and_a_raised_one_goes_on_from_there(pieces):
+    whole, cut = pieces("whole", goal=13, unit="steps"), pieces("cut", goal=11, unit="steps")
+    assert whole.attempt() == 0
+    assert cut.attempt() == 0
+    cut.goal = 13
+    assert cut.attempt() == 0
+
+    assert cut.notes()["position"]["step"] == whole.notes()["position"]["step"] == 13
+    assert cut.variables() == whole.variables()
+
+
+def test_several_steps_in_one_execution_are_counted_and_cut_exactly(pieces):
+    from functools import partial
+
+    from support.keras_pieces import dense_model
+
+    model = partial(dense_model, steps_per_execution=4)
+
+    whole, cut = whole_and_pieces(pieces, 4, goal=2, make_model=model)
+
+    assert cut.left() == whole.left()
+    assert whole.notes()["position"]["step"] == 16
+
+
+def test_a_loop_of_ones_own_in_pieces_equals_the_whole(pieces):
+    """With a generator, a variable and an optimizer of its own, and Python's and numpy's numbers."""
+    from support.keras_pieces import own_loop
+
+    whole, cut = pieces("whole", train=own_loop), pieces("cut", train=own_loop)
+    assert whole.attempt() == 0
+    assert cut.in_pieces(3, 8, 9) == [85, 85, 85, 0]
+
+    assert cut.left() == whole.left()
+
+
+def test_a_pipeline_of_ones_own_goes_on_in_the_middle(pieces):
+    """Shuffled by a seed of its epoch: tf.data's saved iterator would go on in another order at the epoch's end."""
+    from support.keras_pieces import piped
+
+    whole, cut = pieces("whole", make_data=piped), pieces("cut", make_data=piped)
+    assert whole.attempt() == 0
+    assert cut.in_pieces(5, 7, 8) == [85, 85, 85, 0]
+
+    assert cut.left() == whole.left()
+
+
+def test_a_deadline_that_is_near_ends_the_training_after_a_batch(pieces):
+    work = pieces("near", deadline_seconds=0.0)
+
+    assert work.attempt() == 85
+
+    assert work.notes()["position"]["step"] == 1
+
+
+def test_the_best_value_is_saved_when_it_comes(pieces):
+    work = pieces("best", goal=2)
+
+    assert work.attempt() == 0
+
+    assert work.progress(0)["is_best"] is True
+    assert work.progress(0)["done"] == 1
+
+
+def test_whole_models_are_exported_in_three_forms(pieces):
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    from support.keras_pieces import FEATURES, exported
+
+    work = pieces("export", goal=1, train=exported)
+    assert work.attempt() == 0
+    final = work.latest / "final"
+
+    loaded = keras.saving.load_model(final / "model.keras")
+    served = tf.saved_model.load(final / "served")
+
+    assert sorted(path.name for path in final.iterdir()) == [
+        *("metrics.csv", "metrics.json", "model.keras", "model.weights.h5", "note.txt", "served"),
+    ]
+    assert np.allclose(loaded(FEATURES), served.serve(FEATURES), atol=1e-6)
+
+
+def test_a_weight_that_is_no_number_ends_the_run_and_saves_nothing_bad(pieces):
+    work = pieces("nan", goal=2, spoil=5)
+    work.attempt([3])
+
+    with pytest.raises(SystemExit, match=r"hold a number that is not finite, at step 6 in epoch 0"):
+        work.attempt([6], is_expected=False)
+
+    assert work.verdict()["verdict"] == "hopeless"
+    assert work.notes()["position"]["step"] == 3
+
+
+def test_a_checkpoint_that_predicts_otherwise_is_rejected(pieces):
+    work = pieces("doubt", validate=True)
+    work.attempt([3])
+    work.change_a_note("trust", lambda trust: {**trust, "prediction": [number + 1 for number in trust["prediction"]]})
+
+    with pytest.raises(SystemExit, match=r"the prediction differs from the one made when it was saved in 4 of 4"):
+        work.attempt(is_expected=False)
+
+    assert work.verdict()["verdict"] == "bad_checkpoint"
+
+
+def test_a_right_prediction_is_accepted(pieces):
+    work = pieces("trust", validate=True, goal=1)
+
+    assert work.in_pieces(3) == [85, 0]
+
+
+def flipped(work):
+    path = next(work.latest.glob("state.data-*"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_is_found_by_tensorflow_too(pieces):
+    from longhaul.errors import CheckpointError
+
+    work = pieces("flip")
+    work.attempt([3])
+    flipped(work)
+
+    with pytest.raises(CheckpointError, match=r"the variables of \w+ cannot be read: "):
+        work.attempt()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"units": 17}, r"variable 0 of model is .* float32\[6, 16\], and the script's is .* float32\[6, 17\]"),
+        ({"plain": True}, r"has \d+ variables of optimizer, and the script has \d+"),
+        ({"batch_size": 8}, "from the middle of an epoch of 8 batches, and the data have 5"),
+        ({"own_seed": 4}, r"made with seed=3, and Training\(...\) is given 4"),
+    ],
+)
+def test_another_training_than_the_saved_one_is_refused(pieces, change, message):
+    from longhaul.errors import CheckpointError
+
+    work = pieces("other")
+    work.attempt([3])
+    work.change(**change)
+
+    with pytest.raises(CheckpointError, match=message):
+        work.attempt()
+
+
+def test_what_cannot_go_on_exactly_is_refused_before_it_begins(pieces):
+    import keras
+    from support.keras_pieces import dense_model
+
+    from longhaul.training.tensorflow import Training
+
+    work = pieces("refused")
+    keeping = pieces("keeping", callbacks=lambda: [keras.callbacks.EarlyStopping(restore_best_weights=True)])
+    backup = pieces("backup", callbacks=lambda: [keras.callbacks.BackupAndRestore(str(work.root))])
+    odd = pieces("odd", make_model=lambda: dense_model(steps_per_execution=3))
+
+    with pytest.raises(ValueError, match=r"EarlyStopping\(restore_best_weights=True\) keeps weights in memory alone"):
+        keeping.attempt()
+    with pytest.raises(ValueError, match="BackupAndRestore begins a broken epoch anew"):
+        backup.attempt()
+    with pytest.raises(ValueError, match="steps_per_execution is 3 with 8 batches an epoch"):
+        odd.attempt()
+    with pytest.raises(ValueError, match="the model is not built"):
+        Training(keras.Sequential([keras.layers.Dense(1)]))
+    with pytest.raises(TypeError, match=r"Training\(extra=...\) is a dict, allowed: a Keras model"):
+        Training(dense_model(), extra={})
+
+
+def test_without_the_workflow_a_folder_keeps_the_checkpoints(pieces, tmp_path):
+    work = pieces("home", goal=2, folder=tmp_path / "kept")
+
+    assert work.in_pieces(3, 12) == [85, 85, 0]
+
+    assert (tmp_path / "kept" / "final" / "weights.npz").is_file()
+    assert (tmp_path / "kept" / "final" / "metrics.csv").read_text().splitlines()[0].startswith("epoch,step,")

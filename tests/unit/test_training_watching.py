@@ -1,0 +1,314 @@
+"""Metrics and times that can be watched while a training runs: no step twice, none missing, whatever cuts it."""
+
+import csv
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from support.toyrun import ROOT, ProgramEngine, toy_job
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from longhaul.errors import SegmentError  # noqa: E402
+from longhaul.outcome import Outcome  # noqa: E402
+from longhaul.segment import run_segment  # noqa: E402
+from longhaul.training.book import Book  # noqa: E402
+from longhaul.training.course import Course, Position  # noqa: E402
+from longhaul.training.guard import Guard  # noqa: E402
+from longhaul.training.live import Live  # noqa: E402
+from longhaul.training.metrics import Metrics  # noqa: E402
+from longhaul.training.report import report_targets  # noqa: E402
+from longhaul.training.timers import Timers  # noqa: E402
+from longhaul.training.torch_tracker import Tracker  # noqa: E402
+
+# 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
+PROGRAM = """
+import os, signal, sys, time, torch
+from torch import nn
+from longhaul.training.torch import Tracker, Training, seed_everything
+
+stop, kill = map(int, sys.argv[1:])
+torch.set_num_threads(1)
+seed_everything(3)
+model = nn.Linear(3, 1)
+optimizer = torch.optim.AdamW(model.parameters())
+tracker = Tracker()
+training = Training(model=model, optimizer=optimizer, tracker=tracker, best=("score", "max"))
+board = training.tensorboard()
+data = torch.utils.data.TensorDataset(torch.randn(30, 3), torch.randn(30, 1))
+loader = training.loader(data, 4)
+for epoch in training.epochs():
+    for batch, wanted in training.batches(loader):
+        with training.timer("forward"):
+            loss = nn.functional.mse_loss(model(batch), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tracker.add(len(batch), loss=loss)
+        training.log(loss=loss.item())
+        step = int(optimizer.state[model.weight]["step"])
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        if step == kill - 1:
+            time.sleep(1.1)  # the files are brought up to date once a second
+        if step == kill:
+            board.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    training.log(score=float(epoch), mean_loss=tracker.means()["loss"])
+    tracker.reset()
+training.finish({"model.pt": model.state_dict()})
+"""
+
+
+def segment(base: Path, number: int, stop: int = 0, kill: int = 0):
+    """One segment of the program towards two epochs."""
+    base.mkdir(exist_ok=True)
+    (base / "program.py").write_text(PROGRAM)
+    return run_segment(
+        toy_job(base, number, goal=2, segment_minutes=9),
+        ProgramEngine([sys.executable, str(base / "program.py"), str(stop), str(kill)]),
+    )
+
+
+def report_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("torch_report", ROOT / "scripts" / "torch_report.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def live(base: Path) -> Path:
+    return toy_job(base).places.live
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    """What TensorBoard itself makes of its files."""
+    program = (
+        "import json, sys; from tensorboard.backend.event_processing.event_accumulator import EventAccumulator as E;"
+        "found = E(sys.argv[1]); found.Reload();"
+        "print(json.dumps([(event.step, event.value) for event in found.Scalars(sys.argv[2])]))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, str(folder), name]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [(step, value) for step, value in json.loads(said.stdout.splitlines()[-1])]
+
+
+def test_what_can_be_watched_is_that_of_the_whole_after_a_stop_and_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="missing: tensorboard (pip install tensorboard)")
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    segment(whole, 1)
+
+    first = segment(pieces, 1, stop=3)
+    with pytest.raises(SegmentError, match="SIGKILL"):
+        segment(pieces, 2, kill=14)
+    ahead = [row["step"] for row in lines(live(pieces) / "metrics.jsonl")]
+    second = segment(pieces, 2)
+
+    assert (first.outcome, second.outcome) == (Outcome.PAUSED, Outcome.FINISHED)
+    assert max(ahead) > 8  # the killed attempt was ahead of its checkpoint
+    assert (live(pieces) / "metrics.jsonl").read_bytes() == (live(whole) / "metrics.jsonl").read_bytes()
+    table = pd.read_json(live(pieces) / "metrics.jsonl", lines=True)
+    assert list(table["step"]) == list(range(1, 17))
+    assert list(table["score"].dropna()) == [0, 1]
+    final = [toy_job(base).places.final / "metrics.csv" for base in (whole, pieces)]
+    assert final[0].read_bytes() == final[1].read_bytes()
+    noted = [row["loss"] for row in lines(live(pieces) / "metrics.jsonl")]
+    assert [float(row["loss"]) for row in csv.DictReader(final[0].read_text().splitlines())] == noted
+
+    shown, shown_whole = (scalars(live(base) / "tensorboard", "loss") for base in (pieces, whole))
+    assert [step for step, _ in shown] == list(range(1, 17))
+    assert shown == shown_whole
+    assert scalars(live(pieces) / "tensorboard", "score") == [(8, 0), (16, 1)]
+
+    times = lines(live(pieces) / "timing.jsonl")
+    assert [(line["segment"], line["step"]) for line in times] == [(1, 3), (2, 8), (2, 16)]
+    assert [times[-1]["timers"][name][0] for name in ("data", "forward", "step")] == [16, 16, 16]
+    assert times[-1]["samples"] == 60
+    plot, table_file = tmp_path / "plot.svg", tmp_path / "times.html"
+    script = report_script()
+    script.torch_report(live(pieces) / "metrics.jsonl", live(pieces) / "timing.jsonl", plot, table_file)
+    assert script.segment_borders(pd.read_json(live(pieces) / "timing.jsonl", lines=True)) == [3]
+    assert all(f">{word}<" in plot.read_text() for word in ("loss", "score", "mean_loss", "step"))
+    assert "<th>forward</th>" in table_file.read_text()
+
+
+# --- the files -----------------------------------------------------------------------------------------------------
+
+
+def some_metrics() -> Metrics:
+    metrics = Metrics()
+    metrics.add(0, 1, {"loss": 0.5})
+    metrics.add(0, 2, {"loss": math.nan})
+    metrics.add(0, 2, {"score": 1.0})
+    return metrics
+
+
+def test_a_row_is_written_when_it_is_complete_and_what_is_no_number_is_null(tmp_path: Path) -> None:
+    files, metrics = Live(tmp_path / "live"), some_metrics()
+    path = tmp_path / "live" / "metrics.jsonl"
+
+    files.cut_back(Metrics(), 0)
+    files.write(metrics)
+    first = path.read_text()
+    files.write(metrics, is_over=True)
+
+    assert first == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
+    assert path.read_text() == first + '{"epoch": 0, "step": 2, "loss": null, "score": 1.0}\n'
+
+
+def test_who_follows_the_file_goes_on_seeing_it_after_a_cut(tmp_path: Path) -> None:
+    files, metrics = Live(tmp_path), some_metrics()
+    files.cut_back(Metrics(), 0)
+    files.write(metrics, is_over=True)
+    path = tmp_path / "metrics.jsonl"
+    with path.open("a") as file:
+        file.write('{"epoch": 0, "st')  # torn by a kill
+    before = path.stat().st_ino
+
+    Live(tmp_path).cut_back(metrics, 2)
+
+    assert (path.stat().st_ino, path.read_text()) == (before, '{"epoch": 0, "step": 1, "loss": 0.5}\n')
+
+
+def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 0, "step": 1, "loss": 0.7}\n' * 9)
+    (tmp_path / "timing.jsonl").write_text('{"step": 1, "samples": 3}\nnonsense\n{"step": 5}\n[]\n')
+
+    last = Live(tmp_path).cut_back(some_metrics(), 4)
+
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 0, "step": 1, "loss": 0.5}\n'
+    assert (tmp_path / "timing.jsonl").read_text() == '{"step": 1, "samples": 3}\n'
+    assert last == {"step": 1, "samples": 3}
+
+
+def test_only_the_first_rank_writes(tmp_path: Path) -> None:
+    book = Book(Guard(), None, {"LONGHAUL_LIVE": str(tmp_path / "live"), "RANK": "1"})
+
+    book.open(0, tmp_path)
+    book.close(0)
+
+    assert not (tmp_path / "live").exists()
+
+
+def test_a_report_is_made_of_runs_that_noted_something(tmp_path: Path) -> None:
+    run = toy_job(tmp_path).run
+    empty = report_targets([run], tmp_path)
+    live(tmp_path).mkdir(parents=True)
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        (live(tmp_path) / name).touch()
+
+    assert (empty, report_targets([run], tmp_path)) == ([], ["results/demo/report/metrics.svg"])
+
+
+# --- times ---------------------------------------------------------------------------------------------------------
+
+
+def timed(seconds: list[tuple[str, float]], timers: Timers | None = None) -> Timers:
+    """Timers on a clock of their own, in powers of two, which add up exactly."""
+    clock = [0.0]
+    timers = timers or Timers()
+    timers._now = lambda: clock[0]
+    for name, length in seconds:
+        with timers.timed(name):
+            clock[0] += length
+    return timers
+
+
+def test_times_add_up_over_segments() -> None:
+    first = timed([("data", 0.25), ("step", 0.5), ("data", 0.25), ("step", 1.0)])
+    first.samples = 8
+    second = Timers()
+    second.restore(json.loads(json.dumps(first.line())))
+
+    timed([("data", 0.5), ("step", 0.5), ("save", 4.0)], second)
+    second.samples += 4
+
+    assert second.line() == {
+        "samples": 12,
+        "seconds_per_step": 1.0,
+        "samples_per_second": 4.0,
+        "timers": {"data": [3, 1.0], "step": [3, 2.0], "save": [1, 4.0]},
+    }
+    assert Timers().line()["seconds_per_step"] is None
+
+
+@pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
+def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
+    book = Book(Guard(), None, {})
+    course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
+
+    before = book.figures(course)
+    book.timers = timed([("data", 0.5), ("step", 1.5)])
+
+    assert before == {}
+    assert book.figures(course) == {"pace": "0.5 steps/s", "left_seconds": left}
+
+
+# --- the tracker ---------------------------------------------------------------------------------------------------
+
+RANK = """
+import sys, torch
+from torch import distributed
+from longhaul.training.torch import Tracker
+
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
+tracker = Tracker()
+for value in ([1.0, 2.0] if sys.argv[2] == "0" else [6.0]):
+    tracker.add(2, loss=torch.tensor(value))
+if sys.argv[2] == "1":
+    tracker.add(hits=3)
+print(tracker.means(), tracker.sums())
+state, again, of_one = tracker.state_dict(), Tracker(), Tracker()
+again.load_state_dict(state)
+again.add(1, loss=4.0)
+of_one.load_state_dict({"ranks": [{"sums": {"loss": 9.0}, "weights": {"loss": 3.0}}]})
+print(again.sums(), of_one.sums(), of_one.means())
+if sys.argv[2] == "0":
+    torch.save(state, sys.argv[3])
+distributed.destroy_process_group()
+"""
+
+
+def test_the_ranks_are_added_up_and_the_state_of_all_serves_any_number_of_them(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    words = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meeting")]
+    saved = str(tmp_path / "state.pt")
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen([*words, rank, saved], stdout=subprocess.PIPE, text=True, env=environment) for rank in "01"
+    ]
+    said = [process.communicate(timeout=120)[0] for process in ranks]
+
+    in_one = Tracker()
+    in_one.load_state_dict(torch.load(saved, weights_only=True))
+    sums = "{'loss': 3.0, 'hits': 3.0} {'loss': 18.0, 'hits': 3.0}\n"
+    # A state needs no word in `own=`: each rank finds its own in it, and others share what there is once.
+    assert said == [f"{sums}{{'loss': 26.0, 'hits': 3.0}} {{'loss': 9.0}} {{'loss': 3.0}}\n"] * 2
+    assert in_one.sums() == {"loss": 18.0, "hits": 3.0}
+
+
+def test_a_tracker_goes_on_where_its_state_was() -> None:
+    tracker = Tracker()
+    tracker.add(3, loss=torch.tensor(0.1))
+    tracker.add(1, loss=0.5)
+    other = Tracker()
+    other.load_state_dict(tracker.state_dict())
+
+    other.add(4, loss=1.0)
+    tracker.add(4, loss=1.0)
+
+    assert other.means() == tracker.means()
+    other.reset()
+    assert (other.means(), other.sums()) == ({}, {})

@@ -1,0 +1,24 @@
+# One segment of a tensorflow run.
+# Needs the record of the segment before; the first needs the files that the run is made of.
+# Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
+# run whose record says "finished" has its results in results/<run>/final.
+
+
+rule tensorflow_segment:
+    input:
+        previous=ancient(previous_record),
+        content=ancient(content_files),
+    output:
+        record="results/{run}/segments/{segment}.json",
+    log:
+        "logs/{run}/{segment}.log",
+    wildcard_constraints:
+        run=plan.pattern("tensorflow"),
+        segment=r"\d+",
+    threads: threads_of
+    resources:
+        **segment_resources,
+    params:
+        assignment=assignment,
+    script:
+        "../../scripts/tensorflow_segment.py"
