@@ -139,9 +139,7 @@ class Stage:
         if self.exit_code is not None and not has_begun:
             return False
         code = self.dmtcp_code(LEAVING_SECONDS)
-        raise SegmentError(
-            f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}"
-        )
+        raise SegmentError(f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}")
 
     def _forget_images(self) -> None:
         """A checkpoint that somebody else asked for does not belong to the files as they are now."""
