@@ -102,18 +102,23 @@ def ask(
             launcher, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd=folder
         )
     program = Child(process)
-    clock = threading.Timer(seconds, program.kill)
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()  # before the kill, of whose effects we may hear at once
+        program.kill()
+
+    clock = threading.Timer(seconds, end)
     clock.start()
     try:
         lines, has_enough = _heard(process, is_enough)
         if has_enough:
             program.kill()
         code = process.wait()
-        is_late = not clock.is_alive()
     finally:
         clock.cancel()
         program.kill()
-    if is_late:
+    if is_late.is_set():
         raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
     return Answer(0 if has_enough else code, lines)
 

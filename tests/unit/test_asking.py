@@ -1,6 +1,7 @@
 """Programs that answer and leave, and the folder in which a program runs."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ def test_a_line_that_is_enough_ends_the_program_well() -> None:
 def test_a_program_that_does_not_answer_is_killed_and_named() -> None:
     with pytest.raises(SegmentError, match=r"sleep 1000: no answer in 0.2 s; it was killed"):
         child.ask(["sleep", "1000"], seconds=0.2)
+
+
+def test_a_program_is_late_even_if_its_end_is_heard_before_the_kill_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    kill = child.Child.kill
+
+    def slow_kill(program: child.Child) -> None:
+        kill(program)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(child.Child, "kill", slow_kill)
+
+    with pytest.raises(SegmentError, match=r"no answer in 0.1 s; it was killed"):
+        child.ask(["sleep", "1000"], seconds=0.1)
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
