@@ -55,7 +55,7 @@ class Work:
     is_hopeless: bool = False
     _stop_asked: float = 0.0
     _told: bool = False
-    _terminated: bool = False
+    _terminated_at: float | None = None
     _killed: bool = False
     _advance: tuple[float | None, int] = (None, -1)
     _advanced_at: float = 0.0
@@ -207,13 +207,15 @@ class Work:
         waited, left = now - self._stop_asked, self.deadline.seconds_to_force()
         patience = max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds)
         must_term = waited > patience or left < min(5.0, self.margin.stop_seconds / 4)
-        must_kill = waited > patience + TERM_PATIENCE_SECONDS or left < 1.0
+        # From the TERM on: the time until it may have been spent on publishing what the program had saved.
+        has_had_term = self._terminated_at is not None and now - self._terminated_at > TERM_PATIENCE_SECONDS
+        must_kill = has_had_term or left < 1.0
         if must_kill:
             if not self._killed:
                 self.job.tell("the program does not leave: killing it")
             self._killed = True
             program.kill()
-        elif must_term and not self._terminated:
-            self._terminated = True
+        elif must_term and self._terminated_at is None:
+            self._terminated_at = now
             self.job.tell("the program does not leave by itself: TERM")
             program.terminate()

@@ -69,6 +69,14 @@ def deaf_to_the_stop_file() -> int:
     return 0
 
 
+def saves_and_stays() -> int:
+    """Saves as soon as it is told, and waits for TERM."""
+    wait_for_stop()
+    hand_over(resumed() + 1)
+    wait_for_ever()
+    return 0
+
+
 def deaf_to_term() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return deaf_to_the_stop_file()

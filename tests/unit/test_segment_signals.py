@@ -13,6 +13,7 @@ from support.toyrun import (
     history,
     is_alive,
     program,
+    run_program,
     start_segment,
     toy,
     toy_job,
@@ -20,7 +21,9 @@ from support.toyrun import (
     whole_toy,
 )
 
+from longhaul import work
 from longhaul.record import read_record
+from longhaul.store import Store
 
 IMPATIENT = {"work.SOFT_PATIENCE_SECONDS": 0.2, "work.TERM_PATIENCE_SECONDS": 0.2}
 SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}
@@ -65,25 +68,28 @@ def test_a_warning_that_time_is_nearly_up_pauses_the_segment(tmp_path: Path, num
 
 
 def test_an_interrupted_segment_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    settings = {"goal": 60, "step_seconds": 0.01, "save_steps": 0}
-    segment = at_work(tmp_path, start_segment(tmp_path, **settings))
+    segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
     segment.kill(signal.SIGTERM)
     segment.end()
-    until(lambda: history(toy_job(tmp_path)))
+    (interrupted,) = history(toy_job(tmp_path))
 
-    toy(tmp_path, 1, **settings)
+    goal = int(interrupted.progress_to) + 40
+    toy(tmp_path, 1, goal=goal)
 
     attempts = history(toy_job(tmp_path))
     assert [one.outcome.value for one in attempts] == ["interrupted", "finished"]
     assert attempts[1].progress_from == attempts[0].progress_to > 0
-    assert final_files(toy_job(tmp_path)) == whole_toy(tmp_path / "whole", goal=60)
+    assert final_files(toy_job(tmp_path)) == whole_toy(tmp_path / "whole", goal=goal)
 
 
 def test_a_second_term_changes_nothing(tmp_path: Path) -> None:
     segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
+    child = segment.child_pid()
+    os.kill(child, signal.SIGSTOP)  # so that the segment still waits for it when the second one comes
     segment.kill(signal.SIGTERM)
     until(lambda: "telling the program to stop" in (tmp_path / "logs/demo/001.log").read_text())
     segment.kill(signal.SIGTERM)
+    os.kill(child, signal.SIGCONT)
     ended = segment.end()
 
     assert ended.error.startswith("InterruptedSegment: ")
@@ -112,9 +118,8 @@ def test_a_signal_to_the_segment_does_not_reach_the_program(tmp_path: Path) -> N
 
 
 def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
-    segment = start_segment(
-        tmp_path, command=program("deaf_to_the_stop_file"), patch=IMPATIENT, first_margin_seconds=0.05
-    )
+    patch = {"work.SOFT_PATIENCE_SECONDS": 0.2}  # once it is told by TERM, it has time to leave
+    segment = start_segment(tmp_path, command=program("deaf_to_the_stop_file"), patch=patch, first_margin_seconds=0.05)
     until(lambda: checkpoints(toy_job(tmp_path)))
     segment.kill(signal.SIGUSR1)
     ended = segment.end()
@@ -123,6 +128,24 @@ def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_check
     assert "the program does not leave by itself: TERM" in ended.screen
     assert (attempt.outcome.value, attempt.exit_code, attempt.progress_to) == ("paused", -signal.SIGTERM, 1)
     assert ended.record["done"] == 1
+
+
+def test_a_program_whose_last_save_took_long_to_publish_still_gets_term_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Store.publish
+
+    def slow_publish(*args: object) -> object:
+        time.sleep(2)  # longer than both patiences
+        return publish(*args)
+
+    monkeypatch.setattr(Store, "publish", slow_publish)
+    monkeypatch.setattr(work, "SOFT_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(work, "TERM_PATIENCE_SECONDS", 0.2)
+
+    run_program(tmp_path, program("saves_and_stays"), segment_minutes=0.01, first_margin_seconds=0.05)
+
+    assert "the program does not leave by itself: TERM" in toy_job(tmp_path).places.log(1).read_text()
 
 
 def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
@@ -139,7 +162,8 @@ def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint
 
 
 def test_a_deaf_program_that_never_saved_is_a_failure(tmp_path: Path) -> None:
-    segment = start_segment(tmp_path, command=program("deaf_and_idle"), patch=IMPATIENT, segment_minutes=0.01)
+    more = {"first_margin_seconds": 0.05, "segment_minutes": 0.05}  # it is deaf long before its time is up
+    segment = start_segment(tmp_path, command=program("deaf_and_idle"), patch=IMPATIENT, **more)
     ended = segment.end()
 
     assert "telling the program to stop: its time is up" in ended.screen
@@ -157,7 +181,7 @@ def test_the_workers_of_a_program_leave_with_it(tmp_path: Path) -> None:
 
     assert was_alive
     assert ended.record["done"] == 1
-    assert not is_alive(worker)
+    until(lambda: not is_alive(worker))
 
 
 def test_a_program_dies_with_its_segment_and_the_next_attempt_takes_over_at_once(tmp_path: Path) -> None:
@@ -186,7 +210,7 @@ def in_slurm(seconds: float) -> dict[str, str]:
 
 
 def test_the_end_of_the_slurm_job_stops_a_segment_that_would_be_longer(tmp_path: Path) -> None:
-    segment = start_segment(tmp_path, environment=in_slurm(4), first_margin_seconds=2, segment_minutes=60, **SLOW)
+    segment = start_segment(tmp_path, environment=in_slurm(30), first_margin_seconds=28, segment_minutes=60, **SLOW)
     ended = segment.end()
 
     job = toy_job(tmp_path)
@@ -206,7 +230,7 @@ def test_a_slurm_job_without_a_near_end_leaves_the_segment_its_length(tmp_path: 
 
 def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> None:
     segment = start_segment(
-        tmp_path, command=program("deaf_to_term"), environment=in_slurm(4), first_margin_seconds=2, segment_minutes=60
+        tmp_path, command=program("deaf_to_term"), environment=in_slurm(12), first_margin_seconds=9, segment_minutes=60
     )
     ended = segment.end()
 
