@@ -43,12 +43,25 @@ def our_claim(token: int = 1, **changes: object) -> Claim:
     return replace(claim, **changes)  # type: ignore[arg-type]
 
 
-def put(folder: Path, claim: Claim, silent_seconds: float = 0.0) -> Path:
+def put(folder: Path, claim: Claim, silent_seconds: float = 0.0, now: float | None = None) -> Path:
     path = folder / f"{claim.token:06d}.json"
     path.write_text(json.dumps(vars(claim)))
-    last = time.time() - silent_seconds
+    last = (time.time() if now is None else now) - silent_seconds
     os.utime(path, (last, last))
     return path
+
+
+@pytest.fixture
+def server_time(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time on the file server, which stands still: that of every probe."""
+    touch, now = Path.touch, time.time()
+
+    def touch_by_server(path: Path) -> None:
+        touch(path)
+        os.utime(path, (now, now))
+
+    monkeypatch.setattr(Path, "touch", touch_by_server)
+    return now
 
 
 def dead_process() -> tuple[int, str]:
@@ -149,10 +162,10 @@ def test_a_zombie_process_holds_nothing(folder: Path) -> None:
 )
 @pytest.mark.parametrize(("silent", "is_free"), [(lease.STALE_SECONDS - 20, False), (lease.STALE_SECONDS + 20, True)])
 def test_whom_we_cannot_see_is_dead_when_its_heart_stopped_and_not_before(
-    folder: Path, changes: dict[str, object], silent: float, is_free: bool
+    folder: Path, server_time: float, changes: dict[str, object], silent: float, is_free: bool
 ) -> None:
     pid, start = dead_process()
-    put(folder, our_claim(**{"pid": pid, "pid_start": start, **changes}), silent)
+    put(folder, our_claim(**{"pid": pid, "pid_start": start, **changes}), silent, server_time)
 
     _, reason = current_claim(folder)
 
@@ -171,8 +184,8 @@ def test_another_machine_of_the_same_name_whose_heart_beats_is_alive(folder: Pat
     assert current_claim(folder)[1] == ""
 
 
-def test_a_sleeping_process_of_ours_is_dead_when_its_heart_stopped(folder: Path) -> None:
-    put(folder, our_claim(), lease.STALE_SECONDS + 20)
+def test_a_sleeping_process_of_ours_is_dead_when_its_heart_stopped(folder: Path, server_time: float) -> None:
+    put(folder, our_claim(), lease.STALE_SECONDS + 20, server_time)
 
     assert current_claim(folder)[1] == f"no heartbeat for {lease.STALE_SECONDS + 20:.0f} s"
 

@@ -202,9 +202,11 @@ def test_a_run_that_does_not_advance_within_stall_minutes_is_stopped_and_reporte
 
 
 def test_a_program_that_saves_advances_even_if_it_never_writes_its_progress_file(tmp_path: Path) -> None:
-    record = run_program(tmp_path, program("silent_but_saving", 8), stall_minutes=0.01)
+    record = run_program(tmp_path, program("silent_but_saving", 40), goal=100, stall_minutes=0.05)
 
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 8)
+    (attempt,) = history(toy_job(tmp_path))
+    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 40)
+    assert attempt.work_seconds > 0.05 * 60  # in each of which it had saved
 
 
 # --- the brake -----------------------------------------------------------------------------------------------------
