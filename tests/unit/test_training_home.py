@@ -231,7 +231,7 @@ model = torch.nn.Sequential(torch.nn.Linear(6, 200_000), torch.nn.Linear(200_000
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 training = Training(model=model, optimizer=optimizer, folder=sys.argv[1], saves=Saves(steps=1))
 loader = training.loader(Numbers(), 1, num_workers=2)
-for epoch in training.epochs(1):
+for epoch in training.epochs(int(sys.argv[2])):
     for batch in training.batches(loader):
         loss = (model(batch) + torch.randn(1)).square().mean()
         optimizer.zero_grad()
@@ -242,11 +242,11 @@ training.finish({"model.pt": model.state_dict()})
 """
 
 
-def start(base: Path, folder: Path) -> "subprocess.Popen[bytes]":
+def start(base: Path, folder: Path, epochs: int = 1) -> "subprocess.Popen[bytes]":
     program = base / "train.py"
     program.write_text(PROGRAM)
     with (base / "output").open("wb") as output:
-        command = [sys.executable, str(program), str(folder)]
+        command = [sys.executable, str(program), str(folder), str(epochs)]
         return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
 
@@ -300,7 +300,7 @@ def test_kills_while_a_save_is_written_beside_the_training_leave_whole_checkpoin
 
 
 def test_ctrl_c_at_the_terminal_lets_it_save_and_leave(tmp_path: Path) -> None:
-    process = start(tmp_path, tmp_path / "run")
+    process = start(tmp_path, tmp_path / "run", epochs=10_000)  # it does not come to its end before
     wait_until(lambda: (tmp_path / "run" / "checkpoints" / "latest").exists(), process)
     os.killpg(process.pid, signal.SIGINT)  # the workers get it too
     code = process.wait(280)

@@ -119,7 +119,7 @@ status = os.waitpid(pid, 0)[1]
 os.kill(os.getpid(), signal.SIGTERM)
 print(os.WTERMSIG(status), signals.has_come)
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
 
     assert answer.stdout.split() == [str(int(signal.SIGTERM)), "True"]
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
@@ -23,6 +22,23 @@ from longhaul.training.staging import staged
 print(staged(sys.argv[1], fast=sys.argv[2]), flush=True)
 """
 
+# Stands still in the middle of a copy.
+VICTIM = """
+import os, signal, sys
+from longhaul.training import staging
+
+add, left = staging._Meter.add, [int(sys.argv[3])]
+
+def add_and_stop(meter, count):
+    add(meter, count)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+staging._Meter.add = add_and_stop
+staging.staged(sys.argv[1], fast=sys.argv[2])
+"""
+
 
 def data_set(folder: Path, files: int = 3) -> Path:
     for number in range(files):
@@ -36,18 +52,13 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def copied(fast: Path) -> int:
-    """How many files there are by now, in a folder that somebody else is changing."""
-    return sum(name.endswith(".bin") for _, _, names in os.walk(fast) for name in names)
-
-
 def hidden(fast: Path) -> list[str]:
     """What lies beside the copies, locks aside."""
     return [path.name for path in (fast / "longhaul-staged").glob(".*") if not path.name.endswith(".lock")]
 
 
-def start(source: Path, fast: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, str(source), str(fast)]
+def start(source: Path, fast: Path, program: str = PROGRAM, *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", program, str(source), str(fast), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -140,18 +151,18 @@ def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_a_copy(tmp_path: 
     torn = 0
 
     for files in (1, 300, 1500):
-        victim, waiting = start(source, fast), None
-        until = time.monotonic() + 60
-        while victim.poll() is None and copied(fast) < files:
-            assert time.monotonic() < until, "nothing is copied"
+        victim, waiting = start(source, fast, VICTIM, str(files)), None
+        os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         if files == 1500:
             waiting = start(source, fast)
+            told = waiting.stdout.readline()
         victim.send_signal(signal.SIGKILL)
-        torn += victim.wait() == -signal.SIGKILL
         victim.communicate()
+        torn += victim.returncode == -signal.SIGKILL
     text, _ = waiting.communicate(timeout=120)
 
     assert torn == 3
+    assert told == "longhaul: another process of this node is copying the data; waiting for it\n"
     assert content(Path(text.splitlines()[-1])) == content(source)
     assert hidden(fast) == []
 

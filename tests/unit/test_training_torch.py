@@ -115,7 +115,7 @@ def test_stops_anywhere_change_no_byte_of_the_result(workers: int, tmp_path: Pat
 
 def test_kills_at_random_moments_change_no_byte_of_the_result(tmp_path: Path, whole: TrainingParent) -> None:
     chance = random.Random(11)
-    pieces = started(tmp_path / "run", ["--workers", "2", "--pause", "0.02"], save_seconds=0.05)
+    pieces = started(tmp_path / "run", ["--workers", "2", "--pause", "0.1"], save_seconds=0.05)
 
     for _ in range(4):
         pieces.run(kill_after=chance.uniform(0, 0.1))
