@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,5 +96,15 @@ class _Salvage:
 
 def _worked_seconds(claim: Claim, desk: Path) -> float:
     """How long the attempt was at work, by the last sign of life on its desk."""
-    last = max((path.stat().st_mtime for path in desk.rglob("*")), default=0.0)
+    last = _last_change(desk)
     return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
+
+
+def _last_change(folder: Path) -> float:
+    """Unix time of the newest thing below; a process that still lives there may take away what we look at."""
+    last = 0.0
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with suppress(FileNotFoundError):
+                last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
+    return last

@@ -91,6 +91,16 @@ def test_a_torn_note_means_that_nothing_is_saved(tmp_path: Path) -> None:
     assert engine.asked == []
 
 
+def test_a_thing_that_is_gone_from_the_desk_when_it_is_looked_at_stops_nothing(tmp_path: Path) -> None:
+    """A rank that lives on renames its drafts; here it is a link to what the program has removed."""
+    killed(tmp_path)
+    (Desk(toy_job(tmp_path).places.work / "000001").save / "newest").symlink_to("gone")
+
+    run_segment(toy_job(tmp_path, goal=100), Saving(7))
+
+    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.DIED, Outcome.PAUSED]
+
+
 def test_the_state_keeps_the_identity_that_it_was_made_under(tmp_path: Path) -> None:
     killed(tmp_path)
 

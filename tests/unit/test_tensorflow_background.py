@@ -40,15 +40,15 @@ class Late:
 def late(monkeypatch):
     from longhaul.training import tensorflow_joint
 
-    late = Late(step=6)
+    late = Late(step=8)
     monkeypatch.setattr(tensorflow_joint, "write", late.around(tensorflow_joint.write))
     return late
 
 
-def every_third(in_background):
+def every(steps, in_background):
     from longhaul.training.tensorflow import Saves
 
-    return Saves(steps=3, in_background=in_background)
+    return Saves(steps=steps, in_background=in_background)
 
 
 def values(folder):
@@ -61,14 +61,14 @@ def values(folder):
 
 def test_a_save_beside_the_training_holds_all_of_its_moment(pieces, late):
     """It is written three steps later, when each variable has another value."""
-    plain = pieces("plain", goal=1, saves=every_third(False))
-    beside = pieces("beside", goal=1, saves=every_third(True), callbacks=lambda: [late.callback()])
+    plain = pieces("plain", goal=1, saves=every(5, False))  # once in 8 steps, however soon it is written
+    beside = pieces("beside", goal=1, saves=every(5, True), callbacks=lambda: [late.callback()])
     assert plain.attempt() == 0
     before = len(late.calls)
     assert beside.attempt() == 0
 
     assert late.calls[before:][:2] == ["beside", "in the training"]
-    assert [work.progress(0)["done"] for work in (plain, beside)] == [0.375, 0.375]
+    assert [work.progress(0)["done"] for work in (plain, beside)] == [0.625, 0.625]
     assert values(beside.handovers[0]) == values(plain.handovers[0]) != values(plain.latest)
     assert values(beside.latest) == values(plain.latest)
 
@@ -76,7 +76,7 @@ def test_a_save_beside_the_training_holds_all_of_its_moment(pieces, late):
 def test_a_training_that_leaves_waits_for_the_save_beside_it_and_goes_on_from_its_own_last(pieces, late):
     late.step = 4
     whole = pieces("whole", goal=1)
-    cut = pieces("cut", goal=1, saves=every_third(True), callbacks=lambda: [late.callback()])
+    cut = pieces("cut", goal=1, saves=every(3, True), callbacks=lambda: [late.callback()])
     assert whole.attempt() == 0
     assert cut.attempt([4]) == 85
     first, second = cut.handovers
@@ -96,14 +96,14 @@ def test_what_goes_wrong_beside_the_training_is_raised_in_it(pieces, monkeypatch
     monkeypatch.setattr(tensorflow_joint, "write", fail)
 
     with pytest.raises(OSError, match="no room"):
-        pieces("failing", goal=1, saves=every_third(True)).attempt()
+        pieces("failing", goal=1, saves=every(3, True)).attempt()
 
 
 def test_without_memory_for_another_copy_saves_stop_the_training(pieces, monkeypatch, capfd):
     from longhaul.training import tensorflow_link
 
     monkeypatch.setattr(tensorflow_link, "available_bytes", lambda: 10)
-    work = pieces("tight", goal=1, saves=every_third(True))
+    work = pieces("tight", goal=1, saves=every(3, True))
 
     assert work.attempt() == 0
     assert capfd.readouterr().out.count("saves stop the training: too little memory is free for 0 MB more") == 1
