@@ -1,5 +1,7 @@
 """What several ranks say when something is wrong with them: each line provoked and read."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,23 @@ def end_of(launcher: "subprocess.Popen[str]") -> tuple[int, str]:
 )
 def test_the_launcher_says_how_its_ranks_ended_and_ends_the_others(script: str, end: tuple[int, str]) -> None:
     assert end_of(started("sh", "-c", script, PATH="/usr/bin:/bin")) == end
+
+
+def test_a_rank_that_was_killed_is_the_cause_although_the_others_have_failed_too_when_it_is_found(
+    tmp_path: Path,
+) -> None:
+    script = 'echo > "$PLACE/$RANK"; until [ -e "$PLACE/go" ]; do sleep 0.02; done; [ $RANK = 1 ] && kill -9 $$; exit 1'
+    launcher = started("sh", "-c", script, PATH="/usr/bin:/bin", PLACE=str(tmp_path))
+    until(lambda: all((tmp_path / rank).exists() for rank in "01"))
+    ranks = children_of(launcher.pid)
+
+    launcher.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, launcher.pid, os.WSTOPPED | os.WNOWAIT)
+    (tmp_path / "go").touch()
+    until(lambda: not any(is_alive(pid) for pid in ranks))
+    launcher.send_signal(signal.SIGCONT)
+
+    assert end_of(launcher) == (137, "longhaul: rank 1 was ended by SIGKILL")
 
 
 def test_no_rank_outlives_a_killed_launcher() -> None:

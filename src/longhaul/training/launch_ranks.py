@@ -85,10 +85,12 @@ class _Ranks:
             self._fail(1, f"task {failed} has failed")
 
     def _consider_failure(self) -> None:
-        for local, code in enumerate(self._codes()):
-            if code is not None and code not in _WELL and self._failed is None:
-                self._meeting.say_failed()
-                self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {_how(code)}")
+        failed = [(local, code) for local, code in enumerate(self._codes()) if code is not None and code not in _WELL]
+        if failed and self._failed is None:
+            # Of several found at once, one that was ended by a signal did not fail because another was gone.
+            local, code = min(failed, key=lambda each: each[1] > 0)
+            self._meeting.say_failed()
+            self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {_how(code)}")
         if self._failed is not None and time.monotonic() >= self._give_up:
             for process in self._processes:
                 process.kill()
