@@ -39,7 +39,7 @@ class Noisy(torch.utils.data.Dataset):
         return torch.randn(6) + index
 
 
-def train(folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=OFTEN, best=None, each_step=None):
+def train(folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=OFTEN, best=None, each_step=None, workers=0):
     """4 batches an epoch; returns the exit code."""
     torch.set_num_threads(1)
     seed_everything(1)
@@ -47,7 +47,7 @@ def train(folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     try:
         training = Training(model=model, optimizer=optimizer, folder=folder, saves=saves, best=best)
-        loader = training.loader(Noisy(), 5)
+        loader = training.loader(Noisy(), 5, num_workers=workers)
         step = 0
         for _ in training.epochs(epochs):
             for batch in training.batches(loader):
@@ -96,6 +96,19 @@ def test_a_stop_by_any_signal_changes_no_byte_of_the_result(tmp_path: Path, numb
         "final/metrics.csv",
         "final/metrics.json",
     }
+
+
+def test_a_term_to_all_processes_ends_no_worker_that_is_just_starting(tmp_path: Path) -> None:
+    is_on = [True]
+    os.register_at_fork(after_in_child=lambda: is_on and os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        code = train(tmp_path / "run", workers=2)
+    finally:
+        is_on.clear()
+
+    train(tmp_path / "whole")
+    assert code == 0
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
 def test_the_folder_may_be_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,17 @@ class WorkerStart:
             self._then(worker_id)
 
 
+@contextmanager
+def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
+    """Inside, worker processes may be started that do not die of a TERM before `WorkerStart` has prepared them."""
+    held = {signal.SIGTERM} if isinstance(loader.worker_init_fn, WorkerStart) else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # which they inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def end_workers(iterator: object) -> None:
     """Ends the worker processes of a DataLoader's iterator now; at exit, without it, one may wait for them forever."""
     # Not public, but what the iterator's own __del__ calls, which comes too late while a traceback holds the iterator.

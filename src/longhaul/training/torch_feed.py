@@ -12,7 +12,14 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetR
 
 from longhaul.errors import CheckpointError
 from longhaul.training.course import Position
-from longhaul.training.torch_data import EpochSampler, WorkerStart, end_workers, generators_kept, seed_generators
+from longhaul.training.torch_data import (
+    EpochSampler,
+    WorkerStart,
+    end_workers,
+    generators_kept,
+    seed_generators,
+    start_of_workers,
+)
 from longhaul.training.torch_order import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from longhaul.training.torch_sharded import DistributedShardedDataset
 from longhaul.training.torch_state import Stateful
@@ -59,7 +66,7 @@ class PlannedFeed:
         return len(self._steps) > 0
 
     def begin(self) -> Iterator[Any]:
-        with self._sampler.starting_at(self._position.batch):
+        with self._sampler.starting_at(self._position.batch), start_of_workers(self._loader):
             return iter(self._loader)
 
     def end_after(self, place: int) -> int:
@@ -108,7 +115,7 @@ class StatefulLoader:
     def begin(self, position: Position) -> Iterator[Any]:
         """The batches of the epoch from the position on."""
         seed = seed_from(self._seed, "loader", position.epoch)
-        with generators_kept():
+        with generators_kept(), start_of_workers(self.loader):
             if self._pending:
                 self._go_back(seed, is_at_end=position.batch == 0)
             self._is_begun = True

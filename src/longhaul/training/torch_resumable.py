@@ -10,7 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from longhaul.training.course import Position
 from longhaul.training.order import Share
-from longhaul.training.torch_data import EpochSampler, Key, make_loader
+from longhaul.training.torch_data import EpochSampler, Key, make_loader, start_of_workers
 from longhaul.training.torch_order import Order, Plan, order_of
 
 
@@ -38,6 +38,10 @@ class ResumableLoader(DataLoader[Any]):
     """A DataLoader whose state is a place: seed, epoch and batch.  Its length is that of a whole epoch."""
 
     sampler: PlaceSampler
+
+    def __iter__(self) -> Any:
+        with start_of_workers(self):
+            return super().__iter__()
 
     def share_with(self, share: Share) -> None:
         """From now on its batches and its length are those of one of several ranks."""
