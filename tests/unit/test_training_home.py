@@ -39,7 +39,9 @@ class Noisy(torch.utils.data.Dataset):
         return torch.randn(6) + index
 
 
-def train(folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=OFTEN, best=None, each_step=None, workers=0):
+def train(
+    folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=OFTEN, best=None, each_step=None, workers=0
+):
     """4 batches an epoch; returns the exit code."""
     torch.set_num_threads(1)
     seed_everything(1)
