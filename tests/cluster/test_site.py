@@ -21,12 +21,20 @@ def toy(**keys: object) -> dict[str, object]:
     return {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {"goal": 3, "step_seconds": 0}, **keys}
 
 
-def accounted(cluster: Cluster) -> dict[str, dict[str, str]]:
-    """What accounting keeps of each job, by the run that its comment names."""
-    text = cluster.run(
-        "sacct", "--allocations", "--noheader", "--parsable2", "--delimiter=;", f"--format={','.join(FIELDS)}"
-    )
-    jobs = [dict(zip(FIELDS, line.split(";"), strict=True)) for line in text.splitlines()]
+def accounted(cluster: Cluster, work: WorkDir, *runs: str) -> dict[str, dict[str, str]]:
+    """What accounting keeps of the last job of each run, once it knows how that ended."""
+    numbers = {work.history(run)[-1].slurm_job for run in runs}
+    words = ("--allocations", "--noheader", "--parsable2", "--delimiter=;", f"--format={','.join(FIELDS)}")
+
+    def ended() -> list[dict[str, str]]:
+        # A driver is done when the records are there, which is before their jobs are.
+        text = cluster.run("sacct", f"--jobs={','.join(sorted(numbers))}", *words)
+        jobs = [dict(zip(FIELDS, line.split(";"), strict=True)) for line in text.splitlines()]
+        over = [job for job in jobs if job["state"] not in {"PENDING", "RUNNING"}]
+        return over if len(over) == len(numbers) else []
+
+    jobs = cluster.wait_until(ended)
+    assert isinstance(jobs, list)
     found = ((re.search(r"wildcards_(.+)_\d+$", job["comment"]), job) for job in jobs)
     return {match[1]: job for match, job in found if match}
 
@@ -64,8 +72,8 @@ def test_the_exact_command_runs_the_runs_of_a_fresh_clone(slurm_work: WorkDir, c
 
     done = exact("snakemake --profile slurm", slurm_work)
 
-    jobs = accounted(cluster)
     assert done.code == 0, done.text
+    jobs = accounted(cluster, slurm_work, "clone_a", "clone_b")
     assert {name: (jobs[name]["partition"], jobs[name]["state"]) for name in ("clone_a", "clone_b")} == {
         "clone_a": ("short", "COMPLETED"),
         "clone_b": ("gpu", "COMPLETED"),
@@ -96,8 +104,8 @@ def test_what_the_site_and_the_run_ask_for_is_what_slurm_is_asked_for(slurm_work
 
     done = exact(f"snakemake --snakefile {ROOT}/Snakefile --profile slurm", slurm_work)
 
-    jobs = accounted(cluster)
     assert done.code == 0, done.text
+    jobs = accounted(cluster, slurm_work, *runs)
     asked = [(jobs[name]["partition"], jobs[name]["account"], jobs[name]["constraints"]) for name in runs]
     assert asked == [("short", "other", "plain|fast"), ("gpu", "science", "fast"), ("gpu", "other", "fast")]
     assert [jobs[name]["qos"] for name in runs] == ["normal"] * 3
@@ -167,7 +175,7 @@ def test_two_ranks_on_two_nodes_are_one_run_of_several_segments(slurm_work: Work
     assert [final[f"rank_{rank}"][0] for rank in (0, 1)] == ["60", "60"]
     assert [final[f"rank_{rank}"][2:] for rank in (0, 1)] == [["of", "2"]] * 2
     assert final["rank_0"][1] != final["rank_1"][1]
-    assert accounted(cluster)["ranks"]["state"] == "COMPLETED"
+    assert accounted(cluster, slurm_work, "ranks")["ranks"]["state"] == "COMPLETED"
 
 
 @pytest.mark.slow
@@ -202,7 +210,7 @@ def test_a_workflow_that_imports_longhaul_uses_the_installed_profile(slurm_work:
     done = exact("snakemake --profile slurm", slurm_work)
 
     assert done.code == 0, done.text
-    assert accounted(cluster)["demo"]["partition"] == "gpu"
+    assert accounted(cluster, slurm_work, "demo")["demo"]["partition"] == "gpu"
     assert (slurm_work.root / "results" / "last_value.txt").read_text().startswith("3,")
 
 
