@@ -1,13 +1,14 @@
 """What the tests of the ways in which a job can end share, with a driver and without."""
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from support.toyrun import is_alive
-from support.workdir import WorkDir, overlaps, uninterrupted
+from support.workdir import WorkDir, overlaps, uninterrupted, until
 
 from longhaul.history import Attempt
 
@@ -41,12 +42,25 @@ def job_of(work: WorkDir, run: str = "a") -> str:
     return str(work.claim(run)["slurm_job"])
 
 
+def wait_until_it_hears(work: WorkDir) -> None:
+    """Until the segment at work hears what Slurm tells its job: a step of its own starts for that, beside the work."""
+    until(lambda: any(_handles(pid, signal.SIGURG) for pid in work.processes("slurm/ear.py")))
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    try:
+        (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except (OSError, ValueError):
+        return False
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def freeze(pid: int) -> None:
     """Keeps a process from running until it is killed; Slurm wakes what it ends."""
     while is_alive(pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.02)
+        time.sleep(0.002)
 
 
 def assert_is_whole(work: WorkDir, tmp_path: Path, goal: int, run: str = "a") -> list[Attempt]:

@@ -82,9 +82,10 @@ PriorityType=priority/basic
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobRequeue=1
-# A lost node is noticed, and a job that does not leave is killed, within a test's patience.
+# A lost node is noticed within a test's patience.
 SlurmdTimeout=10
-KillWait=5
+# Slurm's own, and below as much GraceTime: time to save, also where many tests share two cores.
+KillWait=30
 OverTimeLimit=0
 MinJobAge=300
 ReturnToService=2
@@ -132,7 +133,7 @@ def _partitions(plan: Plan) -> str:
     return f"""\
 PartitionName=short Nodes={every} Default=YES MaxTime=10 State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=gpu Nodes={gpu} MaxTime=5 State=UP PriorityTier=10 PreemptMode=OFF
-PartitionName=preempt Nodes={shared} MaxTime=10 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=10
+PartitionName=preempt Nodes={shared} MaxTime=10 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=30
 PartitionName=urgent Nodes={shared} MaxTime=10 State=UP PriorityTier=100 PreemptMode=OFF"""
 
 

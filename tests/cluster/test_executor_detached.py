@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster.detached import IS_FULL, PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
@@ -131,6 +132,21 @@ def test_scancel_of_the_running_job_stops_its_run_only(work: WorkDir, cluster: C
     assert "a: the run stops: job " in slurm_logs(work)
     assert "was cancelled; to go on, start snakemake again" in slurm_logs(work)
     assert work.final("b") == uninterrupted(tmp_path / "b", 700)
+
+
+@pytest.mark.slow
+def test_scancel_of_a_run_s_only_job_stops_it(work: WorkDir, cluster: Cluster) -> None:
+    work.configure({"a": one_long_segment(3000, segments=1)})
+    submit(work)
+    until(lambda: work.saved("a"), PATIENCE_SECONDS)
+    wait_until_it_hears(work)
+    job = str(work.claim("a")["slurm_job"])
+
+    cluster.run("scancel", job)
+    wait_for_jobs(cluster)
+
+    assert {attempt.slurm_job for attempt in work.history("a")} == {job}
+    assert f"a: the run stops: job {job} was cancelled; to go on, start snakemake again" in slurm_logs(work)
 
 
 @pytest.mark.slow

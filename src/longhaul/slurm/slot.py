@@ -177,10 +177,12 @@ def _look_after_the_rest(slot: Slot, job_id: str) -> None:
     if jobs is None:
         slot.tell("squeue does not answer; the jobs that wait stay as they are")
         return
-    own = next((job for job in jobs if job.job_id == job_id), None)
-    if own is not None and own.state == "CANCELLED":
+    state = next((job.state for job in jobs if job.job_id == job_id), "")
+    if state == "COMPLETING":  # until we leave; accounting knows how already
+        state = ended_states([job_id]).get(job_id, "")
+    if state == "CANCELLED":
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
-    if own is not None and own.state == "PENDING":
+    if state == "PENDING":
         return  # put back into the queue: it will do the segment itself
     if is_over(slot.run, slot.told_segments):
         _end_run(slot, jobs, job_id)
