@@ -64,6 +64,9 @@ def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(clu
     first_start = time.time()
 
     cluster.run("scontrol", "requeue", job)
+    # The controller tells accounting a little later; until then nobody swears that nothing of it runs.
+    words = ("--duplicates", "--allocations", "--noheader", "--format=State", "--jobs", job)
+    cluster.wait_until(lambda: "REQUEUED" in cluster.run("sacct", *words))
     found = over(cluster, job, first_start)
     cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of
+from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, one_long_segment, until
 
@@ -47,6 +47,7 @@ def test_a_preempted_job_saves_in_its_grace_time_and_goes_on_without_using_up_a_
     cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
 ) -> None:
     driver = start(cgroup_work, goal=2500, partition="preempt")
+    wait_until_it_hears(cgroup_work)
 
     urgent = cgroup_cluster.sbatch("sleep 1", "--partition=urgent", "--exclusive")
     done = driver.wait(PATIENCE_SECONDS)

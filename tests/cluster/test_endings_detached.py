@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
-from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, job_of
+from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
 from cluster.lab import Cluster, LabError
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, until
 
@@ -44,6 +44,7 @@ def test_a_preempted_job_saves_and_is_done_again_or_by_the_next(
     cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
 ) -> None:
     work = started(cgroup_work, goal=2500, partition="preempt")
+    wait_until_it_hears(work)
 
     urgent = cgroup_cluster.sbatch("sleep 1", "--partition=urgent", "--exclusive")
     wait_for_jobs(cgroup_cluster)

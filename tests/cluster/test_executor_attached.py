@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
@@ -157,6 +158,7 @@ def test_an_interrupted_segment_goes_on_without_using_up_a_retry(
 ) -> None:
     goal = 1500
     driver = started(cgroup_work, {"a": one_long_segment(goal)}, "--retries", "0")
+    wait_until_it_hears(cgroup_work)
     job = job_of(cgroup_work)
 
     # As a preemption without requeue, or a site's own tool: TERM, and Slurm calls the job FAILED.
@@ -178,6 +180,7 @@ def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(
     goal = 2500
     words = ("--retries", "0", "--longhaul-no-requeue")
     driver = started(cgroup_work, {"a": one_long_segment(goal, partition="preempt")}, *words)
+    wait_until_it_hears(cgroup_work)
     job = job_of(cgroup_work)
 
     urgent = cgroup_cluster.sbatch("sleep 1", "--partition=urgent", "--exclusive")
