@@ -31,7 +31,7 @@ from longhaul.rehearsals import rehearsal_of
 from longhaul.run import Run
 from longhaul.slurm.out import jobs_out
 from longhaul.status import RunStatus, State, known_runs, status_of
-from longhaul.store import PARTS, Checkpoint, Store, verify_files
+from longhaul.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
 from longhaul.written_twice import keys_written_twice
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
@@ -78,7 +78,9 @@ def verify(
     for name in runs or []:
         _must_exist(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
-    bad = _verify_all(folders)
+    found = _verify_all(folders)
+    folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
+    bad = [(folder, reason) for folder, reason in found if folder in folders]
     for folder, reason in bad:
         Console().print(f"[red]bad[/] {folder}: {reason}", soft_wrap=True)
     print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
@@ -207,7 +209,10 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    try:
+        return tree_bytes(folder)
+    except FileNotFoundError:  # it is just being pruned
+        return 0
 
 
 def _print_table(rows: list[RunStatus]) -> None:

@@ -106,7 +106,7 @@ class Store:
             if path.is_dir() and not path.is_symlink():
                 fs.remove_tree(path)
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)  # a sleeper that wakes up turns a link back
         for name in self.archived()[-1:]:
             _strip_archived(self.archive / name)
         return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)

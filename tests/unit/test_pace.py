@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from support.making import publish
 from typer.testing import CliRunner
 
-from longhaul import lease
+from longhaul import cli, lease
 from longhaul.cli import app
 from longhaul.contract import Desk
+from longhaul.passport import Passport
 from longhaul.places import RunFolder
 from longhaul.status import State, status_of
 from longhaul.store import Store
@@ -45,3 +47,24 @@ def test_verify_reads_the_pieces_of_pruned_checkpoints_too(tmp_path: Path) -> No
     assert (good.exit_code, bad.exit_code) == (0, 1)
     assert "2 of 2 checkpoints are whole" in good.output
     assert "parts/piece: the content changed since it was published (digest)" in bad.output
+
+
+def test_verify_calls_nothing_bad_that_is_pruned_while_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = RunFolder("demo", tmp_path)
+    places.lease.mkdir(parents=True)
+    store = Store(places.checkpoints)
+    for number in (1, 2):
+        publish(store, number)
+    read = cli.read_passport
+
+    def read_late(folder: Path) -> Passport:
+        store.prune(keep=1, milestone_every=0)
+        return read(folder)
+
+    monkeypatch.setattr(cli, "read_passport", read_late)
+
+    answer = CliRunner().invoke(cli.app, ["verify", "--directory", str(tmp_path)])
+
+    assert (answer.exit_code, answer.output) == (0, "1 of 1 checkpoints are whole\n")
