@@ -9,6 +9,13 @@ from longhaul.deadline import deadline_for, learn_margin
 from longhaul.slurm.job import SlurmJob, current_job
 
 
+@pytest.fixture(autouse=True)
+def clocks_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, steady = time.time(), time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: wall)
+    monkeypatch.setattr(time, "monotonic", lambda: steady)
+
+
 def job(seconds: float) -> SlurmJob:
     return SlurmJob("1", "node", "gpu", time.time() + seconds)
 
