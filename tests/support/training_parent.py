@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 
-def wait_for(path: Path, seconds: float = 60) -> None:
+def wait_for(path: Path, seconds: float = 200) -> None:
     until = time.monotonic() + seconds
     while not path.exists():
         assert time.monotonic() < until, f"{path} does not appear"
@@ -59,7 +59,7 @@ class TrainingParent:
         return self.take_last(child)
 
     def take_last(self, child: "subprocess.Popen[bytes]") -> int:
-        code = child.wait(20)
+        code = child.wait(200)
         self.take()
         self.codes.append(code)
         return code
