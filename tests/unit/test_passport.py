@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
@@ -24,6 +24,8 @@ def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
     assert read_passport(folder) == PASSPORT
 
 
+# No clock: a machine may stand still for a moment.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     some.floats(0, allow_nan=False, allow_infinity=False),
     some.text(),
