@@ -139,3 +139,40 @@ def test_a_saved_iterator_goes_on_in_another_order_after_an_epochs_end_and_ours_
     assert [batches for batches in range(6, 20) if differs_after(batches)] == [9, 18]  # 9 make an epoch
     assert codes == [0, 85, 85, 0]
     assert cut.left() == whole.left()
+
+
+def test_fit_shuffles_otherwise_at_each_start_or_alike_in_each_epoch_and_ours_by_seed_and_epoch(pieces):
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    numbers = np.arange(40.0, dtype="float32")[:, None]
+
+    def orders(seed, epochs=2):
+        """Of all numbers in each epoch, as a script sees them that begins with `seed`."""
+        seen = []
+
+        class Recorded(keras.Sequential):
+            def train_step(self, data):
+                seen.append(data[0].numpy().ravel().tolist())
+                return super().train_step(data)
+
+        tf.random.set_seed(seed)
+        model = Recorded([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+        model.fit(numbers, numbers, batch_size=len(numbers), epochs=epochs, verbose=0)
+        return seen
+
+    def ours(epoch, epochs):
+        data = training.data(numbers, batch_size=len(numbers))
+        return [batch.numpy().ravel().tolist() for batch in data.stream(epoch, 0, epochs)]
+
+    first, second = orders(seed=7)
+    unseeded = orders(seed=None) + orders(seed=None)
+    training = pieces("ours", goal=2).training()
+    whole = ours(0, 2)
+
+    assert first == second != sorted(first)
+    assert len({tuple(order) for order in unseeded}) == 4
+    assert whole[0] != whole[1]
+    assert ours(1, 1) == whole[1:]
