@@ -65,7 +65,9 @@ class Ear:
         if self._step is None:
             return
         # srun passes INT on to its step and is patient; its step leaves by itself when we are gone.
-        self._step.kill()
+        # With what it started: where a site's srun is a script around the real one, that would keep our pipe open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._step.pid, signal.SIGKILL)
         self._step.wait()
         self._thread.join(1.0)
         if self._step.stdout:
