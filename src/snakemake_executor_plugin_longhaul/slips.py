@@ -55,9 +55,13 @@ def newest(segment: Segment) -> Slip | None:
 
 def take(segment: Segment, after: Slip | None) -> bool:
     """True if this driver, and no other, may submit the segment now."""
-    _folder(segment).mkdir(parents=True, exist_ok=True)
     path = _folder(segment) / f"{segment.number:03d}.{after.number + 1 if after else 1}.json"
-    return fs.create_exclusive(path, _text(""))
+    while True:
+        _folder(segment).mkdir(parents=True, exist_ok=True)
+        try:
+            return fs.create_exclusive(path, _text(""))
+        except FileNotFoundError:  # another driver has dropped the run's last slip, and the folder, in this moment
+            continue
 
 
 def fill(segment: Segment, job_id: str) -> None:

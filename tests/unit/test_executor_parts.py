@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
+from longhaul import fs
 from longhaul.errors import LeaseError
 from longhaul.history import Attempt, History
 from longhaul.lease import take
@@ -175,6 +176,22 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
         thread.join()
 
     assert sorted(won) == [False] * 7 + [True]
+
+
+def test_a_driver_that_drops_the_last_slip_of_a_run_takes_nobody_the_folder_away(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slips.take(segment(1), None)
+    create, drops = fs.create_exclusive, iter([segment(1)])
+
+    def late(path: Path, text: str) -> bool:
+        for done in drops:
+            slips.drop(done)  # by another driver, in the moment before
+        return create(path, text)
+
+    monkeypatch.setattr(fs, "create_exclusive", late)
+
+    assert slips.take(segment(2), None)
 
 
 def test_a_slip_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
