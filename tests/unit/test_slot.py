@@ -1,5 +1,6 @@
 """Jobs without a driver: which segment such a job does, when its run stops, and which jobs are its own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -162,8 +163,36 @@ def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
     again.leave_out("b")
     again.leave_out("a")
 
-    assert [again.take_left_out() for _ in range(3)] == ["a", "b", ""]
+    assert [take_left_out() for _ in range(3)] == ["a", "b", ""]
     assert not again.any_left_out()
+
+
+def take_left_out() -> str:
+    with again.left_out() as run:
+        return run
+
+
+def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here: Path) -> None:
+    """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
+    again.leave_out("a")
+
+    with again.left_out() as run:
+        others = take_left_out()
+        waits = again.any_left_out()
+        again.leave_out(run)
+
+    assert (run, others, waits) == ("a", "", True)
+    assert take_left_out() == "a"
+    assert not again.any_left_out()
+
+
+def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path) -> None:
+    again.leave_out("a")
+    with again.left_out():
+        (taken,) = again.FOLDER.iterdir()
+        os.utime(taken, (0, 0))
+
+        assert not again.any_left_out()
 
 
 def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:

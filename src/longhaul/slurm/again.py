@@ -6,7 +6,9 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +26,7 @@ SINCE = "LONGHAUL_SLOT_SINCE"
 DONE = "done"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
+TAKEN = ".taken"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -89,20 +92,35 @@ def leave_out(run: str) -> None:
     (FOLDER / f"{run}{LEFT_OUT}").touch()
 
 
-def take_left_out() -> str:
-    """A run that was left out, which the caller, and nobody else, is to submit now; empty if there is none."""
+@contextmanager
+def left_out() -> Iterator[str]:
+    """A run that was left out, which the caller, and nobody else, submits inside the block; empty if there is none."""
     for path in sorted(FOLDER.glob(f"*{LEFT_OUT}")):
+        taken = path.with_name(path.name + TAKEN)
         try:
-            path.unlink()
+            os.utime(path)
+            os.replace(path, taken)
         except OSError:  # somebody else was quicker
             continue
-        return path.name.removesuffix(LEFT_OUT)
-    return ""
+        try:
+            yield path.name.removesuffix(LEFT_OUT)
+        finally:
+            taken.unlink(missing_ok=True)
+        return
+    yield ""
 
 
 def any_left_out() -> bool:
-    """True if a run still waits for room in the queue."""
-    return any(FOLDER.glob(f"*{LEFT_OUT}"))
+    """True if a run still waits for room in the queue, also while somebody tries whether there is some."""
+    return any(FOLDER.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, FOLDER.glob(f"*{LEFT_OUT}{TAKEN}")))
+
+
+def _is_fresh(path: Path) -> bool:
+    """False if whoever took the run was killed over it."""
+    try:
+        return time.time() - path.stat().st_mtime < PATIENCE_SECONDS
+    except OSError:
+        return False
 
 
 def _kept(run: str) -> Again | None:

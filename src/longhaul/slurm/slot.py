@@ -123,8 +123,9 @@ def _has_waiting(slot: Slot) -> bool:
 
 def _submit_left_out(slot: Slot) -> None:
     """A run for which the queue had no room: the job before this one has made some."""
-    if other := again.take_left_out():
-        slot.tell(f"there may be room in the queue now for {other}; {again.submit(other, slot.since)}")
+    with again.left_out() as other:
+        if other:
+            slot.tell(f"there may be room in the queue now for {other}; {again.submit(other, slot.since)}")
 
 
 def _work(slot: Slot, job_id: str) -> int:
