@@ -1,6 +1,8 @@
 """Chains of jobs that nobody drives: submitting them, waiting for them, reading what they said."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir
@@ -21,6 +23,14 @@ def submit(work: WorkDir, *words: str) -> str:
     done = work.start(*words).wait(PATIENCE_SECONDS)
     assert done.code == 0, done.text
     return done.text
+
+
+@contextmanager
+def closed(cluster: Cluster) -> Iterator[None]:
+    """Jobs are taken and none starts, so that none is over before it is counted."""
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    yield
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
 
 
 def wait_for_jobs(cluster: Cluster, seconds: float = PATIENCE_SECONDS) -> None:

@@ -94,9 +94,17 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     until(lambda: second.text.count("is out already, taken over") == 2)
     cluster.run("scancel", blocker)
     until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
+    programs = slurm_work.processes("-m longhaul.toy")
+    for pid in programs:
+        os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
     second.kill()
-    third = finish(slurm_work)
+    driver = start(slurm_work)
+    until(lambda: driver.text.count("is out already, taken over") == 2, PATIENCE_SECONDS)
+    for pid in programs:
+        os.kill(pid, signal.SIGCONT)
+    third = driver.wait(PATIENCE_SECONDS)
 
+    assert third.code == 0, third.text
     assert third.text.count("is out already, taken over") == 2
     assert submitted(third) == 0
     assert {attempt.slurm_job for run in "ab" for attempt in slurm_work.history(run)} == set(waiting)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cluster.detached import IS_FULL, PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.detached import IS_FULL, PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
@@ -37,7 +37,7 @@ def holder(work: WorkDir, run: str) -> int:
 def counted(goal: int, **more: object) -> dict[str, object]:
     """A run that counts some 100 steps in each of its short segments and saves every 20."""
     settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 20}
-    return {"engine": "toy", "segments": 8, "segment_minutes": 0.05, "settings": settings, **more}
+    return {"engine": "toy", "segments": 20, "segment_minutes": 0.05, "settings": settings, **more}
 
 
 def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
@@ -45,8 +45,9 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
 ) -> None:
     work.configure({"a": counted(250), "b": counted(200)})
 
-    submit(work, "--longhaul-ahead", "2")
-    assert len(cluster.jobs()) == 4
+    with closed(cluster):
+        submit(work, "--longhaul-ahead", "2")
+        assert len(cluster.jobs()) == 4
     wait_for_jobs(cluster)
 
     for run, goal in (("a", 250), ("b", 200)):
@@ -63,8 +64,9 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
 def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: Cluster) -> None:
     work.configure({"a": one_step_segments(10, goal=3)})
 
-    submit(work, "--longhaul-ahead", "10")
-    assert len(cluster.jobs()) == 10
+    with closed(cluster):
+        submit(work, "--longhaul-ahead", "10")
+        assert len(cluster.jobs()) == 10
     wait_for_jobs(cluster)
 
     assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
@@ -110,8 +112,9 @@ def test_a_site_that_allows_few_jobs_gets_few_and_the_rest_follows(work: WorkDir
     with allowed(cluster, 2):
         work.configure({run: one_step_segments(3, goal=3) for run in "abc"})
 
-        text = submit(work)
-        assert len(cluster.jobs()) == 2
+        with closed(cluster):
+            text = submit(work)
+            assert len(cluster.jobs()) == 2
         wait_for_jobs(cluster)
 
     assert "the queue takes no more jobs now; a job that is out submits it later" in text
@@ -192,10 +195,11 @@ def test_a_run_that_crashes_stops_by_itself(work: WorkDir, cluster: Cluster) -> 
 
 @pytest.mark.slow
 def test_a_driver_takes_the_waiting_jobs_over(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    goal = 250
-    work.configure({"a": counted(goal)})
-    submit(work)
-    jobs = set(cluster.jobs())
+    goal = 600
+    work.configure({"a": counted(goal, segment_minutes=0.15)})
+    with closed(cluster):
+        submit(work)
+        jobs = set(cluster.jobs())
 
     work.profile = ROOT / "profiles" / "slurm"
     done = work.start("--executor", "longhaul").wait(PATIENCE_SECONDS)
@@ -261,7 +265,7 @@ def test_a_campaign_with_random_kills_ends_as_if_nothing_had_happened(
     goal = 300
     chance = random.Random(11)
     runs = [f"r{number:02d}" for number in range(count)]
-    work.configure({run: counted(goal, segments=6, segment_minutes=0.05, attempts_without_progress=20) for run in runs})
+    work.configure({run: counted(goal, attempts_without_progress=20) for run in runs})
     submit(work)
 
     killed = 0

@@ -164,7 +164,7 @@ def test_a_partition_that_is_down_is_told_and_no_mistake(slurm_work: WorkDir, cl
 def test_two_ranks_on_two_nodes_are_one_run_of_several_segments(slurm_work: WorkDir, cluster: Cluster) -> None:
     shutil.copy(HERE / "ranks.py", slurm_work.root)
     settings = {"script": "ranks.py", "goal": 60, "goal_unit": "steps"}
-    ranks = {"engine": "torch", "segments": 4, "segment_minutes": 0.1, "tasks": 2, "nodes": 2, "settings": settings}
+    ranks = {"engine": "torch", "segments": 12, "segment_minutes": 0.1, "tasks": 2, "nodes": 2, "settings": settings}
     slurm_work.configure({"ranks": ranks})
 
     done = slurm_work.start("--slurm-init-seconds-before-status-checks=1").wait(PATIENCE_SECONDS)
