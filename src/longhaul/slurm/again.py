@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ SINCE = "LONGHAUL_SLOT_SINCE"
 DONE = "done"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
-TAKEN = ".taken"
+TAKEN = ".taken-"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -96,7 +97,8 @@ def leave_out(run: str) -> None:
 def left_out() -> Iterator[str]:
     """A run that was left out, which the caller, and nobody else, submits inside the block; empty if there is none."""
     for path in sorted(FOLDER.glob(f"*{LEFT_OUT}")):
-        taken = path.with_name(path.name + TAKEN)
+        # A name of our own: where there is no room, the next one takes the run before we are out of the block.
+        taken = path.with_name(f"{path.name}{TAKEN}{uuid.uuid4().hex}")
         try:
             os.utime(path)
             os.replace(path, taken)
@@ -112,7 +114,7 @@ def left_out() -> Iterator[str]:
 
 def any_left_out() -> bool:
     """True if a run still waits for room in the queue, also while somebody tries whether there is some."""
-    return any(FOLDER.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, FOLDER.glob(f"*{LEFT_OUT}{TAKEN}")))
+    return any(FOLDER.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, FOLDER.glob(f"*{LEFT_OUT}{TAKEN}*")))
 
 
 def _is_fresh(path: Path) -> bool:
