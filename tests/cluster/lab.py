@@ -321,7 +321,7 @@ class Cluster:
         process = self._daemons.pop(name)
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

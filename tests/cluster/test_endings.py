@@ -190,7 +190,7 @@ def test_a_controller_that_is_restarted_in_mid_run_is_waited_for(
 ) -> None:
     driver = start(slurm_work, goal=1500)
 
-    cluster.kill_slurmctld()
+    cluster.stop_slurmctld()
     until(lambda: slurm_work.saved("a") >= 800)
     cluster.start_slurmctld()
     done = driver.wait(PATIENCE_SECONDS)

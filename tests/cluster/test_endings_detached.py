@@ -305,8 +305,11 @@ def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster,
     first = job_of(work)
 
     work.configure({"a": one_long_segment(2000, segments=5)})
+    (program,) = work.processes("-m longhaul.toy")
+    os.kill(program, signal.SIGSTOP)  # else it may be over before all is submitted
     submit(work)
     assert cluster.state(first) == "RUNNING"  # it still goes for the goal that it was told
+    os.kill(program, signal.SIGCONT)
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 2000)

@@ -267,7 +267,7 @@ def test_the_controller_may_be_away_while_segments_end_and_start(
     run = {"engine": "toy", "segments": 8, "segment_minutes": 0.1, "settings": {"goal": goal, "step_seconds": 0.02}}
     driver = started(slurm_work, {"a": {**run, "save_minutes": 0.01}})
 
-    cluster.kill_slurmctld()
+    cluster.stop_slurmctld()
     until(lambda: "Slurm does not take the job now; tried again" in driver.text, PATIENCE_SECONDS)
     cluster.start_slurmctld()
     done = driver.wait(PATIENCE_SECONDS)
@@ -339,7 +339,14 @@ def test_a_driver_killed_at_random_moments_doubles_nothing_and_leaves_nothing(
     jobs = [attempt.slurm_job for run in runs for attempt in slurm_work.history(run)]
     assert len(set(jobs)) == len(jobs)
     # Accounting, because the controller forgets ended jobs after minutes.
-    words = ("sacct", "--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,WorkDir")
+    words = (
+        "sacct",
+        "--starttime=now-1days",
+        "--allocations",
+        "--noheader",
+        "--parsable2",
+        "--format=JobIDRaw,WorkDir",
+    )
 
     def own() -> set[str]:
         rows = (line.split("|") for line in cluster.run(*words).splitlines())

@@ -35,5 +35,7 @@ def test_a_segment_that_ran_out_of_memory_gets_more_at_its_next_attempt(
 
 def asked(cluster: Cluster) -> list[int]:
     """The MB that each job of the run asked for, as accounting knows it."""
-    text = cluster.run("sacct", "--allocations", "--noheader", "--parsable2", "--format=comment,reqtres")
+    # By itself sacct begins at midnight.
+    words = ("--starttime=now-1days", "--allocations", "--noheader", "--parsable2", "--format=comment,reqtres")
+    text = cluster.run("sacct", *words)
     return [int(found) for line in text.splitlines() if "hungry" in line for found in re.findall(r"mem=(\d+)M", line)]
