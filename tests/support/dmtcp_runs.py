@@ -96,29 +96,25 @@ class Run:
     def pids(self, needle=""):
         """Processes that were started for this run, with `needle` in their command line."""
         found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal() and int(folder.name) != os.getpid():
+        for pid in _pids():
+            if pid != os.getpid():
                 try:
-                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 except OSError:
                     continue
                 if str(self.base) in words and needle in words:
-                    found.append(int(folder.name))
+                    found.append(pid)
         return found
 
     def program(self):
         """The process that counts: it has the file open."""
-        (pid,) = {
-            int(path.parts[2])
-            for path in Path("/proc").glob("[0-9]*/fd/*")
-            if _leads_to(path, self.live / "numbers.txt")
-        }
+        (pid,) = [pid for pid in _pids() if any(_leads_to(path, self.live / "numbers.txt") for path in _opened(pid))]
         return pid
 
     def coordinator(self):
         """It works in the folder of its stage; its command line it may have written over."""
         (stage,) = self.base.glob(f"{WORK}/*/stage*")
-        (pid,) = [int(path.parts[2]) for path in Path("/proc").glob("[0-9]*/cwd") if _leads_to(path, stage)]
+        (pid,) = [pid for pid in _pids() if _leads_to(Path(f"/proc/{pid}/cwd"), stage)]
         return pid
 
     def until_back(self):
@@ -137,6 +133,19 @@ class Run:
         (port,) = self.base.glob("results/demo/work/*/stage*/port")
         words = [str(PROGRAMS / "dmtcp_command"), "--coord-port", port.read_text().strip(), request]
         return subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
+
+
+def _pids():
+    """Not by a glob over /proc: of a process that leaves meanwhile that makes an error, or the end of its list."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _opened(pid):
+    """The files of a process; none if it is gone."""
+    try:
+        return [Path(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
 
 
 def _leads_to(path, folder):

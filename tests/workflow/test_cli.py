@@ -52,7 +52,7 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     table, said = done.text.splitlines()[:6], done.text.splitlines()[6:]
     assert done.code == 0
     assert max(map(len, table)) <= 80
-    assert [re.sub(r"\d+ s ago", "AGE", row).split() for row in table[:5]] == [
+    assert [re.sub(r"\d+ (s|min) ago", "AGE", row).split() for row in table[:5]] == [
         ["run", "state", "progress", "segments", "checkpoint", "still"],
         ["done", "finished", "2/2", "steps", "2/3", "AGE", "0", "s"],
         ["paused", "paused", "1/9", "steps", "1/3", "AGE", *table[2].split()[-2:]],

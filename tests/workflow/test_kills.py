@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 from support.workdir import WorkDir, one_long_segment, overlaps, until
@@ -84,7 +85,7 @@ def test_a_program_dies_with_the_segment_that_watches_it(work: WorkDir) -> None:
     driver.kill()
     os.kill(work.holder("demo"), signal.SIGKILL)
 
-    until(lambda: not work.processes("longhaul.toy"), seconds=5)
+    until(lambda: not work.processes("longhaul.toy"), seconds=60)  # by itself it would count for 100
 
 
 def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> None:
@@ -106,7 +107,8 @@ def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> Non
         else:
             needle = "longhaul.toy" if victim == "program" else "toy_segment.py"
             for pid in work.processes(needle):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # its segment has just come to its end
+                    os.kill(pid, signal.SIGKILL)
             driver.kill()
     assert 0 < work.saved("demo") < goal  # else the kills came too late to prove anything
 

@@ -1,5 +1,6 @@
 """A driver that is told to leave: what was done is saved, nobody stays behind, the same segment goes on."""
 
+import os
 import signal
 
 from support.workdir import WorkDir, one_long_segment, until
@@ -36,8 +37,8 @@ def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:
 
     driver.interrupt()
 
-    driver.wait(20)
-    until(lambda: not work.processes(), seconds=5)
+    driver.wait()
+    until(lambda: not work.processes())
     for name in ("first", "second"):
         assert [attempt.outcome for attempt in work.history(name)] == [Outcome.INTERRUPTED]
 
@@ -75,13 +76,16 @@ def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole)
     work.configure({"demo": one_long_segment(goal=500)})
     first = work.start()
     until(lambda: work.saved("demo") >= 20)
+    (program,) = work.processes("longhaul.toy")
+    os.kill(program, signal.SIGSTOP)  # it must not end before the second driver has begun to wait
     second = work.start()
     until(lambda: "waiting: the run is held" in second.text)
 
     second.interrupt()
 
-    assert second.wait(20).code == 1
+    assert second.wait().code == 1
     assert "told to leave (SIGINT) while waiting" in second.text
+    os.kill(program, signal.SIGCONT)
     assert first.wait().code == 0
     assert work.final("demo") == whole(500)
 
@@ -99,8 +103,8 @@ def test_a_ctrl_c_loses_no_step_that_was_counted(work: WorkDir) -> None:
 
 
 def test_a_driver_that_gets_term_waits_for_its_segment_and_ends(work: WorkDir, whole) -> None:
-    runs = {"demo": one_long_segment(goal=300, segments=9, segment_minutes=0.03)}
-    work.configure(runs)
+    # Long enough that the signal comes in the first segment, and a goal that this one does not reach.
+    work.configure({"demo": one_long_segment(goal=1000, segments=9, segment_minutes=0.1)})
     driver = work.start()
     until(lambda: work.saved("demo") >= 20)
     driver.process.send_signal(signal.SIGTERM)
@@ -110,9 +114,10 @@ def test_a_driver_that_gets_term_waits_for_its_segment_and_ends(work: WorkDir, w
     (attempt,) = work.history("demo")
     assert told.code == 1
     assert told.lines("longhaul: ") == [
-        f"longhaul: demo: {attempt.progress_to} of 300 steps after segment 1 of 9; start again to go on"
+        f"longhaul: demo: {attempt.progress_to} of 1000 steps after segment 1 of 9; start again to go on"
     ]
     assert not work.processes()
     assert attempt.outcome is Outcome.PAUSED
+    work.configure({"demo": one_long_segment(goal=1000, segments=9) | {"settings": {"goal": 1000, "step_seconds": 0}}})
     assert work.snakemake().code == 0
-    assert work.final("demo") == whole(300)
+    assert work.final("demo") == whole(1000)
