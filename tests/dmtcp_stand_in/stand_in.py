@@ -181,6 +181,7 @@ class Coordinator:
         if line in self.waiting:
             self.waiting.discard(line)
             self.images.append("")  # never complete
+            self._next()
 
     def _on_join(self, line: Line, pid: int, name: str, is_agent: bool, expected: int = 0) -> None:
         self.others = [other for other in self.others if other is not line]
@@ -228,25 +229,38 @@ class Coordinator:
         """True if the program is gone and its shell not yet; the image of a shell alone would start it anew."""
         return self.has_had_program and all(peer["is_agent"] for peer in self.peers.values())
 
+    def _was_faster(self) -> bool:
+        """True if the program came to its end before it was saved; one that dies of its save leaves a draft."""
+        return self._is_about_to_end() and not any(Path(self.options["ckptdir"]).glob("*.temp"))
+
     def _tell(self, what: str, lines: list[Line]) -> None:
         self.waiting = set(lines)
         for line in lines:
             line.send(what=what, kills=self.kills)
+        self._next()
 
     def _on_done(self, line: Line, image: str = "") -> None:
         self.waiting.discard(line)
         if image:
             self.images.append(image)
+        self._next()
+
+    def _next(self) -> None:
+        """Agents write last: the shell of a program that comes to its end meanwhile goes on, and notes that."""
         if self.waiting:
             return
-        if self.phase == "stop" and self._is_about_to_end():
+        agents = [line for line, peer in self.peers.items() if peer["is_agent"]]
+        if self.phase in ("stop", "write") and self._was_faster():
             self.phase = ""
-            for agent in self.peers:
+            for agent in agents:
                 agent.send(what="go_on")
         elif self.phase == "stop":
             self.phase = "write"
-            self._tell("write", list(self.peers))
+            self._tell("write", [line for line in self.peers if line not in agents])
         elif self.phase == "write":
+            self.phase = "write agents"
+            self._tell("write", agents)
+        elif self.phase == "write agents":
             self._written()
 
     def _written(self) -> None:
@@ -319,8 +333,13 @@ def agent(
     port = line.sock.getpeername()[1]
     base = {key: value for key, value in os.environ.items() if key != "STAND_IN_WAKE"}
     told = {"STAND_IN_PORT": str(port), "STAND_IN_IMAGES": images, "PYTHONPATH": str(HOOK)}
-    child = subprocess.Popen(command, cwd=folder, env={**base, **told, **added}, preexec_fn=die_with_parent)
-    line.send(what="join", pid=child.pid, name=name, is_agent=True, expected=expected)
+
+    def join() -> None:
+        """Before the program begins, which joins as well."""
+        die_with_parent()
+        line.send(what="join", pid=os.getpid(), name=name, is_agent=True, expected=expected)
+
+    child = subprocess.Popen(command, cwd=folder, env={**base, **told, **added}, preexec_fn=join)
     end, is_shell = os.pidfd_open(child.pid), Path(command[0]).name in ("sh", "bash", "dash")
     while True:
         ready, _, _ = select.select([end, line.sock], [], [])

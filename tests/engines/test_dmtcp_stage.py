@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from support.dmtcp_here import PROGRAMS, STAND_IN
-from support.dmtcp_play import count
+from support.dmtcp_play import COUNT, count
 from support.workdir import until
 
 from longhaul.dmtcp.images import BYTES_PER_SECOND, compress
@@ -31,9 +32,9 @@ def stage_of(tmp_path, live, monkeypatch):
         monkeypatch.setenv(name, value)
     stages = []
 
-    def stage_of(programs):
+    def stage_of(programs, *words):
         stages.append(Stage(Programs(str(programs)), tmp_path / "stage", tmp_path / "images", live, tmp_path / "log"))
-        stages[0].launch([], count(30, 5, code=0))
+        stages[0].launch([], words or count(30, 5, code=0))
         until(lambda: (live / "numbers.txt").exists() and (live / "numbers.txt").read_text().endswith("5\n"))
         return stages[0]
 
@@ -59,6 +60,23 @@ def test_somebody_elses_checkpoint_does_not_count_for_a_program_that_came_to_its
     until(lambda: stage.has_ended(0.1), PATIENCE_SECONDS)
 
     assert stage.checkpoint(PATIENCE_SECONDS) is False
+    assert stage.exit_code == 0
+
+
+def test_a_program_that_comes_to_its_end_while_it_is_saved_has_come_to_its_end(stage_of, tmp_path, live):
+    text = COUNT.replace("import os", "import signal; signal.signal(signal.SIGUSR2, signal.SIG_IGN)\nimport os")
+    stage = stage_of(STAND_IN / "4.1.1", *[text if word == COUNT else word for word in count(30, 5, code=0)])
+
+    def let_pass():
+        until(lambda: "starting checkpoint" in (tmp_path / "stage" / "coordinator.txt").read_text())
+        (live / "pass5").touch()
+
+    thread = threading.Thread(target=let_pass)
+    thread.start()
+    has_saved = stage.checkpoint(PATIENCE_SECONDS)
+    thread.join()
+
+    assert has_saved is False
     assert stage.exit_code == 0
 
 
