@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from support.dmtcp_here import PROGRAMS
+from support.workdir import until
 
-from longhaul.dmtcp.files import put_back, save_files
+from longhaul.dmtcp.files import put_back, save_files, size_bytes
 from longhaul.dmtcp.machine import cpu_features
 from longhaul.dmtcp.pace import Pace
 
@@ -34,6 +35,21 @@ def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
     ]
     assert (tool.read_text(), tool.stat().st_mode & 0o777, tool.stat().st_mtime) == ("x", 0o750, 2000)
     assert os.readlink(tmp_path / "again" / "link") == "sub/tool"
+
+
+def test_a_folder_is_weighed_while_its_program_makes_and_removes_files(tmp_path):
+    (tmp_path / "stays").write_bytes(bytes(1000))
+    (tmp_path / "link").symlink_to("stays")
+    once = "os.mkdir('s'); open('s/draft', 'w').close(); os.rename('s/draft', 's/done'); os.remove('s/done')"
+    loop = f"import os\nwhile True: {once}; os.rmdir('s')"
+    program = subprocess.Popen([sys.executable, "-c", loop], cwd=tmp_path)
+    until(lambda: (tmp_path / "s").exists())
+
+    sizes = [size_bytes(tmp_path) for _ in range(10_000)]
+
+    program.kill()
+    program.wait()
+    assert set(sizes) == {1000}
 
 
 def test_the_margin_grows_with_the_program_and_does_not_shrink_with_it():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,8 +79,16 @@ def take_results(live: Path, final: Path) -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """The bytes of all files below."""
-    return sum(path.lstat().st_size for path in _walk(folder) if path.is_file() and not path.is_symlink())
+    """The bytes of all files below, in which a program may be at work: what goes meanwhile counts nothing."""
+    return sum(_size(Path(base) / name) for base, _, names in os.walk(folder) for name in names)
+
+
+def _size(path: Path) -> int:
+    try:
+        state = path.lstat()
+    except OSError:
+        return 0
+    return state.st_size if stat.S_ISREG(state.st_mode) else 0
 
 
 def copy_file(source: Path, target: Path) -> None:
