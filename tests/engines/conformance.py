@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,11 +105,11 @@ class Chain:
 
     def holder(self) -> int | None:
         """The process that holds the run now."""
-        claims = sorted((self.results / "lease").glob("[0-9]*.json"))
-        if not claims:
-            return None
-        claim = json.loads(claims[-1].read_text())
-        return None if claim["released_utc"] else int(claim["pid"])
+        while claims := sorted((self.results / "lease").glob("[0-9]*.json")):
+            with suppress(FileNotFoundError):  # a successor has just removed it
+                claim = json.loads(claims[-1].read_text())
+                return None if claim["released_utc"] else int(claim["pid"])
+        return None
 
     def run_with_kills(self, seed: int) -> int:
         """Runs to the end and kills driver, segment or program at random moments on the way; returns the kills made."""

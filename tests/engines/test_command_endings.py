@@ -66,9 +66,14 @@ def test_an_unknown_exit_code_of_the_contract_is_no_pause(tmp_path):
 
 @pytest.mark.parametrize("to", ["program", "group"])
 def test_a_signal_stops_the_program(tmp_path, to):
-    settings = {**walker_settings(step_seconds=0.01, limit=0), "stop_signal": "USR1", "stop_signal_to": to}
+    settings = {
+        **walker_settings(step_seconds=0.01, limit=0),
+        "goal": 100_000,
+        "stop_signal": "USR1",
+        "stop_signal_to": to,
+    }
 
-    record = command_segment(tmp_path, settings, segment_minutes=0.05)
+    record = command_segment(tmp_path, settings, segment_minutes=0.1)
 
     assert record.outcome is Outcome.PAUSED
     assert record.progress.done > 0

@@ -74,11 +74,11 @@ EXAMPLES = {
     ),
     "c, the contract": Example(
         "c", "pi", ("pi.c",), 2000, ("./pi",), ("pi.csv",), "gcc",
-        ("cc", "-O2", "-o", "pi", "pi.c"), {"LONGHAUL_GOAL": "2000"},
+        ("cc", "-O2", "-o", "pi", "pi.c"), {"LONGHAUL_GOAL": "2000"}, segment_minutes=0.05,
     ),
     "r": Example(
-        "r", "banana", ("walk.R",), 3000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core",
-        environment={"LONGHAUL_GOAL": "3000"},
+        "r", "banana", ("walk.R",), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core",
+        environment={"LONGHAUL_GOAL": "6000"}, segment_minutes=0.05,
     ),
     "shell": Example(
         "command", "factors", ("factors.sh",), 200, ("sh", "factors.sh", "200", "stop"), ("done.txt", "factors.txt"),
@@ -150,7 +150,7 @@ def has_records(path):
 def test_the_c_program_is_told_by_a_signal_and_asked_how_far_it_is(tmp_path):
     settings = EXAMPLES["c"].settings(tmp_path, goal=10**6)
 
-    record = command_segment(tmp_path, settings, segment_minutes=0.03, save_minutes=0.005)
+    record = command_segment(tmp_path, settings, segment_minutes=0.1, save_minutes=0.005)
 
     (attempt,) = history(command_job(tmp_path, settings))
     assert (record.outcome, record.progress.unit, attempt.exit_code) == (Outcome.PAUSED, "sweeps", 85)
@@ -161,7 +161,7 @@ def test_the_c_program_is_told_by_a_signal_and_asked_how_far_it_is(tmp_path):
 def test_a_lammps_that_cannot_read_its_restart_file_is_a_failure_and_not_a_beginning(tmp_path):
     settings = EXAMPLES["lammps"].settings(tmp_path, goal=10**6)
     settings["resume"] = [word if word != "{file}" else "missing.rst" for word in settings["resume"]]
-    keys = {"segment_minutes": 0.06, "save_minutes": 0.005}
+    keys = {"segment_minutes": 0.15, "save_minutes": 0.005}
     assert command_segment(tmp_path, settings, **keys).outcome is Outcome.PAUSED
 
     with pytest.raises(LonghaulError, match="the program ended with exit code 1; nothing new was saved; read "):

@@ -11,12 +11,13 @@ from longhaul.outcome import Outcome
 
 SETTINGS = {"start": ["run"], "files": ["a.{progress}.rst"], "goal": 9}
 
-# Each rank notes what it hears and leaves with 85; the state is rank 0's.
+# Each rank notes what it hears and leaves with 85, once the other one has noted it too: with the first that leaves so,
+# mpirun ends the others.
 RANK = """
     trap 'told=USR1' USR1
-    trap 'echo TERM > heard_$OMPI_COMM_WORLD_RANK; exit 1' TERM
     n=0; while [ -z "$told" ] && [ $n -lt 3000 ]; do n=$((n + 1)); sleep 0.05; done
     echo $told $n > rank_$OMPI_COMM_WORLD_RANK
+    n=0; while [ ! -s rank_$((1 - OMPI_COMM_WORLD_RANK)) ] && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.05; done
     exit 85
 """
 

@@ -164,7 +164,7 @@ def test_a_hang_in_mid_work_is_ended(dmtcp_run, switch):
     hangs = switch("STAND_IN_HANG")
     dmtcp_run.paused_at(20)
     dmtcp_run.let_pass(20)
-    dmtcp_run.settings["restart_seconds"] = 3
+    dmtcp_run.settings["restart_seconds"] = 20
 
     line = failed(dmtcp_run, hangs.touch)
 

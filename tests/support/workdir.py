@@ -172,8 +172,10 @@ class WorkDir:
 
     def claim(self, run: str) -> dict[str, Any]:
         """The lease of a run as its holder, or the last one, wrote it."""
-        claims = sorted(RunFolder(run, self.root).lease.glob("*.json"))
-        return json.loads(claims[-1].read_text())
+        while True:
+            claims = sorted(RunFolder(run, self.root).lease.glob("*.json"))
+            with suppress(FileNotFoundError):  # a successor has just removed it
+                return json.loads(claims[-1].read_text())
 
     def holder(self, run: str) -> int:
         """The process that holds, or last held, the lease of a run."""
