@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,13 +103,61 @@ class Chain:
     def final(self) -> dict[str, bytes]:
         return {name: (self.results / "final" / name).read_bytes() for name in self.case.final_files}
 
-    def holder(self) -> int | None:
-        """The process that holds the run now."""
+    def claim(self) -> Mapping[str, object] | None:
+        """The lease of the run, if somebody holds it now."""
         while claims := sorted((self.results / "lease").glob("[0-9]*.json")):
             with suppress(FileNotFoundError):  # a successor has just removed it
                 claim = json.loads(claims[-1].read_text())
-                return None if claim["released_utc"] else int(claim["pid"])
+                return None if claim["released_utc"] else claim
         return None
+
+    def holder(self) -> int | None:
+        """The process that holds the run now."""
+        claim = self.claim()
+        return int(claim["pid"]) if claim else None
+
+    def run_with_hits(self, shares: Sequence[float], hit: Callable[[subprocess.Popen[str]], int]) -> int:
+        """Runs to the end; returns how often `hit(driver)` says that it met something.
+
+        It is called as soon as the attempt at work has come to each of these shares of the goal, however quick the
+        machine is.
+        """
+        hits, driver = 0, self.start()
+        for share in sorted(shares):
+            while not self._is_at(share):
+                if driver.poll() is not None:
+                    assert not (self.results / "final" / "summary.json").exists(), self.said()
+                    driver = self.start()
+                time.sleep(0.02)
+            hits += hit(driver)
+        driver.wait()
+        assert self.run() == 0, self.said()
+        return hits
+
+    def _is_at(self, share: float) -> bool:
+        """True if the attempt that works now says that it has come so far."""
+        claim = self.claim()
+        if not claim or not Path(f"/proc/{claim['pid']}").exists():
+            return False
+        try:
+            told = json.loads((self.results / "work" / f"{claim['token']:06d}" / "progress.json").read_text())
+        except FileNotFoundError:
+            return False
+        before = max((attempt["progress_to"] for attempt in self.history()), default=0)
+        return told["done"] > before and told["done"] >= share * told["goal"]
+
+    def warn(self, driver: subprocess.Popen[str]) -> int:
+        """Tells the segment at work that its time is nearly up."""
+        return int((holder := self.holder()) is not None and _sent(holder, signal.SIGUSR1))
+
+    def kill_one(self, dice: random.Random) -> Callable[[subprocess.Popen[str]], int]:
+        """Kills the driver, the segment or its program, a moment later."""
+
+        def kill(driver: subprocess.Popen[str]) -> int:
+            time.sleep(dice.uniform(0, 0.1))
+            return self._kill(dice.choice(["driver", "segment", "program"]), driver)
+
+        return kill
 
     def run_with_kills(self, seed: int) -> int:
         """Runs to the end and kills driver, segment or program at random moments on the way; returns the kills made."""
@@ -135,12 +183,12 @@ class Chain:
             return 1
         holder = self.holder()
         pids = [holder] if victim == "segment" else (children_of(holder) if holder else [])
-        return sum(_killed(pid) for pid in pids if pid)
+        return sum(_sent(pid, signal.SIGKILL) for pid in pids if pid)
 
 
-def _killed(pid: int) -> int:
+def _sent(pid: int, number: int) -> int:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return 0
     return 1
