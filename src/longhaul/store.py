@@ -136,18 +136,29 @@ class Store:
 
     def point_links(self, checkpoint: Checkpoint) -> None:
         """`latest` points to the checkpoint, and `best` if the program called it the best so far."""
-        fs.point_link(self.root / "latest", checkpoint.name)
+        self._link("latest", checkpoint.name)
         if checkpoint.passport.is_best:
-            fs.point_link(self.root / "best", checkpoint.name)
+            self._link("best", checkpoint.name)
 
     def mend_links(self, newest: Checkpoint) -> None:
         """The same after a kill or a quarantine: `best` must not point to what is not there any more."""
         best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
         if best:
-            fs.point_link(self.root / "best", best[-1].name)
+            self._link("best", best[-1].name)
         else:
+            self._set_aside("best")
             (self.root / "best").unlink(missing_ok=True)
-        fs.point_link(self.root / "latest", newest.name)
+        self._link("latest", newest.name)
+
+    def _link(self, name: str, target: str) -> None:
+        self._set_aside(name)
+        fs.point_link(self.root / name, target)
+
+    def _set_aside(self, name: str) -> None:
+        """Makes room for a link where results were copied by a program that follows links."""
+        path = self.root / name
+        if path.is_dir() and not path.is_symlink():
+            self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
 
     def prune(self, keep: int, milestone_every: int) -> list[str]:
         """Removes old checkpoints and returns their names; the newest `keep`, the best, each n-th, milestones stay."""

@@ -1,4 +1,5 @@
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,3 +290,17 @@ def test_a_passport_that_came_along_with_a_copied_checkpoint_is_replaced(store: 
 
     assert second.passport.sequence == 2
     verify_files(second)
+
+
+@pytest.mark.parametrize("name", ["latest", "best"])
+def test_links_that_a_copy_has_made_folders_are_links_again(store: Store, name: str) -> None:
+    """As `scp -r` and `cp -rL` leave them."""
+    first = publish(store, 1, is_best=name == "latest")
+    link = store.root / name
+    link.unlink(missing_ok=True)
+    shutil.copytree(first.folder, link)
+
+    store.mend_links(first)
+
+    assert not link.is_dir() or os.readlink(link) == first.name
+    assert "a folder in the place of a link" in (store.root / ".quarantine" / f"{name}.reason.txt").read_text()
