@@ -77,7 +77,9 @@ def trace(goal: int) -> str:
 class Steps:
     """Counts the steps of this process from now on and kills it at one of them."""
 
-    def __init__(self, root: Path, told: Path, at: int = 0, mode: str = "before", number: int = signal.SIGKILL) -> None:
+    def __init__(
+        self, root: Path, at: int = 0, mode: str = "before", number: int = signal.SIGKILL, told: Path | None = None
+    ) -> None:
         self.root, self.at, self.mode, self.number = f"{root}/", at, mode, number
         self.told = told  # which step it was: they shift by one or two with the moment in which the program saves
         self.names: list[str] = []
@@ -114,7 +116,8 @@ class Steps:
             self.names.append(name)
             if len(self.names) != self.at:
                 return real(*args, **more)
-            self.told.write_text(name)
+            if self.told:
+                self.told.write_text(name)
             if self.mode == "half" and name == "write":
                 real(args[0], bytes(args[1])[: len(args[1]) // 2])  # type: ignore[arg-type,call-overload]
             if self.mode != "after":
@@ -244,7 +247,7 @@ class Case:
 
     def _attempt(self, at: int, mode: str, number: int = signal.SIGKILL) -> None:
         job = self.scenario.job(self.base, self.scenario.segment)
-        Steps(job.places.root, self.base / "step", at, mode, number)
+        Steps(job.places.root, at, mode, number, self.base / "step")
         run_segment(job, ENGINE)
 
     def _look_and_go_on(self) -> None:
@@ -345,7 +348,7 @@ def count_steps(scenario: Scenario, template: Path, base: Path) -> list[str]:
     job = scenario.job(base, scenario.segment)
 
     def attempt() -> None:
-        steps = Steps(job.places.root, base / "step")
+        steps = Steps(job.places.root)
         run_segment(job, ENGINE)
         (base / "steps").write_text(json.dumps(steps.names))
 
