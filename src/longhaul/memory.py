@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 _CACHED = ("inactive_file", "total_inactive_file")
 
 
-def out_of_memory_kills() -> int:
-    """How many processes of this control group, or of those inside it, were killed so far; 0 where nobody counts.
+@dataclass(frozen=True)
+class Kills:
+    """How many processes the kernel has killed for want of memory where this one lives; `is_job` if only its job does.
 
-    Version 2: `memory.events`; version 1: `memory.oom_control` [Linux, admin-guide/cgroup-v2, cgroup-v1/memory].
+    Elsewhere (a login session, a container, a Slurm without cgroups) neighbours count too.
+    """
+
+    count: int
+    is_job: bool
+
+
+def out_of_memory_kills(slurm_job: str = "") -> Kills:
+    """What the kernel has counted so far for this control group and those inside it; 0 where nobody counts.
+
+    Version 2: `memory.events`; version 1: `memory.oom_control` [Linux, admin-guide/cgroup-v2, cgroup-v1/memory].  Slurm
+    makes a group `job_<number>` for each job, and groups for its steps inside it [man cgroup.conf].
     """
     for path in _counters():
         try:
             pairs = (line.split() for line in path.read_text().splitlines())
-            return next((int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill"), 0)
+            count = next((int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill"), 0)
         except (OSError, ValueError):
             continue
-    return 0
+        return Kills(count, bool(slurm_job) and f"job_{slurm_job}" in path.parts)
+    return Kills(0, is_job=False)
 
 
 def _counters() -> list[Path]:
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = OWN_GROUPS.read_text().splitlines()
     except OSError:
         return []
     found = []

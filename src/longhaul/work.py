@@ -14,7 +14,7 @@ from longhaul.contract import EXIT_FINISHED, EXIT_PAUSED, Found
 from longhaul.deadline import Deadline, Margin
 from longhaul.engine import Engine, Task
 from longhaul.job import Job
-from longhaul.memory import out_of_memory_kills
+from longhaul.memory import Kills, out_of_memory_kills
 from longhaul.publisher import Publisher
 from longhaul.slurm.job import SlurmJob
 from longhaul.stopping import StopReason
@@ -31,6 +31,8 @@ TOLD_SECONDS = 1.0
 LOOK_SECONDS = 600.0
 LAST_LOOK_SECONDS = 15.0
 TERM_PATIENCE_SECONDS = 30.0
+# What a shell, or srun, says of a program that a KILL ended.
+SHELL_KILLED = 128 + signal.SIGKILL
 
 
 @dataclass
@@ -76,19 +78,32 @@ class Work:
         for remark in self.engine.remarks(self.task):
             self.job.tell(remark)
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
-        kills_before = out_of_memory_kills()
+        kills_before = self._memory_kills()
         program = child.start(command, environment, self.job.log, folder)
         try:
             self._watch(program)
         finally:
             program.kill()  # workers that outlived their parent, or everything if we are leaving by an exception
             program.wait(TERM_PATIENCE_SECONDS)
-        self.is_out_of_memory = out_of_memory_kills() > kills_before
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
+        self.is_out_of_memory = not has_left_well and self._lacked_memory(kills_before)
         self._publish_all(lambda: self.engine.last_states(self.task, has_left_well))
         since = self.engine.leaving_since(self.task) or self._stop_asked
         if since:
             self.stop_seconds = time.monotonic() - since
+
+    def _memory_kills(self) -> Kills:
+        return out_of_memory_kills(self.slurm_job.job_id if self.slurm_job else "")
+
+    def _lacked_memory(self, before: Kills) -> bool:
+        """True if the kernel killed something of this program.
+
+        Where others live beside it, that is believed only of a program that a KILL ended which is not ours; in the
+        groups of its job also of one that failed because of a worker.
+        """
+        now = self._memory_kills()
+        is_killed = self.exit_code in {-signal.SIGKILL, SHELL_KILLED} and not self._killed
+        return now.count > before.count and (now.is_job or is_killed)
 
     def _watch(self, program: child.Child) -> None:
         poll_seconds = min(1.0, max(0.05, self.job.run.segment_minutes * 60 / 600))
