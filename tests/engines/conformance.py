@@ -12,15 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
-from support.toyrun import children_of
+from support.toyrun import children_of, is_alive
 
 from longhaul.installed import root_folder
 
 ROOT = root_folder()
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 RUN = "case"
+VICTIMS = ("driver", "segment", "program")
+# What an attempt comes to, on a quick machine and on a slow one; a kill follows at once, or a moment later.
+EARLY = ("begun", "started")
+AT_WORK = ("advanced", "saved", "told to stop")
+MOMENT_SECONDS = 0.1
+# More than any number of kills needs: something else ends them.
+MOST_DRIVERS = 100
 
 
 def engines() -> list[str]:
@@ -42,7 +50,7 @@ class Case:
     example_files: tuple[str, ...] = ()  # copied from examples/<engine>
     whole_settings: Mapping[str, object] = field(default_factory=dict)  # may differ where nothing interrupts
     kills: int = 10
-    longest_pause_seconds: float = 0.9  # between two kills; long enough that some segments advance
+    own_save: str = ""  # where the program works: what it saves into, of an engine that publishes at the end alone
 
 
 class Chain:
@@ -50,6 +58,7 @@ class Chain:
 
     def __init__(self, folder: Path, engine: str, case: Case) -> None:
         self.folder, self.engine, self.case = folder, engine, case
+        self._drivers = 0
         (folder / "config").mkdir(parents=True)
         for name in case.example_files:
             shutil.copyfile(ROOT / "examples" / engine / name, folder / name)
@@ -59,7 +68,7 @@ class Chain:
         return self.folder / "results" / RUN
 
     def configure(self, settings: Mapping[str, object] = {}, **run_keys: object) -> None:
-        self._run = run = {
+        self._run = {
             "engine": self.engine,
             "segments": self.case.segments,
             "segment_minutes": self.case.segment_minutes,
@@ -67,7 +76,7 @@ class Chain:
             "settings": {**self.case.settings, **settings},
             **run_keys,
         }
-        self._write(run)
+        self._write(self._run)
 
     def configure_whole(self, **settings: object) -> None:
         self.configure({**self.case.whole_settings, **settings}, segments=1, segment_minutes=20, save_minutes=20)
@@ -82,15 +91,23 @@ class Chain:
     def run(self, *targets: str) -> int:
         """Runs snakemake; to the run's end if no target is given."""
         code = self.start(*targets).wait()
-        # On a busy machine a segment comes less far, so more of them are needed.
-        for times in range(2, 9):
-            if code or targets or (self.results / "final" / "summary.json").exists():
+        for _ in range(MOST_DRIVERS):
+            if code or targets or self.has_ended:
                 break
-            self._write({**self._run, "segments": times * self._run["segments"]})
+            self._add_segments()
             code = self.start().wait()
         return code
 
-    def _write(self, run: Mapping[str, object]) -> None:
+    @property
+    def has_ended(self) -> bool:
+        return (self.results / "final" / "summary.json").exists()
+
+    def _add_segments(self) -> None:
+        """On a busy machine a segment comes less far, so more of them are needed."""
+        self._run["segments"] += self.case.segments
+        self._write(self._run)
+
+    def _write(self, run: Mapping[str, Any]) -> None:
         (self.folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {RUN: run}}))
 
     def said(self) -> str:
@@ -103,7 +120,7 @@ class Chain:
     def final(self) -> dict[str, bytes]:
         return {name: (self.results / "final" / name).read_bytes() for name in self.case.final_files}
 
-    def claim(self) -> Mapping[str, object] | None:
+    def claim(self) -> Mapping[str, Any] | None:
         """The lease of the run, if somebody holds it now."""
         while claims := sorted((self.results / "lease").glob("[0-9]*.json")):
             with suppress(FileNotFoundError):  # a successor has just removed it
@@ -114,7 +131,7 @@ class Chain:
     def holder(self) -> int | None:
         """The process that holds the run now."""
         claim = self.claim()
-        return int(claim["pid"]) if claim else None
+        return claim["pid"] if claim else None
 
     def run_with_hits(self, shares: Sequence[float], hit: Callable[[subprocess.Popen[str]], int]) -> int:
         """Runs to the end; returns how often `hit(driver)` says that it met something.
@@ -125,70 +142,146 @@ class Chain:
         hits, driver = 0, self.start()
         for share in sorted(shares):
             while not self._is_at(share):
-                if driver.poll() is not None:
-                    assert not (self.results / "final" / "summary.json").exists(), self.said()
-                    driver = self.start()
+                driver = self._at_work(driver)
+                assert not self.has_ended, self.said()
                 time.sleep(0.02)
             hits += hit(driver)
         driver.wait()
         assert self.run() == 0, self.said()
         return hits
 
-    def _is_at(self, share: float) -> bool:
-        """True if the attempt that works now says that it has come so far."""
-        claim = self.claim()
-        if not claim or not Path(f"/proc/{claim['pid']}").exists():
-            return False
-        try:
-            told = json.loads((self.results / "work" / f"{claim['token']:06d}" / "progress.json").read_text())
-        except FileNotFoundError:
-            return False
-        before = max((attempt["progress_to"] for attempt in self.history()), default=0)
-        return told["done"] > before and told["done"] >= share * told["goal"]
-
     def warn(self, driver: subprocess.Popen[str]) -> int:
         """Tells the segment at work that its time is nearly up."""
-        return int((holder := self.holder()) is not None and _sent(holder, signal.SIGUSR1))
+        return int((holder := self.holder()) is not None and _has_met(holder, signal.SIGUSR1))
 
     def kill_one(self, dice: random.Random) -> Callable[[subprocess.Popen[str]], int]:
         """Kills the driver, the segment or its program, a moment later."""
 
         def kill(driver: subprocess.Popen[str]) -> int:
-            time.sleep(dice.uniform(0, 0.1))
-            return self._kill(dice.choice(["driver", "segment", "program"]), driver)
+            time.sleep(dice.uniform(0, MOMENT_SECONDS))
+            return self._kill(dice.choice(VICTIMS), driver)
 
         return kill
 
-    def run_with_kills(self, seed: int) -> int:
-        """Runs to the end and kills driver, segment or program at random moments on the way; returns the kills made."""
-        dice = random.Random(seed)
-        kills = 0
-        while kills < self.case.kills:
-            driver = self.start()
-            while kills < self.case.kills and driver.poll() is None:
-                time.sleep(dice.uniform(0.1, self.case.longest_pause_seconds))
-                victim = dice.choice(["driver", "segment", "program"])
-                kills += self._kill(victim, driver)
-            if driver.wait() == 0:
-                return kills
-        while (code := self.run()) != 0 and "without a step forward" in self.said():
-            pass
-        assert code == 0, self.said()
+    def run_with_kills(self, seed: str) -> int:
+        """Runs to the end and kills on the way; returns the kills that met something: all, if the run is long enough.
+
+        The attempt at work is hit when it has come to the moment, whichever driver started it.  The last victim is the
+        driver, so that its orphan works on beside the next one.
+        """
+        dice, kills = random.Random(seed), 0
+        driver = self.start()
+        for victim, moment in _drawn(self.case.kills, dice):
+            is_hit = 0
+            while not is_hit and not self.has_ended:
+                driver = self._at_work(driver)
+                if self._has_come_to(moment):
+                    time.sleep(dice.uniform(0, MOMENT_SECONDS))
+                    is_hit = self._kill(victim, driver)
+                time.sleep(0.01)
+            kills += is_hit
+        driver.wait()
+        assert self.run() == 0, self.said()
         return kills
+
+    def _at_work(self, driver: subprocess.Popen[str]) -> subprocess.Popen[str]:
+        """This driver, or the next one if it has left."""
+        if driver.poll() is None:
+            return driver
+        self._drivers += 1
+        assert self._drivers <= MOST_DRIVERS, self.said()
+        if driver.returncode == 0 and not self.has_ended:
+            self._add_segments()
+        return self.start()
+
+    def _has_come_to(self, moment: str) -> bool:
+        """True if the attempt that works now has come so far; it is told to stop for that, where nobody else does."""
+        claim = self._living_claim()
+        if not claim or moment == "begun":
+            return claim is not None
+        if not any(is_alive(pid) for pid in children_of(claim["pid"])):
+            return False
+        if moment == "saved":
+            return self._has_saved(claim["token"])
+        if moment == "told to stop":
+            return self._is_at(0) and self._is_told_to_stop(claim["pid"])
+        return moment == "started" or self._is_at(0)
+
+    def _is_at(self, share: float) -> bool:
+        """True if the attempt that works now has made a step, and says that it has come to this share of the goal."""
+        claim = self._living_claim()
+        if not claim:
+            return False
+        try:
+            told = json.loads((self._desk(claim["token"]) / "progress.json").read_text())
+        except FileNotFoundError:
+            return False
+        before = max((attempt["progress_to"] for attempt in self.history()), default=0)
+        return told["done"] > before and told["done"] >= share * (told["goal"] or 0)
+
+    def _living_claim(self) -> Mapping[str, Any] | None:
+        claim = self.claim()
+        return claim if claim and is_alive(claim["pid"]) else None
+
+    def _has_saved(self, token: int) -> bool:
+        """True if there is something of this attempt to go on from."""
+        if self.case.own_save:
+            return any(self._desk(token).rglob(self.case.own_save))
+        try:
+            newest = json.loads((self.results / "checkpoints" / "latest" / "manifest.json").read_text())
+        except FileNotFoundError:
+            return False
+        return newest["token"] == token
+
+    def _desk(self, token: int) -> Path:
+        return self.results / "work" / f"{token:06d}"
+
+    def _is_told_to_stop(self, holder: int) -> bool:
+        """Warns the segment and waits until it has passed that on; False if it ended before."""
+        before = self._stops()
+        is_warned = _has_met(holder, signal.SIGUSR1)
+        while is_warned and is_alive(holder) and self._stops() == before:
+            time.sleep(0.01)
+        return self._stops() > before
+
+    def _stops(self) -> int:
+        logs = (self.folder / "logs" / RUN).glob("*.log")
+        return sum(log.read_text(errors="replace").count("telling the program to stop") for log in logs)
 
     def _kill(self, victim: str, driver: subprocess.Popen[str]) -> int:
         if victim == "driver":
+            is_met = driver.poll() is None
             driver.kill()
             driver.wait()
-            return 1
+            return int(is_met)
         holder = self.holder()
-        pids = [holder] if victim == "segment" else (children_of(holder) if holder else [])
-        return sum(_sent(pid, signal.SIGKILL) for pid in pids if pid)
+        if holder is None:
+            return 0
+        program = children_of(holder) if victim == "program" else []  # it may not be there yet, or any more
+        hits = [_has_met(pid, signal.SIGKILL) for pid in program or [holder]]
+        return int(any(hits))
 
 
-def _sent(pid: int, number: int) -> int:
+def _drawn(kills: int, dice: random.Random) -> list[tuple[str, str]]:
+    """So many victims, each with its moment; the last driver comes after all others."""
+    victims: list[str] = []
+    moments: list[str] = []
+    while len(victims) < kills:
+        victims = [*dice.sample(["segment", "program"], 2), "driver", *victims]
+        moments += dice.sample(AT_WORK, len(AT_WORK)) + dice.sample(EARLY, len(EARLY))
+    moments = dice.sample(moments[:kills], kills)
+    return [
+        (victim, "started" if victim == "program" and moment == "begun" else moment)
+        for victim, moment in zip(victims[-kills:], moments, strict=True)
+    ]
+
+
+def _has_met(pid: int, number: int) -> bool:
+    """Sends a signal; False if the process is gone, buried or not."""
+    if not is_alive(pid):
+        return False
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return 0
-    return 1
+        return False
+    return True

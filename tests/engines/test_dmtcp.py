@@ -28,7 +28,6 @@ CASE = Case(
     example_files=("orbit.py",),
     whole_settings={"command": [sys.executable, "orbit.py", 1000, 0]},
     kills=3,
-    longest_pause_seconds=4,
 )
 
 

@@ -41,7 +41,7 @@ def __getattr__(name):
         other_settings={"tpr": str(gmx_systems.water_tpr("warmer", ref_t=310))},
         further_goal=21000,
         kills=6,
-        longest_pause_seconds=3,
+        own_save="md.cpt",
     )
 
 

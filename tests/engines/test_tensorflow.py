@@ -27,7 +27,6 @@ CASE = Case(
     further_goal=EPOCHS + 1,
     example_files=("train.py",),
     kills=3,
-    longest_pause_seconds=20,
 )
 
 

@@ -29,7 +29,6 @@ CASE = Case(
     further_goal=EPOCHS + 1,
     example_files=("train.py",),
     kills=5,
-    longest_pause_seconds=8,
 )
 
 
