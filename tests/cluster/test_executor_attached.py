@@ -4,6 +4,7 @@ import datetime
 import itertools
 import os
 import random
+import re
 import signal
 import statistics
 import time
@@ -20,6 +21,7 @@ from longhaul.outcome import Outcome
 # The proofs at full size: LONGHAUL_FULL=1.
 IS_FULL = os.environ.get("LONGHAUL_FULL", "") == "1"
 PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
+HAS_JOB = re.compile("has been submitted with SLURM jobid|is out already, taken over")
 
 
 def start(work: WorkDir, *words: str) -> Driver:
@@ -316,18 +318,39 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
 def test_a_driver_killed_at_random_moments_doubles_nothing_and_leaves_nothing(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
-    kills, count, goal = (20, 20, 1200) if IS_FULL else (8, 5, 700)
+    kills, count, goal = (20, 20, 2600) if IS_FULL else (8, 5, 1300)
     chance = random.Random(7)
     runs = [f"r{number}" for number in range(count)]
-    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 50}
-    slurm_work.configure({run: {"settings": settings} for run in runs}, engine="toy", segments=20, segment_minutes=0.1)
+    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 20}
 
+    def configure(segment_minutes: float) -> None:
+        more = {"segments": 40, "segment_minutes": segment_minutes}
+        slurm_work.configure({run: {"settings": settings} for run in runs}, engine="toy", **more)
+
+    def advanced() -> int:
+        return sum(slurm_work.saved(run) for run in runs)
+
+    hits = 0
+    configure(segment_minutes=0.05)  # what works on without a driver does not come far
     for _ in range(kills):
-        driver = start(slurm_work)
-        time.sleep(chance.uniform(0.5, 8))
+        before, driver = advanced(), start(slurm_work)
+        moment = chance.choice(["begins", "has jobs", "further"])
+        until(
+            lambda: (  # it is asked at once
+                driver.process.poll() is not None  # noqa: B023
+                or (moment == "begins" and driver.text)  # noqa: B023
+                or (moment == "has jobs" and HAS_JOB.search(driver.text))  # noqa: B023
+                or (moment == "further" and advanced() > before)  # noqa: B023
+            ),
+            PATIENCE_SECONDS,
+        )
+        time.sleep(chance.uniform(0, 0.5))
+        hits += driver.process.poll() is None
         driver.kill()
+    configure(segment_minutes=2)
     finish(slurm_work)
 
+    assert hits >= kills // 2
     for run in runs:
         history = slurm_work.history(run)
         assert_no_work_was_done_twice(history)
