@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/setup-done
 STEP := tools/step.sh
+# Runs pytest as one stage; a test that fails gets a second chance, alone (CONTRIBUTING.md).
+TESTS := $(BIN)/python tools/run_tests.py
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 WORKFLOW := Snakefile workflow
@@ -11,10 +13,13 @@ WORKFLOW := Snakefile workflow
 BENCHMARKS := $(filter-out $(if $(shell command -v dmtcp_launch),,benchmarks/dmtcp.py),$(wildcard benchmarks/*.py))
 CODE := $(wildcard src scripts tests tools examples benchmarks)
 
+# Where it is set, each of the tests' processes compiles its modules again, and pytest rewrites each test file again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test check lint types format-check workflow-lint components unit-tests slurm-tests \
-	test-dmtcp tensorflow-tests test-slow soak cluster bench docs-keys format clean
+	test-dmtcp tensorflow-tests test-slow slow-tests slow-slurm-tests soak cluster bench docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -54,27 +59,31 @@ components: setup ## the real things that tests use (apt, as root on Debian and 
 	@$(STEP) components $(BIN)/python tools/components.py
 
 unit-tests: setup
-	@$(STEP) pytest $(BIN)/pytest
+	@$(TESTS) pytest
 
 # DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs
-	@LONGHAUL_DMTCP="$(abspath $(DMTCP))" $(STEP) pytest-dmtcp $(BIN)/pytest -n1 -m "not slurm" tests/engines -k dmtcp
+	@LONGHAUL_DMTCP="$(abspath $(DMTCP))" $(TESTS) pytest-dmtcp -- -n1 -m "not slurm" tests/engines -k dmtcp
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(STEP) pytest-slurm $(BIN)/pytest -n4 -m "slurm and not slow"
+	@$(TESTS) pytest-slurm -- -n4 -m "slurm and not slow"
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
-	@$(STEP) pytest-tensorflow $(TENSORFLOW)/bin/pytest -m tensorflow --timeout=1200
+	@$(TENSORFLOW)/bin/python tools/run_tests.py pytest-tensorflow -- -m tensorflow --timeout=1200
 
 $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
-test-slow: setup ## the tests that take longer than a commit should wait
-	@$(STEP) pytest-slow $(BIN)/pytest -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
-	@$(STEP) pytest-slurm-slow $(BIN)/pytest -n4 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
+test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
+
+slow-tests: setup
+	@$(TESTS) pytest-slow -- -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
+
+slow-slurm-tests: setup
+	@$(TESTS) pytest-slurm-slow -- -n4 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
 
 cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
 	@$(BIN)/python tests/cluster/lab.py shell

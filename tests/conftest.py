@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.needs import require
+from support.promises import is_promise
 
 
 def pytest_configure() -> None:
@@ -15,6 +16,12 @@ def pytest_configure() -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_promise(item.path):
+            item.add_marker("promise")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
