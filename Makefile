@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test check lint types format-check workflow-lint components unit-tests slurm-tests \
+.PHONY: help setup lock demo test quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
 	test-dmtcp tensorflow-tests test-slow slow-tests slow-slurm-tests soak cluster bench docs-keys format clean
 
 help: ## list the targets
@@ -39,6 +39,14 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	@tools/show_demo.sh examples/torch
 
 test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
+
+quick: setup ## under a minute: checks of the changed files, and the tests that start no process
+	@$(STEP) check-changed $(BIN)/python tools/check_changed.py
+	@$(TESTS) pytest-quick -- -p quick_tests --quick
+
+# Tries the tests without letting them start anything; FILES=tests/unit/test_new.py for these alone.
+quick-list: setup ## write down which tests start a process or take long (tests/not_quick.txt)
+	@$(TESTS) quick-list -- -p quick_tests --quick-list -rfE --timeout=120 $(FILES)
 
 check: lint types format-check workflow-lint ## the quick part: lint, types, layout
 

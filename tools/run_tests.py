@@ -160,7 +160,7 @@ def _why_no_second_chance(first: Outcome) -> str | None:
     for test in first.failed():
         for kind, _ in first.tests[test].failures:
             if kind != "failure":
-                return f"{test} is a {kind}"
+                return f"{test}: {kind}"
     if len(first.failed()) > AT_MOST:
         return f"{len(first.failed())} tests failed, more than {AT_MOST}"
     return f"{len(left)} tests did not run" if (left := first.not_run()) else None

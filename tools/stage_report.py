@@ -39,9 +39,9 @@ def pytest_runtest_makereport(
     """A failure carries its kind from the worker to the writer."""
     report = yield
     if report.failed and call.excinfo is not None and _is_timeout(call.excinfo.value):
-        report.kind = "time-out"
+        report.kind = "a time-out"
     elif report.failed:
-        report.kind = "promise" if item.get_closest_marker("promise") else "failure"
+        report.kind = "a promise" if item.get_closest_marker("promise") else "failure"
     return report
 
 
@@ -80,7 +80,7 @@ class Writer:
             outcome=report.outcome,
             seconds=report.duration,
             is_last=crashed or report.when == "teardown",
-            kind="crash" if crashed else getattr(report, "kind", "failure"),
+            kind="a crashed worker" if crashed else getattr(report, "kind", "failure"),
             text=report.longreprtext if report.failed else "",
             printed=[] if report.skipped else [[title, text] for title, text in report.sections],
         )

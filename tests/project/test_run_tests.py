@@ -137,16 +137,16 @@ def test_a_failing_tear_down_has_its_second_chance_too(rig):
 @pytest.mark.parametrize(
     ("text", "arguments", "reason"),
     [
-        ("@pytest.mark.promise" + UNSURE, ("-n0",), "test_try.py::test_unsure is a promise"),
+        ("@pytest.mark.promise" + UNSURE, ("-n0",), "test_try.py::test_unsure: a promise"),
         (
             UNSURE.replace("assert", "time.sleep(0 if been else 60)\n    assert"),
             ("-n0", "--timeout=1"),
-            "test_try.py::test_unsure is a time-out",
+            "test_try.py::test_unsure: a time-out",
         ),
         (
             UNSURE.replace("assert", "been or os._exit(9)\n    assert"),
             ("-n1",),
-            "test_try.py::test_unsure is a crash",
+            "test_try.py::test_unsure: a crashed worker",
         ),
     ],
     ids=["promise", "time-out", "crash"],
