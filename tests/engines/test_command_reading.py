@@ -81,6 +81,15 @@ def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
+def test_files_that_are_written_again_after_they_were_found_complete_are_not_kept(tmp_path):
+    made(tmp_path / "in", "a", "done")
+    (state,) = complete_states(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
+    (tmp_path / "in" / "a").write_text("")  # the next save has begun
+
+    assert not copied(state, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_links_are_inputs_and_never_restart_files(tmp_path):
     made(tmp_path, "data")
     (tmp_path / "work").mkdir()

@@ -187,9 +187,8 @@ class FileKeeper(Keeper):
     def _hold(self, held: Path) -> None:
         draft = self._draft()
         for state in complete_states(self.folder, self.program):
-            stamps = state.stamps
             if self._is_new(state) and copied(state, draft):
-                self._seen = stamps
+                self._seen = dict(state.complete_stamps or {})
                 os.rename(draft, held)
 
     def _is_safe(self, done: float) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longhaul import fs
@@ -26,6 +26,8 @@ class State:
     files: tuple[str, ...]
     number: str = ""
     numbered: tuple[str, ...] = ()  # those whose own names have the number
+    # How its files were when they were found complete: the program may begin to write them again at any moment.
+    complete_stamps: Mapping[str, Stamp] | None = None
 
     @property
     def stamps(self) -> dict[str, Stamp]:
@@ -77,15 +79,15 @@ def complete_states(folder: Path, program: Program) -> Iterator[State]:
     """Those that are complete by the program's own word while it still runs, or was killed; the furthest first."""
     states = states_in(folder, program.files)
     for position, state in enumerate(states):
+        stamps = state.stamps
         is_next_begun = program.saved_by is SavedBy.NEXT and position > 0
-        is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, program.saved_marker)
+        is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, stamps, program.saved_marker)
         if program.saved_by is SavedBy.RENAME or is_next_begun or is_marked:
-            yield state
+            yield replace(state, complete_stamps=stamps)
 
 
-def _is_marked(state: State, marker: str) -> bool:
+def _is_marked(state: State, stamps: Mapping[str, Stamp], marker: str) -> bool:
     """True if the marker is not older than the files: those that are written again are younger."""
-    stamps = state.stamps
     marked = _stamp(state.folder / marker.replace("{progress}", state.number))
     return (
         marked is not None and len(stamps) == len(state.files) and marked[2] >= max(at for _, _, at in stamps.values())
@@ -93,8 +95,11 @@ def _is_marked(state: State, marker: str) -> bool:
 
 
 def copied(state: State, draft: Path) -> bool:
-    """Copies the files of a state to a new folder; False, and nothing there, if they changed meanwhile."""
-    before = state.stamps
+    """Copies the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
+
+    Meanwhile is: since they were found complete, where they were.
+    """
+    before = state.stamps if state.complete_stamps is None else state.complete_stamps
     try:
         for name in state.files:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
