@@ -3,11 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from support.prefork import Started, start_training
 
 
 def wait_for(path: Path, seconds: float = 200) -> None:
@@ -58,7 +59,7 @@ class TrainingParent:
                 time.sleep(0.005)
         return self.take_last(child)
 
-    def take_last(self, child: "subprocess.Popen[bytes]") -> int:
+    def take_last(self, child: Started) -> int:
         code = child.wait(200)
         self.take()
         self.codes.append(code)
@@ -80,15 +81,13 @@ class TrainingParent:
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self) -> Started:
         (self.desk / "save").mkdir(parents=True)
         launcher = ["-m", "longhaul.training.launch_ranks", "--ranks", str(self.ranks)]
         launcher += [*self.launcher_words, sys.executable]
         command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
         with (self.root / "log").open("ab") as log:
-            return subprocess.Popen(
-                command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
-            )
+            return start_training(command, Path.cwd(), {**os.environ, **self.environment}, log)
 
     def take(self) -> int:
         """Takes what was handed over, as longhaul does: in name order, by a rename."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.prefork import Started, start_snakemake
 
 from longhaul.history import Attempt, History
 from longhaul.passport import Passport
@@ -51,7 +52,7 @@ class Done:
 class Driver:
     """A running snakemake, first of a session and a process group of its own, as at a terminal."""
 
-    process: subprocess.Popen[bytes]
+    process: Started
     output: Path
 
     @property
@@ -111,15 +112,7 @@ class WorkDir:
         """Starts snakemake, with `before` in front of its command, and returns at once."""
         output = self.root / f"driver_{len(self.drivers) + 1}.txt"
         with output.open("wb") as stream:
-            process = subprocess.Popen(
-                [*before, *self._snakemake(words)],
-                cwd=self.root,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = start_snakemake([*before, *self._snakemake(words)], self.root, self.environment(), stream)
         driver = Driver(process, output)
         self.drivers.append(driver)
         return driver
@@ -162,13 +155,15 @@ class WorkDir:
     def processes(self, needle: str = "") -> list[int]:
         """Living processes that were started from here, with `needle` in their command line."""
         mark = f"{MARKER}={self.root}".encode()
-        found = []
+        # The environment in /proc of a driver that was forked is that of whoever forked it.
+        driving = [driver.process for driver in self.drivers if needle in " ".join(map(str, driver.process.args))]
+        found = [process.pid for process in driving if process.poll() is None]
         for folder in Path("/proc").iterdir():
             with suppress(OSError):
                 is_ours = folder.name.isdecimal() and mark in (folder / "environ").read_bytes().split(b"\0")
                 if is_ours and needle in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode():
                     found.append(int(folder.name))
-        return sorted(found)
+        return sorted(set(found))
 
     def claim(self, run: str) -> dict[str, Any]:
         """The lease of a run as its holder, or the last one, wrote it."""

@@ -1,0 +1,164 @@
+"""Python programs that start in no time: each is forked from a process that has loaded its libraries already.
+
+What starts is a process of its own (session, working directory, environment, standard streams, signals, an exit through
+the interpreter's own end), so that it can be killed like any other; only loading Snakemake (1 to 2 s) or torch (3 s) is
+paid once for all. `LONGHAUL_TEST_PREFORK=0` starts every program in the usual way.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+IS_ON = os.environ.get("LONGHAUL_TEST_PREFORK", "1") != "0"
+# What a run of the workflow loads sooner or later; the last one collects Snakemake's plugins.
+SNAKEMAKE = (
+    "snakemake.cli",
+    "snakemake.executors.local",
+    "snakemake.report.html_reporter",
+    "snakemake_executor_plugin_slurm",
+    "charset_normalizer",
+    "jinja2",
+    "jsonschema",
+    "smart_open",
+    "longhaul.gromacs.prepare",
+    "longhaul.gromacs.report",
+    "longhaul.overview",
+    "longhaul.plan",
+    "longhaul.status",
+    "longhaul.training.report",
+    "snakemake.cli:get_argument_parser",
+)
+SERVER = Path(__file__).with_name("prefork_server.py")
+TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
+
+
+Output = IO[bytes] | IO[str]
+
+
+class Forked:
+    """A program that the server forked, with the part of subprocess.Popen's interface that tests use."""
+
+    def __init__(self, words: Sequence[str], told: socket.socket) -> None:
+        self.args, self._told = list(words), told
+        self.returncode: int | None = None
+        self.pid = int(self._line())
+        # Names this process even after its number has been given again.
+        self._handle = os.pidfd_open(self.pid)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self._told.setblocking(False)
+            try:
+                self.returncode = int(self._line())
+            except BlockingIOError:
+                return None
+            finally:
+                self._told.setblocking(True)
+            self._told.close()
+            os.close(self._handle)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, the negative number of a signal if one ended it; raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            try:
+                self._told.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self.poll()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._handle, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+
+    def _line(self) -> str:
+        text = self._told.recv(100).decode()
+        if not text:
+            raise RuntimeError(f"the server that forks programs is gone; it was to start {self.args}")
+        return text
+
+
+class Server:
+    """A process that has loaded some modules and forks programs; it ends with the process that made it."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Threads of a library do not live through a fork.
+        calm = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVER), str(theirs.fileno()), *modules],
+            env={**os.environ, **calm},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C at pytest is not for it
+        )
+        theirs.close()
+        self._socket = ours
+
+    def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Forked:
+        """Starts `words` (`module:function`, `-m module` or a script, with its arguments), first of a new session."""
+        told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = {"words": list(words), "cwd": str(cwd), "env": dict(env)}
+        with theirs:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [output.fileno(), theirs.fileno()])
+        return Forked(words, told)
+
+
+Started = Forked | subprocess.Popen[bytes]
+_servers: dict[tuple[int, Sequence[str]], Server] = {}
+
+
+def server(modules: Sequence[str]) -> Server:
+    """The server of this process that has loaded these modules."""
+    key = (os.getpid(), tuple(modules))
+    if key not in _servers:
+        _servers[key] = Server(modules)
+    return _servers[key]
+
+
+def start_snakemake(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
+    """Starts the command `words`; forked if its first word is the path of snakemake."""
+    if IS_ON and Path(words[0]).name == "snakemake":
+        return server(SNAKEMAKE).start(["snakemake.cli:main", *words], cwd, env, output)
+    return _popen(words, cwd, env, output)
+
+
+def start_training(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
+    """Starts the command `words`, whose first is this Python; forked if its second is a script, which uses torch."""
+    if IS_ON and not words[1].startswith("-"):
+        return server(TORCH).start(words[1:], cwd, env, output)
+    return _popen(words, cwd, env, output)
+
+
+def _popen(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(words),
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
