@@ -24,8 +24,8 @@ TINY = {
 }
 
 
-# These make real chains, or start a training for each cell.
-LONG = ("chain", "command", "gromacs", "handoff", "save_beside")
+# These make real chains, or start Snakemake or a training for each cell.
+LONG = ("chain", "command", "gromacs", "handoff", "loaders", "plan", "save_beside")
 
 
 def marked(script: Path):

@@ -89,11 +89,11 @@ def test_several_runs_go_forward_in_one_call(work: WorkDir, whole) -> None:
     assert [work.final(f"seed_{seed}") for seed in (0, 1, 2)] == [whole(2, seed) for seed in (0, 1, 2)]
 
 
-def test_a_chain_of_forty_segments_loses_and_doubles_nothing(work: WorkDir, whole) -> None:
-    work.configure({"long": one_step_segments(segments=40, goal=40)})
+def test_a_chain_of_twelve_segments_loses_and_doubles_nothing(work: WorkDir, whole) -> None:
+    work.configure({"long": one_step_segments(segments=12, goal=12)})
 
     done = work.snakemake()
 
-    assert (done.code, done.planned) == (0, 40)
-    assert [attempt.progress_to for attempt in work.history("long")] == list(range(1, 41))
-    assert work.final("long") == whole(40)
+    assert (done.code, done.planned) == (0, 12)
+    assert [attempt.progress_to for attempt in work.history("long")] == list(range(1, 13))
+    assert work.final("long") == whole(12)
