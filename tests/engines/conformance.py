@@ -5,7 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.prefork import Started, start_snakemake
 from support.toyrun import children_of, is_alive
 
 from longhaul.installed import root_folder
@@ -50,6 +50,9 @@ class Case:
     example_files: tuple[str, ...] = ()  # copied from examples/<engine>
     whole_settings: Mapping[str, object] = field(default_factory=dict)  # may differ where nothing interrupts
     kills: int = 10
+    # Shares of the goal at which the pieces are cut, for a program that takes long to start: `segment_minutes` are
+    # then more than a slow machine needs.  Where there are none, the clock cuts.
+    cuts: tuple[float, ...] = ()
     own_save: str = ""  # where the program works: what it saves into, of an engine that publishes at the end alone
 
 
@@ -81,12 +84,10 @@ class Chain:
     def configure_whole(self, **settings: object) -> None:
         self.configure({**self.case.whole_settings, **settings}, segments=1, segment_minutes=20, save_minutes=20)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> Started:
         command = [SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "1", *arguments]
         with (self.folder / "driver.log").open("a") as log:
-            return subprocess.Popen(
-                list(map(str, command)), cwd=self.folder, stdout=log, stderr=log, start_new_session=True, text=True
-            )
+            return start_snakemake(list(map(str, command)), self.folder, os.environ, log)
 
     def run(self, *targets: str) -> int:
         """Runs snakemake; to the run's end if no target is given."""
@@ -97,6 +98,22 @@ class Chain:
             self._add_segments()
             code = self.start().wait()
         return code
+
+    def run_in_pieces(self) -> int:
+        """Runs snakemake to the run's end in several segments."""
+        if not self.case.cuts:
+            return self.run()
+        hits = self.run_with_hits(self.case.cuts, self.warn)
+        return 0 if hits == len(self.case.cuts) else 1
+
+    def run_first_segment(self) -> int:
+        """Runs snakemake for the first segment alone, which is cut."""
+        driver = self.start(f"results/{RUN}/segments/001.json")
+        for share in self.case.cuts[:1]:
+            while not self._is_at(share) and driver.poll() is None:
+                time.sleep(0.02)
+            self.warn(driver)
+        return driver.wait()
 
     @property
     def has_ended(self) -> bool:
@@ -133,7 +150,7 @@ class Chain:
         claim = self.claim()
         return claim["pid"] if claim else None
 
-    def run_with_hits(self, shares: Sequence[float], hit: Callable[[subprocess.Popen[str]], int]) -> int:
+    def run_with_hits(self, shares: Sequence[float], hit: Callable[[Started], int]) -> int:
         """Runs to the end; returns how often `hit(driver)` says that it met something.
 
         It is called as soon as the attempt at work has come to each of these shares of the goal, however quick the
@@ -150,14 +167,19 @@ class Chain:
         assert self.run() == 0, self.said()
         return hits
 
-    def warn(self, driver: subprocess.Popen[str]) -> int:
-        """Tells the segment at work that its time is nearly up."""
-        return int((holder := self.holder()) is not None and _has_met(holder, signal.SIGUSR1))
+    def warn(self, driver: Started) -> int:
+        """Tells the segment at work that its time is nearly up, and waits until it has left."""
+        holder = self.holder()
+        if holder is None or not _has_met(holder, signal.SIGUSR1):
+            return 0
+        while self.holder() == holder and is_alive(holder):
+            time.sleep(0.02)
+        return 1
 
-    def kill_one(self, dice: random.Random) -> Callable[[subprocess.Popen[str]], int]:
+    def kill_one(self, dice: random.Random) -> Callable[[Started], int]:
         """Kills the driver, the segment or its program, a moment later."""
 
-        def kill(driver: subprocess.Popen[str]) -> int:
+        def kill(driver: Started) -> int:
             time.sleep(dice.uniform(0, MOMENT_SECONDS))
             return self._kill(dice.choice(VICTIMS), driver)
 
@@ -184,7 +206,7 @@ class Chain:
         assert self.run() == 0, self.said()
         return kills
 
-    def _at_work(self, driver: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    def _at_work(self, driver: Started) -> Started:
         """This driver, or the next one if it has left."""
         if driver.poll() is None:
             return driver
@@ -248,7 +270,7 @@ class Chain:
         logs = (self.folder / "logs" / RUN).glob("*.log")
         return sum(log.read_text(errors="replace").count("telling the program to stop") for log in logs)
 
-    def _kill(self, victim: str, driver: subprocess.Popen[str]) -> int:
+    def _kill(self, victim: str, driver: Started) -> int:
         if victim == "driver":
             is_met = driver.poll() is None
             driver.kill()

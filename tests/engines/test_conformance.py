@@ -45,7 +45,7 @@ def whole(tmp_path_factory, engine, case):
 def test_pieces_equal_the_whole(chain, whole):
     chain.configure()
 
-    assert chain.run() == 0, chain.said()
+    assert chain.run_in_pieces() == 0, chain.said()
 
     assert chain.final() == whole
     assert [attempt["outcome"] for attempt in chain.history()][:-1] == ["paused"] * (len(chain.history()) - 1)
@@ -64,7 +64,7 @@ def test_pieces_with_kills_equal_the_whole(chain, whole, case):
 
 def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(chain, whole):
     chain.configure(keep=3)
-    assert chain.run(f"results/{chain.results.name}/segments/001.json") == 0, chain.said()
+    assert chain.run_first_segment() == 0, chain.said()
     newest = (chain.results / "checkpoints" / "latest").resolve()
     data = [path for path in newest.rglob("*") if path.is_file() and path.name != "manifest.json"]
     torn = max(data, key=lambda path: path.stat().st_size)
@@ -79,7 +79,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(chain, whole):
 
 def test_another_computation_is_refused_before_anything_runs(chain, case):
     chain.configure()
-    assert chain.run(f"results/{chain.results.name}/segments/001.json") == 0, chain.said()
+    assert chain.run_first_segment() == 0, chain.said()
     before = chain.history()
     chain.configure(case.other_settings)
 

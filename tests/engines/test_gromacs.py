@@ -31,16 +31,15 @@ def __getattr__(name):
     if name != "CASE":
         raise AttributeError(name)
     return Case(
-        # A first segment of 3 s: more than mdrun needs to start on a busy machine, and less than a quick one needs for
-        # all steps.
-        settings={"tpr": str(gmx_systems.water_tpr("long", nsteps=20000)), "exact": True},
+        settings={"tpr": str(gmx_systems.water_tpr("case", nsteps=12000)), "exact": True},
         segments=20,
-        segment_minutes=0.1,
+        segment_minutes=20,
         save_minutes=0.002,
         final_files=FINAL,
         other_settings={"tpr": str(gmx_systems.water_tpr("warmer", ref_t=310))},
-        further_goal=21000,
+        further_goal=12500,
         kills=6,
+        cuts=(0.2, 0.5),
         own_save="md.cpt",
     )
 

@@ -12,21 +12,21 @@ from longhaul.plan import schemas
 MARKS = (pytest.mark.tensorflow,)
 EPOCHS = 4
 ARGS = ["--batch-size", 128]
-# 48 batches rest for 48 s, so that no machine trains them all in one segment; one on which TensorFlow needs eight times
-# as long to start as on an idle one still brings each segment forward.
-PAUSE = ["--pause-seconds", 1.0]
+# 48 batches, with rests that are long enough for somebody who kills by progress to see each of its moments.
+PAUSE = ["--pause-seconds", 0.2]
 
 CASE = Case(
     settings={"script": "train.py", "goal": EPOCHS, "args": [*ARGS, *PAUSE]},
     whole_settings={"args": ARGS},
     segments=12,
-    segment_minutes=0.8,
+    segment_minutes=20,
     save_minutes=0.01,
     final_files=("weights.npz", "metrics.csv"),
     other_settings={"args": [*ARGS, *PAUSE, "--seed", 1]},
     further_goal=EPOCHS + 1,
     example_files=("train.py",),
     kills=3,
+    cuts=(0.25, 0.5),
 )
 
 

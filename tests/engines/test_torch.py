@@ -14,21 +14,21 @@ from longhaul.ranks import threads_of_each
 
 EPOCHS = 5
 ARGS = ["--batch-size", 128]
-# 60 batches rest for 19.2 s, longer than a segment, so that no machine trains them all in one; one on which torch needs
-# four times as long to start as on an idle one still brings each segment forward.
-PAUSE = ["--pause-seconds", 0.32]
+# 60 batches, with rests that are long enough for somebody who kills by progress to see each of its moments.
+PAUSE = ["--pause-seconds", 0.1]
 
 CASE = Case(
     settings={"script": "train.py", "goal": EPOCHS, "args": [*ARGS, *PAUSE]},
     whole_settings={"args": ARGS},
     segments=12,
-    segment_minutes=0.3,
+    segment_minutes=20,
     save_minutes=0.01,
     final_files=("model.pt", "metrics.csv"),
     other_settings={"args": [*ARGS, *PAUSE, "--seed", 1]},
     further_goal=EPOCHS + 1,
     example_files=("train.py",),
     kills=5,
+    cuts=(0.25, 0.5),
 )
 
 
