@@ -45,7 +45,7 @@ def test_in_many_segments(tmp_path: Path) -> None:
     while outcome != "finished":
         segment += 1
         outcome = toy(tmp_path, segment, **settings).outcome.value
-        assert segment < 20
+        assert segment <= 100  # each brings it forward, by one step at least
 
     assert segment >= 3
     assert final_files(toy_job(tmp_path)) == whole_toy(tmp_path / "whole", goal=100)
