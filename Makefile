@@ -40,9 +40,11 @@ demo: setup ## train a small network as a chain of segments, then show what came
 
 test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
 
+# Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
-	@$(STEP) check-changed $(BIN)/python tools/check_changed.py
-	@$(TESTS) pytest-quick -- -p quick_tests --quick
+	@$(STEP) check-changed $(BIN)/python tools/check_changed.py & check=$$!; \
+		$(TESTS) pytest-quick -- -p quick_tests --quick; tests=$$?; \
+		wait $$check || { echo "check-changed failed, see above"; exit 1; }; exit $$tests
 
 # Tries the tests without letting them start anything; FILES=tests/unit/test_new.py for these alone.
 quick-list: setup ## write down which tests start a process or take long (tests/not_quick.txt)

@@ -1,0 +1,65 @@
+"""The order and the end of .ci/run, with a stand-in for make that notes what it is asked for."""
+
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from longhaul.installed import root_folder
+
+MAKE = """\
+#!/bin/sh
+for target; do :; done
+echo "$target $LONGHAUL_TESTS_DEADLINE" >> asked
+echo "pytest of $target"
+case " $RED " in *" $target "*) exit 2 ;; esac
+"""
+
+
+@pytest.fixture
+def ci(tmp_path):
+    """Runs it; gives the exit code, the last line and what make was asked for."""
+    for name in (".ci/run", "tools/step.sh", "tools/stage_times.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root_folder() / name, tmp_path / name)
+    (tmp_path / "make").write_text(MAKE)
+    (tmp_path / "make").chmod(0o755)
+
+    def run(red="", minutes=None):
+        there = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "true", "RED": red}
+        there.pop("LONGHAUL_CI_MINUTES", None)
+        there |= {"LONGHAUL_CI_MINUTES": minutes} if minutes else {}
+        done = subprocess.run([tmp_path / ".ci" / "run"], env=there, capture_output=True, text=True)
+        asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+        return done.returncode, done.stdout.splitlines()[-1], asked
+
+    return run
+
+
+def test_all_stages_run_and_their_limit_is_80_of_the_85_minutes(ci):
+    before = int(time.time())
+
+    code, last, asked = ci()
+
+    assert code == 0
+    assert last.startswith("== all of CI      ok ")
+    assert [target for target, _ in asked] == ["test", "tensorflow-tests", "test-slow"]
+    assert before + 80 * 60 <= int(asked[0][1]) <= time.time() + 80 * 60
+
+
+@pytest.mark.parametrize("red", ["test", "tensorflow-tests", "test-slow"])
+def test_a_red_stage_is_the_last_one_and_makes_all_red(ci, red):
+    code, last, asked = ci(red)
+
+    assert code == 2
+    assert last.startswith("== all of CI      FAILED (2) ")
+    assert asked[-1][0] == red
+
+
+def test_after_the_limit_the_slow_tests_still_name_themselves(ci):
+    code, _, asked = ci("test", minutes="1")
+
+    assert code == 2
+    assert [target for target, _ in asked] == ["test", "test-slow"]
