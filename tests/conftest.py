@@ -14,7 +14,7 @@ from support.promises import is_promise
 def pytest_configure() -> None:
     """What the tests' processes inherit."""
     _listen_to_signals()
-    # `python3` is the one of these tests, and no script of a version manager around it: a third of a second at each start.
+    # `python3` is the one of these tests, and no script of a version manager, which takes longer than Python's start.
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

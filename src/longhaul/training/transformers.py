@@ -28,7 +28,7 @@ REFUSED = {
 }
 
 
-class LonghaulCallback(TrainerCallback):
+class LonghaulCallback(TrainerCallback):  # type: ignore[misc]  # its types are not read
     """Saves through longhaul and leaves in time.  Give it to the Trainer as the last callback.
 
     `TrainingArguments(output_dir=callback.output_dir("out"), save_strategy="no", ...)`, then
