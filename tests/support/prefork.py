@@ -5,6 +5,7 @@ the interpreter's own end), so that it can be killed like any other; only loadin
 paid once for all. `LONGHAUL_TEST_PREFORK=0` starts every program in the usual way.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -47,7 +48,11 @@ class Forked:
     def __init__(self, words: Sequence[str], told: socket.socket) -> None:
         self.args, self._told = list(words), told
         self.returncode: int | None = None
-        self.pid = int(self._line())
+        try:
+            self.pid = int(self._line())
+        except RuntimeError:
+            told.close()
+            raise
         # Names this process even after its number has been given again.
         self._handle = os.pidfd_open(self.pid)
 
@@ -117,12 +122,21 @@ class Server:
         theirs.close()
         self._socket = ours
 
+    def close(self) -> None:
+        """Ends it; what it has forked works on."""
+        self._socket.close()
+        self._process.wait()
+
     def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Forked:
-        """Starts `words` (`module:function`, `-m module` or a script, with its arguments), first of a new session."""
+        """Starts `words` (`module:function` or a script, with its arguments), first of a new session."""
         told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {"words": list(words), "cwd": str(cwd), "env": dict(env)}
         with theirs:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [output.fileno(), theirs.fileno()])
+            try:
+                socket.send_fds(self._socket, [json.dumps(request).encode()], [output.fileno(), theirs.fileno()])
+            except OSError:
+                told.close()
+                raise
         return Forked(words, told)
 
 
@@ -134,7 +148,8 @@ def server(modules: Sequence[str]) -> Server:
     """The server of this process that has loaded these modules."""
     key = (os.getpid(), tuple(modules))
     if key not in _servers:
-        _servers[key] = Server(modules)
+        _servers[key] = made = Server(modules)
+        atexit.register(made.close)
     return _servers[key]
 
 
