@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.prefork import Started, start_snakemake
+from support.prefork import Started, start_command
 from support.toyrun import children_of, is_alive
 
 from longhaul.installed import root_folder
@@ -87,7 +87,7 @@ class Chain:
     def start(self, *arguments: str) -> Started:
         command = [SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "1", *arguments]
         with (self.folder / "driver.log").open("a") as log:
-            return start_snakemake(list(map(str, command)), self.folder, os.environ, log)
+            return start_command(list(map(str, command)), self.folder, os.environ, log)
 
     def run(self, *targets: str) -> int:
         """Runs snakemake; to the run's end if no target is given."""

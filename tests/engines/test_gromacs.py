@@ -100,7 +100,7 @@ def test_six_segments_and_ten_kills_give_the_bytes_of_one_mdrun(tmp_path, system
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The 8000 steps of the NVT water in one mdrun."""
+    """The 5000 steps of the NVT water in one mdrun."""
     return plain(gmx_systems.water_tpr("nvt"), tmp_path_factory.mktemp("plain") / "mdrun")
 
 
@@ -130,7 +130,7 @@ def test_a_killed_segment_loses_only_what_mdrun_had_not_saved(tmp_path, nvt, who
     assert died.progress_to == finished.progress_from >= 2000
     assert saved - died.progress_to <= 500  # one save more may have been under way
     assert died.work_seconds > 0
-    assert record.progress.done == 8000
+    assert record.progress.done == 5000
     assert files_of(job.places.final) == whole
 
 
@@ -282,13 +282,13 @@ def test_until_ps_and_extend_ps_extend_a_finished_run_without_touching_what_is_d
     gmx_segment(tmp_path, **nvt)
     done = pieces(job, 1)
 
-    later = gmx_segment(tmp_path, 2, **nvt, until_ps=16.8)
-    again = gmx_segment(tmp_path, 3, **nvt, until_ps=16.8)
+    later = gmx_segment(tmp_path, 2, **nvt, until_ps=10.8)
+    again = gmx_segment(tmp_path, 3, **nvt, until_ps=10.8)
     latest = gmx_segment(tmp_path, 4, **nvt, extend_ps=1.5)
 
-    assert [record.progress.done for record in (later, again, latest)] == [8400, 8400, 8750]
+    assert [record.progress.done for record in (later, again, latest)] == [5400, 5400, 5750]
     assert [record.has_worked for record in (later, again, latest)] == [True, False, True]
-    longer = plain(gmx_systems.water_tpr("longer", nsteps=8750), tmp_path / "longer")
+    longer = plain(gmx_systems.water_tpr("longer", nsteps=5750), tmp_path / "longer")
     assert files_of(job.places.final) == longer
     assert pieces(job, 1) == done
 
@@ -312,7 +312,7 @@ def test_a_goal_below_what_is_done_ends_the_run_there(tmp_path, nvt):
 def test_the_plan_reopens_a_run_whose_time_was_raised(tmp_path, nvt):
     gmx_segment(tmp_path, **nvt)
 
-    plans = [Plan((gmx_run(tmp_path, **nvt, **goal),), tmp_path) for goal in ({}, {"until_ps": 16}, {"until_ps": 17})]
+    plans = [Plan((gmx_run(tmp_path, **nvt, **goal),), tmp_path) for goal in ({}, {"until_ps": 10}, {"until_ps": 11})]
 
     finished = "results/demo/final/summary.json"
     assert [plan.targets() == [finished] for plan in plans] == [True, True, False]

@@ -26,7 +26,7 @@ NVT = {
     **CHEAP,
     "integrator": "md",
     "dt": 0.002,
-    "nsteps": 8000,
+    "nsteps": 5000,
     "nstxout-compressed": 100,
     "nstxout": 1000,
     "nstvout": 1000,

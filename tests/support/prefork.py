@@ -27,6 +27,7 @@ SNAKEMAKE = (
     "jinja2",
     "jsonschema",
     "smart_open",
+    "longhaul.cli",
     "longhaul.gromacs.prepare",
     "longhaul.gromacs.report",
     "longhaul.overview",
@@ -35,6 +36,7 @@ SNAKEMAKE = (
     "longhaul.training.report",
     "snakemake.cli:get_argument_parser",
 )
+ENTRIES = {"snakemake": "snakemake.cli:main", "longhaul": "longhaul.cli:main"}
 SERVER = Path(__file__).with_name("prefork_server.py")
 TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
 
@@ -153,17 +155,19 @@ def server(modules: Sequence[str]) -> Server:
     return _servers[key]
 
 
-def start_snakemake(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
-    """Starts the command `words`; forked if its first word is the path of snakemake."""
-    if IS_ON and Path(words[0]).name == "snakemake":
-        return server(SNAKEMAKE).start(["snakemake.cli:main", *words], cwd, env, output)
+def start_command(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
+    """Starts the command `words`; forked if its first word is the path of snakemake or longhaul."""
+    if IS_ON and (entry := ENTRIES.get(Path(words[0]).name)):
+        return server(SNAKEMAKE).start([entry, *words], cwd, env, output)
     return _popen(words, cwd, env, output)
 
 
-def start_training(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
-    """Starts the command `words`, whose first is this Python; forked if its second is a script, which uses torch."""
+def start_script(
+    words: Sequence[str], modules: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output
+) -> Started:
+    """Starts the command `words`, this Python and more; forked with `modules` loaded if the second word is a script."""
     if IS_ON and not words[1].startswith("-"):
-        return server(TORCH).start(words[1:], cwd, env, output)
+        return server(modules).start(words[1:], cwd, env, output)
     return _popen(words, cwd, env, output)
 
 

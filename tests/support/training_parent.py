@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.prefork import Started, start_training
+from support.prefork import TORCH, Started, start_script
 
 
 def wait_for(path: Path, seconds: float = 200) -> None:
@@ -87,7 +87,7 @@ class TrainingParent:
         launcher += [*self.launcher_words, sys.executable]
         command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
         with (self.root / "log").open("ab") as log:
-            return start_training(command, Path.cwd(), {**os.environ, **self.environment}, log)
+            return start_script(command, TORCH, Path.cwd(), {**os.environ, **self.environment}, log)
 
     def take(self) -> int:
         """Takes what was handed over, as longhaul does: in name order, by a rename."""

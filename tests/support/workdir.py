@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.prefork import Started, start_snakemake
+from support.prefork import Started, start_command
 
 from longhaul.history import Attempt, History
 from longhaul.passport import Passport
@@ -112,7 +113,7 @@ class WorkDir:
         """Starts snakemake, with `before` in front of its command, and returns at once."""
         output = self.root / f"driver_{len(self.drivers) + 1}.txt"
         with output.open("wb") as stream:
-            process = start_snakemake([*before, *self._snakemake(words)], self.root, self.environment(), stream)
+            process = start_command([*before, *self._snakemake(words)], self.root, self.environment(), stream)
         driver = Driver(process, output)
         self.drivers.append(driver)
         return driver
@@ -131,16 +132,10 @@ class WorkDir:
     def longhaul(self, *words: str, columns: int = 80) -> Done:
         """Runs the command line, as on a terminal of that width."""
         environment = {**self.environment(), "COLUMNS": str(columns), "TERM": "dumb"}
-        done = subprocess.run(
-            [str(BIN / "longhaul"), *words],
-            cwd=self.root,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE_SECONDS,
-        )
-        return Done(done.returncode, done.stdout)
+        with tempfile.TemporaryFile() as output:
+            code = start_command([str(BIN / "longhaul"), *words], self.root, environment, output).wait(PATIENCE_SECONDS)
+            output.seek(0)
+            return Done(code, output.read().decode())
 
     def _snakemake(self, words: tuple[str, ...]) -> list[str]:
         profile = ["--profile", str(self.profile)] if self.profile else []

@@ -1,13 +1,15 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
 from snakemake_executor_plugin_slurm.partitions import PartitionLimits
+from support.prefork import SNAKEMAKE, start_script
+from support.workdir import PATIENCE_SECONDS
 
 from longhaul.schema import load_schemas
 
@@ -36,9 +38,14 @@ def read_profile(name: str) -> dict[str, object]:
 
 def ask_snakemake(*words: str, names: str, cwd: Path = ROOT, **environment: str) -> dict[str, object]:
     clean = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
-    command = [sys.executable, "-c", ASK, names, *words]
-    done = subprocess.run(command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=True)
-    return yaml.safe_load(done.stdout)
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "answer").open("w+") as answer:
+        program = Path(folder, "ask.py")
+        program.write_text(ASK)
+        command = [sys.executable, str(program), names, *words]
+        code = start_script(command, SNAKEMAKE, cwd, {**clean, **environment}, answer).wait(PATIENCE_SECONDS)
+        text = Path(folder, "answer").read_text()
+    assert code == 0, text
+    return yaml.safe_load(text.splitlines()[-1])
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.parent.name)

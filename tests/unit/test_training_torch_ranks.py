@@ -65,7 +65,7 @@ def test_saves_beside_the_training_of_two_ranks_change_no_byte_of_the_result(
 ) -> None:
     monkeypatch.setenv("RANKS_MISHAP", "waits")
     arguments = [*whole.arguments, "--beside", "1", "--signals", "8"]
-    pieces = TrainingParent(tmp_path / "run", BESIDE + TEXT, arguments, ranks=2)
+    pieces = ForkedRanks(tmp_path / "run", BESIDE + TEXT, arguments, ranks=2)
 
     pieces.run_to_the_end()
 
