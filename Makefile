@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
-	test-dmtcp tensorflow-tests test-slow slow-tests slow-slurm-tests soak cluster bench docs-keys format clean
+	test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,8 @@ slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
 	@$(TENSORFLOW)/bin/python tools/run_tests.py pytest-tensorflow -- -m tensorflow --timeout=1200
+
+tensorflow-setup: $(TENSORFLOW_STAMP)
 
 $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
