@@ -21,6 +21,8 @@ from longhaul.errors import StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+_INHABITED_ERRNOS = {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT}
+_REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
 _COPY_BYTES = 4 * 1024 * 1024
@@ -169,12 +171,27 @@ def point_link(link: Path, target: str) -> None:
     os.replace(draft, link)
 
 
-def remove_tree(folder: Path) -> None:
-    """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish."""
+def remove_tree(folder: Path) -> str:
+    """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish.
+
+    Returns why some of it is still there, hidden, for whoever tidies up next; empty if all is gone.
+    """
     hidden = folder if folder.name.startswith(".trash-") else folder.with_name(unique_name("trash"))
     if hidden != folder:
         os.rename(folder, hidden)
-    shutil.rmtree(hidden)
+    why = ""
+    for rest_seconds in (*_REMOVAL_RESTS_SECONDS, 0.0):
+        try:
+            shutil.rmtree(hidden)
+        except OSError as error:
+            # What vanishes or appears while we remove it is somebody's who still lives there, and may be about to go.
+            why = "" if not os.path.lexists(hidden) else f"{error.filename or hidden}: {error.strerror}"
+            if error.errno not in _INHABITED_ERRNOS or not why:
+                break
+            time.sleep(rest_seconds)
+        else:
+            return ""
+    return why
 
 
 def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from longhaul import endings, final, fs, lease, salvage
 from longhaul.alarm import Alarm
@@ -117,13 +118,19 @@ class _Segment:
         with fs.storage_errors(self.job.places.work):
             for desk in self.job.places.work.iterdir():
                 if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
-                    fs.remove_tree(desk)
-                    left.append(f"work/{desk.name}")
+                    if why := fs.remove_tree(desk):
+                        self._tell_not_removed(desk, why)
+                    else:
+                        left.append(f"work/{desk.name}")
         self._tell_removed(left)
 
     def _tell_removed(self, left: list[str]) -> None:
         if left:
             self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
+
+    def _tell_not_removed(self, folder: Path, why: str) -> None:
+        """Tidying up may fail; it never ends work."""
+        self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
 
     def _pick(self) -> Checkpoint | None:
         accepted = usable_identities(self.identity, self.job.places.accepted, self.store.readable())
@@ -211,7 +218,8 @@ class _Segment:
         root = work.task.desk.root
         try:
             with fs.storage_errors(root):
-                fs.remove_tree(root)
+                if why := fs.remove_tree(root):
+                    self._tell_not_removed(root, why)
             self.history.append(self._attempt(work, judgement))
         except StorageError:
             if error is None:  # else it would hide the first one

@@ -1,8 +1,13 @@
 import errno
 import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.toyrun import until
 
 from longhaul import fs
 from longhaul.errors import StorageError
@@ -100,6 +105,90 @@ def test_removing_a_folder_hides_it_first(tmp_path: Path, monkeypatch: pytest.Mo
     fs.remove_tree(folder)
 
     assert [item.name[:7] for item in tmp_path.iterdir()] == [".trash-"]
+
+
+LIVES_THERE = """
+import itertools, os
+open("ready", "w").close()
+for number in itertools.count():
+    try:
+        os.makedirs(f"{number % 50}", exist_ok=True)
+        open(f"{number % 50}/file", "w").close()
+    except OSError:  # removed below it
+        pass
+"""
+
+
+def test_a_program_that_still_writes_into_a_folder_does_not_keep_it_in_sight(tmp_path: Path) -> None:
+    folder = tmp_path / "000001"
+    folder.mkdir()
+    writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", LIVES_THERE], cwd=folder)
+    until((folder / "ready").exists)
+
+    fs.remove_tree(folder)  # whatever comes of it, nothing is raised
+
+    assert not folder.exists()
+    writer.kill()
+    writer.wait()
+    assert [fs.remove_tree(path) for path in tmp_path.iterdir()] in ([], [""])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def refilled(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A folder's last moment is somebody's first: so often a new file appears before the folder itself is removed."""
+
+    def set_up(times: int) -> None:
+        left, rmtree = iter(range(times)), shutil.rmtree
+
+        def removed(folder: Path) -> None:
+            if next(left, None) is not None:
+                os.rmdir(folder)  # fails as the last step of removing does: it has been filled again
+            rmtree(folder)
+
+        monkeypatch.setattr("shutil.rmtree", removed)
+
+    return set_up
+
+
+def test_what_is_written_while_a_folder_is_removed_is_removed_too(
+    tmp_path: Path, refilled: Callable[[int], None]
+) -> None:
+    folder = tmp_path / "000001"
+    folder.mkdir()
+    (folder / "file").touch()
+    refilled(3)
+
+    assert fs.remove_tree(folder) == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_never_gets_empty_stays_hidden_and_is_told(
+    tmp_path: Path, refilled: Callable[[int], None]
+) -> None:
+    folder = tmp_path / "000001"
+    folder.mkdir()
+    (folder / "file").touch()
+    refilled(1000)
+
+    why = fs.remove_tree(folder)
+
+    (hidden,) = tmp_path.iterdir()
+    assert hidden.name.startswith(".trash-")
+    assert why == f"{hidden}: Directory not empty"
+
+
+def test_a_folder_that_somebody_else_removes_meanwhile_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, rmtree = tmp_path / "000001", shutil.rmtree
+    folder.mkdir()
+
+    def removed(path: Path) -> None:
+        rmtree(path)
+        rmtree(path)
+
+    monkeypatch.setattr("shutil.rmtree", removed)
+
+    assert fs.remove_tree(folder) == ""
 
 
 def test_hidden_files_of_the_user_are_no_rubbish(tmp_path: Path) -> None:

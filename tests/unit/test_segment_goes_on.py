@@ -1,7 +1,9 @@
 """What an attempt goes on from: the newest good checkpoint, after whatever happened to the files."""
 
+import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul import final, host, lease
+from longhaul import final, fs, host, lease
 from longhaul.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError, StorageError
 from longhaul.fs import unique_name
 from longhaul.outcome import Outcome
@@ -271,6 +273,31 @@ def test_leftovers_of_killed_attempts_are_removed_and_told(tmp_path: Path) -> No
     told = [line for line in places.log(2).read_text().splitlines() if "removed what a killed attempt left" in line]
     assert [path.name for path in [*left[:3], *drafts] if path.name not in told[0]] == []
     assert "work/000000" in told[1]
+
+
+def test_a_folder_that_cannot_be_removed_ends_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of a killed attempt still writes there, say."""
+    steps(tmp_path, 1)
+    places, rmtree = toy_job(tmp_path).places, shutil.rmtree
+    (places.work / "000000").mkdir()
+    monkeypatch.setattr(fs, "_REMOVAL_RESTS_SECONDS", ())
+
+    def inhabited(folder: Path) -> None:
+        if folder.parent == places.work:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+        rmtree(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", inhabited)
+        record = run_program(tmp_path, program("one_step"), 2)
+    left = len(hidden(places.work))
+    run_program(tmp_path, program("one_step"), 3)
+
+    assert record.outcome is Outcome.PAUSED
+    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED] * 3
+    told = re.findall(r"work/(\d+): not removed yet \(.*: Directory not empty\)", places.log(2).read_text())
+    assert told == ["000000", "000002"]
+    assert (left, list(places.work.iterdir())) == (2, [])
 
 
 def test_the_desk_of_a_successor_is_never_removed(tmp_path: Path) -> None:
