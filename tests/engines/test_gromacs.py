@@ -422,7 +422,8 @@ def test_default_npt_says_what_is_equal_and_is_refused_where_exactness_is_asked_
 
 def exploding():
     """Water with steps so long that it blows up."""
-    return str(gmx_systems.water_tpr("exploding", dt=0.02, nsteps=200000, nstlog=10, nstcalcenergy=10, nstenergy=10))
+    values = {**gmx_systems.NVT, **gmx_systems.SHORT_RANGE, "dt": 0.02, "nsteps": 200000}
+    return str(gmx_systems.water_tpr("exploding", values, nstlog=10, nstcalcenergy=10, nstenergy=10))
 
 
 def test_a_simulation_that_blows_up_ends_its_run_at_once_and_is_not_tried_again(tmp_path):

@@ -186,7 +186,7 @@ def test_a_tpr_without_its_parameters_is_named():
 def test_a_real_tpr_is_read(base):
     from longhaul.gromacs.simulation import Simulation
 
-    tpr = gmx_systems.water_tpr("nvt")
+    tpr = gmx_systems.water_tpr("read", nsteps=8000)
 
     assert Simulation(gmx_run(base, tpr=str(tpr)), base).known_tpr == TPR
 
