@@ -1,6 +1,8 @@
 """Jobs without a driver: which segment such a job does, when its run stops, and which jobs are its own."""
 
+import itertools
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from support.toyrun import toy, toy_run
 from longhaul.history import Attempt
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
-from longhaul.slurm import again, wanted
+from longhaul.slurm import again, last_look, wanted
+from longhaul.slurm import slot as slot_module
 from longhaul.slurm.again import Again
 from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
 from longhaul.slurm.my_jobs import MyJob
@@ -197,6 +200,80 @@ def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_e
         os.utime(taken, (0, 0))
 
         assert not again.any_left_out()
+
+
+def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[str]:
+    """The jobs that come back if each decides while the one before it is just being told who is alive."""
+
+    def decide(left: Sequence[str]) -> list[str]:
+        job_id, *later = left
+        stay: list[str] = []
+
+        def told() -> Sequence[str]:
+            stay.extend(decide(later) if later else [])
+            return alive
+
+        return stay if last_look.may_leave(job_id, told) else [*stay, job_id]
+
+    return decide(order)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["17", "18", "19"])), ids="-".join)
+def test_of_jobs_that_leave_in_the_same_moment_one_comes_back_to_look_for_room(
+    here: Path, order: Sequence[str]
+) -> None:
+    assert len(decisions(*order)) == 1
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["17", "18", "19"])), ids="-".join)
+def test_of_jobs_that_leave_one_after_the_other_the_last_one_comes_back(here: Path, order: Sequence[str]) -> None:
+    assert [decisions(job_id) for job_id in order] == [[], [], [order[-1]]]
+
+
+def test_a_job_that_leaves_while_another_one_comes_back_does_not(here: Path) -> None:
+    came_back = decisions("17", "18", alive=["17", "18"])
+
+    assert len(came_back) == 1
+    assert decisions("20", alive=[*came_back, "20"]) == []
+
+
+def test_a_job_that_was_to_come_back_and_was_cancelled_is_not_relied_on(here: Path) -> None:
+    assert decisions("17", alive=["17"]) == ["17"]
+
+    assert decisions("18", alive=["18"]) == ["18"]
+
+
+def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
+    first = decisions("17", alive=["17", "18"]) + decisions("18", alive=["17", "18"])
+    last_look.has_come_back("18")
+
+    assert first == ["18"]
+    assert decisions("18", alive=["18"]) == ["18"]
+
+
+def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
+    assert decisions("18", alive=["18"]) == ["18"]
+    last_look.has_come_back("18")
+
+    assert decisions("17", alive=["17", "18"]) == []
+    assert decisions("18", alive=["18"]) == ["18"]
+
+
+def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each would keep the room from the other, again and again."""
+    asked: list[tuple[str, ...]] = []
+    both = [job(number, state="RUNNING", run=run, folder=str(here)) for number, run in ((17, "demo"), (18, "other"))]
+    monkeypatch.setattr(slot_module, "my_jobs", lambda: both)
+    monkeypatch.setattr(slot_module, "ask", lambda *words: asked.append(words) or "")
+    again.leave_out("third")
+
+    for job_id in ("17", "18"):
+        slot_module._stay_for_left_out(slot(), job_id)
+
+    assert asked == [("scontrol", "requeue", "18")]
+    assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
 
 
 def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:

@@ -26,7 +26,7 @@ from longhaul.history import History
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
 from longhaul.record import read_record
-from longhaul.slurm import again, lessons
+from longhaul.slurm import again, last_look, lessons
 from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
 from longhaul.slurm.commands import ask
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
@@ -91,6 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in DEAF_TO:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the segment would inherit
     job_id = os.environ.get("SLURM_JOB_ID", "")
+    last_look.has_come_back(job_id)
     try:
         has_successor = _look_ahead(slot)
         code = _work(slot, job_id)
@@ -227,17 +228,20 @@ def _end_run(slot: Slot, jobs: Sequence[MyJob], job_id: str) -> None:
 
 def _stay_for_left_out(slot: Slot, job_id: str) -> None:
     """Runs that end together each count themselves, and so find no room for another: one must come back to look."""
-    jobs = my_jobs() or []
-    has_waiting = any(
-        job.state == "PENDING" and run_of_slot(job) for job in jobs if job.folder.resolve() == Path().resolve()
-    )
-    if has_waiting:
-        return  # that one looks when it starts
+    if last_look.may_leave(job_id, _may_still_look):
+        return
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if restarts >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job_id) is None:
         slot.tell("other runs still wait for room in the queue: start snakemake again")
         return
     slot.tell("other runs still wait for room in the queue: this job goes back into it to look again")
+
+
+def _may_still_look() -> list[str]:
+    """The jobs of this folder that look for room when they start or end, and are neither stuck nor being ended."""
+    here = Path().resolve()
+    jobs = [job for job in my_jobs() or [] if run_of_slot(job) and job.folder.resolve() == here]
+    return [job.job_id for job in jobs if job.is_alive and not job.is_leaving and not job.is_stuck]
 
 
 def _cancel(slot: Slot, jobs: Sequence[MyJob]) -> None:
