@@ -153,6 +153,13 @@ def test_scancel_of_a_run_s_only_job_stops_it(work: WorkDir, cluster: Cluster) -
 
 
 @pytest.mark.slow
+def test_scancel_of_a_run_s_only_job_stops_it_also_where_there_is_no_accounting(
+    silent_work: WorkDir, silent_cluster: Cluster
+) -> None:
+    test_scancel_of_a_run_s_only_job_stops_it(detached(silent_work), silent_cluster)
+
+
+@pytest.mark.slow
 def test_a_killed_segment_is_done_by_the_next_job(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     goal = 600
     work.configure({"a": one_long_segment(goal)})

@@ -12,7 +12,7 @@ from support.toyrun import toy, toy_run
 from longhaul.history import Attempt
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
-from longhaul.slurm import again, last_look, wanted
+from longhaul.slurm import again, last_look, my_jobs, wanted
 from longhaul.slurm import slot as slot_module
 from longhaul.slurm.again import Again
 from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
@@ -274,6 +274,29 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
 
     assert asked == [("scontrol", "requeue", "18")]
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
+
+
+# What the controller shows of a job whose batch script has not left yet, shortened (Slurm 22.05).
+COMPLETING = {
+    "CANCELLED": "JobId=2 JobState=COMPLETING Reason=None Restarts=1 StartTime=838 EndTime=840 Deadline=N/A Power=",
+    "TIMEOUT": "JobId=1 JobState=COMPLETING Reason=TimeLimit Restarts=1 StartTime=838 EndTime=898 Power=",
+    "REQUEUED": "JobId=2 JobState=COMPLETING Reason=None Restarts=2 StartTime=900 EndTime=1200 Power=",
+    "PREEMPTED": "JobId=3 JobState=COMPLETING Reason=None Restarts=1 PreemptEligibleTime=838 PreemptTime=842 Power=",
+    "": "JobId=3 JobState=RUNNING Reason=None Restarts=1 Power=",
+}
+
+
+@pytest.mark.parametrize("state", COMPLETING)
+def test_the_controller_shows_how_it_ends_the_job_around_us(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(my_jobs, "ask", lambda *words: f"{COMPLETING[state]}\n")
+
+    assert my_jobs.state_behind_completing("2", restarts=1) == state
+
+
+def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(my_jobs, "ask", lambda *words: None)
+
+    assert my_jobs.state_behind_completing("2", restarts=0) == ""
 
 
 def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:

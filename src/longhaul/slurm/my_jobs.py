@@ -69,6 +69,23 @@ def ended_states(job_ids: Collection[str]) -> dict[str, str]:
     return {job: state.split()[0] for job, state in rows if state}
 
 
+def state_behind_completing(job_id: str, restarts: int) -> str:
+    """How Slurm is ending the job around this process, which has started again so often; empty if it does not show it.
+
+    By the controller alone, also where there is no accounting.  squeue shows COMPLETING until we have left.  But while
+    its batch script lives only a cancellation ends a job without a reason [slurmctld 22.05: job_mgr.c, preempt.c].
+    """
+    text = ask("scontrol", "--oneliner", "show", "job", job_id) or ""
+    shown = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    if shown.get("JobState") != "COMPLETING":
+        return ""
+    if shown.get("Restarts") != str(restarts):
+        return "REQUEUED"
+    if shown.get("PreemptTime", "None") != "None":
+        return "PREEMPTED"
+    return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
+
+
 def _number(job_id: str) -> int:
     digits = job_id.partition("_")[0].partition("+")[0]
     return int(digits) if digits.isdecimal() else 0

@@ -29,7 +29,8 @@ from longhaul.record import read_record
 from longhaul.slurm import again, last_look, lessons
 from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
 from longhaul.slurm.commands import ask
-from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
+from longhaul.slurm.job import restart_count
+from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs, state_behind_completing
 from longhaul.slurm.states import ALIVE
 from longhaul.slurm.successors import run_of_slot, waiting
 from longhaul.slurm.wanted import is_over, wanted
@@ -180,11 +181,11 @@ def _look_after_the_rest(slot: Slot, job_id: str) -> None:
         slot.tell("squeue does not answer; the jobs that wait stay as they are")
         return
     state = next((job.state for job in jobs if job.job_id == job_id), "")
-    if state == "COMPLETING":  # until we leave; accounting knows how already
-        state = ended_states([job_id]).get(job_id, "")
+    if state == "COMPLETING":  # until we leave; accounting hears of it later, if there is any
+        state = state_behind_completing(job_id, restart_count()) or ended_states([job_id]).get(job_id, "")
     if state == "CANCELLED":
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
-    if state == "PENDING":
+    if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it will do the segment itself
     if is_over(slot.run, slot.told_segments):
         _end_run(slot, jobs, job_id)
@@ -230,8 +231,7 @@ def _stay_for_left_out(slot: Slot, job_id: str) -> None:
     """Runs that end together each count themselves, and so find no room for another: one must come back to look."""
     if last_look.may_leave(job_id, _may_still_look):
         return
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    if restarts >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job_id) is None:
+    if restart_count() >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job_id) is None:
         slot.tell("other runs still wait for room in the queue: start snakemake again")
         return
     slot.tell("other runs still wait for room in the queue: this job goes back into it to look again")
