@@ -92,7 +92,7 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
-	@$(TESTS) pytest-slow -- -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
+	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
 
 slow-slurm-tests: setup
 	@$(TESTS) pytest-slurm-slow -- -n4 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
