@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,18 +114,22 @@ def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, 
 @pytest.mark.slow
 def test_a_training_ends_on_slurm_as_in_one_piece_although_it_is_killed(slurm_work: WorkDir, cluster: Cluster) -> None:
     shutil.copy(ROOT / "examples" / "torch" / "train.py", slurm_work.root)
-    settings = {"script": "train.py", "goal": 120, "goal_unit": "epochs"}
-    # The start of torch takes 3 to 9 s of a segment; a busy machine needs more of them.
-    run = {"engine": "torch", "segments": 40, "save_minutes": 0.02, "segment_minutes": 0.4, "settings": settings}
-    slurm_work.configure({"pieces": run, "whole": {**run, "segments": 1, "segment_minutes": 10}})
+    settings = {"script": "train.py", "goal": 30, "goal_unit": "epochs"}
+    run = {"engine": "torch", "segments": 3, "save_minutes": 0.02, "segment_minutes": 9}
+    # It rests in each batch, so that it is at work yet when it is hit.
+    resting = {**settings, "args": ["--pause-seconds", 0.05]}
+    slurm_work.configure(
+        {"pieces": {**run, "settings": resting}, "whole": {**run, "segments": 1, "settings": settings}}
+    )
 
     driver = slurm_work.start()
-    until(lambda: slurm_work.saved("pieces") or driver.process.poll() is not None)
-    with suppress(ProcessLookupError):
-        os.kill(slurm_work.holder("pieces"), signal.SIGKILL)
+    for token, number in ((1, signal.SIGKILL), (2, signal.SIGUSR1)):
+        until(lambda: token in {each.token for each in slurm_work.passports("pieces")}, PATIENCE_SECONDS)  # noqa: B023
+        os.kill(slurm_work.holder("pieces"), number)
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert len(slurm_work.history("pieces")) > 2
+    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
+    assert outcomes == [Outcome.DIED, Outcome.PAUSED, Outcome.FINISHED]
     assert list(overlaps(slurm_work.history("pieces"))) == []
     assert slurm_work.final("pieces")["model.pt"] == slurm_work.final("whole")["model.pt"]
