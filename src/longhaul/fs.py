@@ -21,7 +21,6 @@ from longhaul.errors import StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
-_INHABITED_ERRNOS = {errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT}
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
@@ -185,11 +184,9 @@ def remove_tree(folder: Path) -> str:
             shutil.rmtree(hidden)
         except OSError as error:
             # What vanishes or appears while we remove it is somebody's who still lives there, and may be about to go.
-            why = "" if not os.path.lexists(hidden) else f"{error.filename or hidden}: {error.strerror}"
-            if error.errno not in _INHABITED_ERRNOS or not why:
-                break
+            why = f"{error.filename or hidden}: {error.strerror or error}"
             time.sleep(rest_seconds)
-        else:
+        if not os.path.lexists(hidden):
             return ""
     return why
 
