@@ -60,8 +60,9 @@ SlurmctldPort={plan.controller_port}
 SlurmUser={plan.user}
 SlurmdUser={plan.user}
 AuthType=auth/munge
-# Credentials that live shortly let a step start at once after the one before.
-AuthInfo=socket={folder}/run/munge.socket,cred_expire=5
+# Credentials live two minutes, as everywhere: with shorter ones a launch that takes longer, beside other tests, kills
+# its job. A requeued job rests as long; the laboratory takes that away (lab.py).
+AuthInfo=socket={folder}/run/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/run/slurmctld.pid
