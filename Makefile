@@ -77,7 +77,7 @@ test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folde
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(TESTS) pytest-slurm -- -n4 -m "slurm and not slow"
+	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow"
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
@@ -95,7 +95,7 @@ slow-tests: setup
 	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
 
 slow-slurm-tests: setup
-	@$(TESTS) pytest-slurm-slow -- -n4 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
+	@$(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
 
 cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
 	@$(BIN)/python tests/cluster/lab.py shell

@@ -102,9 +102,10 @@ def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
 
 @pytest.mark.slow
 def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    slurm_work.configure({"a": run(), "b": run(place="gpu")})
+    # It asks for its jobs seldom, and more seldom each time: few segments, and questions that begin early.
+    slurm_work.configure({"a": run(segment_minutes=0.15), "b": run(place="gpu", segment_minutes=2)})
 
-    slurm_work.words = ("--executor", "slurm")
+    slurm_work.words = ("--executor", "slurm", "--slurm-init-seconds-before-status-checks", "2")
     done = slurm_work.start().wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text

@@ -30,7 +30,7 @@ WALK = ("trace.csv",)
 CASE = Case(
     settings=walker_settings(step_seconds=0.03),
     whole_settings=walker_settings(step_seconds=0),
-    segments=20,
+    segments=8,
     segment_minutes=0.06,
     save_minutes=0.003,
     final_files=WALK,

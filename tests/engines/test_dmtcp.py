@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
 
 CASE = Case(
     settings={"command": COMMAND, "inputs": ["orbit.py"], "dmtcp": str(PROGRAMS)},
-    segments=12,
+    segments=5,
     segment_minutes=0.15,
     save_minutes=0.02,
     final_files=("orbit.csv", "output.txt"),

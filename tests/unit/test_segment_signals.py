@@ -230,7 +230,7 @@ def test_a_slurm_job_without_a_near_end_leaves_the_segment_its_length(tmp_path: 
 
 def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> None:
     segment = start_segment(
-        tmp_path, command=program("deaf_to_term"), environment=in_slurm(12), first_margin_seconds=9, segment_minutes=60
+        tmp_path, command=program("deaf_to_term"), environment=in_slurm(25), first_margin_seconds=12, segment_minutes=60
     )
     ended = segment.end()
 
