@@ -117,6 +117,13 @@ def restart(run: str, directory: Directory = HERE) -> None:
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
+    if places.root.is_symlink():
+        real = places.root.resolve()
+        target.symlink_to(real)
+        places.root.unlink()
+        print(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
+        print(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
+        return
     os.rename(places.root, target)
     print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from longhaul.errors import CheckpointError
+from longhaul.own_folder import OwnFolder, confirm_own
 from longhaul.progress import Handover, parse_handover, read_progress
 
 EXIT_FINISHED = 0
@@ -21,11 +22,14 @@ HANDOVER_FILE = "progress.json"
 FINAL = "final"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Desk:
     """The folder that a child works with: where it saves, says its progress, and is told to stop."""
 
     root: Path
+    save_inode: int | None = None  # of the save folder, as the attempt noted it
+    # Held open by whoever made it, so that no other folder gets its inode.
+    _save: OwnFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def save(self) -> Path:
@@ -61,6 +65,21 @@ class Desk:
     def prepare(self) -> None:
         """Makes the folders of a new desk."""
         self.save.mkdir(parents=True)
+        self._save = OwnFolder(self.save)
+
+    def open_save(self) -> OwnFolder:
+        """The save folder, without following a link; ForeignFolderError if something else stands in its place."""
+        if self._save is not None:
+            self._save.confirm()
+            return self._save
+        found = OwnFolder(self.save)
+        confirm_own(self.save, self.save_inode)
+        return found
+
+    def close(self) -> None:
+        """Nobody asks it for its save folder any more."""
+        if self._save is not None:
+            self._save.close()
 
     def write_deadline(self, unix: float) -> None:
         """Says by when the program should be out, now; never half written."""
@@ -75,48 +94,65 @@ class Found:
 
     draft: Path
     handover: Handover | None  # None from a program that says nothing of its progress
+    # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
+    save: OwnFolder | None = None
+
+    def move(self, target: Path) -> None:
+        """Renames it, and never what stands in the place of the save folder by now."""
+        if self.save is None:
+            os.rename(self.draft, target)
+            return
+        self.save.confirm()
+        self.save.move_out(self.draft.name, target)
 
 
 def ready_states(desk: Desk) -> list[Found]:
     """What the program has handed over with `.ready` folders, in name order; removes their progress file.
 
-    CheckpointError if a progress file is malformed, or the save folder gone.
+    CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
-    if not desk.save.is_dir():
-        raise CheckpointError(f"{desk.save}: gone; a program must leave its save folder where it is")
-    folders = sorted(path for path in desk.save.iterdir() if _is_ready(path))
-    return [_found(folder, desk) for folder in folders]
+    save = desk.open_save()
+    names = sorted(name for name in save.names() if name.endswith(READY))
+    if links := [name for name in names if save.is_link(name)]:
+        raise CheckpointError(f"{desk.save / links[0]}: a link; a checkpoint is a folder of its own")
+    return [_found(save.below(name), desk, save) for name in names if save.is_folder(name)]
+
+
+def left_states(desk: Desk) -> list[Path]:
+    """The same of an attempt that was killed, as they lie there."""
+    save = desk.open_save()
+    return [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
 def loose_state(desk: Desk, scratch: Path) -> Found | None:
     """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
-    names = [path for path in desk.save.iterdir() if not _is_ready(path) and not _is_draft(path)]
+    save = desk.open_save()
+    names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
     if not names:
         return None
     scratch.mkdir()
-    for path in names:
-        os.rename(path, scratch / path.name)
-    return _found(scratch, desk)
+    for name in names:
+        save.move_out(name, scratch / name)
+    return _found(OwnFolder(scratch), desk)
 
 
-def _is_ready(path: Path) -> bool:
-    return path.name.endswith(READY) and path.is_dir()
+def _is_ready(save: OwnFolder, name: str) -> bool:
+    return name.endswith(READY) and save.is_folder(name)
 
 
-def _is_draft(path: Path) -> bool:
-    if path.name.startswith("."):
-        return True
-    return (path.name.startswith("draft") and path.is_dir()) or path.name.endswith(".tmp")
+def _is_draft(save: OwnFolder, name: str) -> bool:
+    return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
 
 
-def _found(folder: Path, desk: Desk) -> Found:
-    own = folder / HANDOVER_FILE
-    if not own.exists():
-        progress = read_progress(desk.progress)
-        return Found(folder, Handover(progress) if progress else None)
-    try:
-        handover = parse_handover(json.loads(own.read_text()), str(own))
-    except ValueError as error:
-        raise CheckpointError(f"{own}: not JSON ({error})") from error
-    own.unlink()
-    return Found(folder, handover)
+def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> Found:
+    own = folder.path / HANDOVER_FILE
+    with folder:
+        if HANDOVER_FILE not in folder.names():
+            progress = read_progress(desk.progress)
+            return Found(folder.path, Handover(progress) if progress else None, save)
+        try:
+            handover = parse_handover(json.loads(own.read_text()), str(own))
+        except ValueError as error:
+            raise CheckpointError(f"{own}: not JSON ({error})") from error
+        folder.remove_file(HANDOVER_FILE)
+    return Found(folder.path, handover, save)

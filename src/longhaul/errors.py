@@ -7,6 +7,7 @@ LonghaulError
 │   └── NoCheckpointError   none is left where one must be
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
+├── ForeignFolderError  something else stands where a folder of the run was: put the folder back, start again
 ├── StorageError        the disk is full or not writable: free room, start again
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
@@ -48,6 +49,10 @@ class LeaseError(LonghaulError):
 
 class FencedError(LeaseError):
     """The run was taken over by another job while this one slept."""
+
+
+class ForeignFolderError(LonghaulError):
+    """Something else stands in the place of a folder of ours; nothing there was touched."""
 
 
 class StorageError(LonghaulError):

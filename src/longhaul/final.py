@@ -11,6 +11,7 @@ from longhaul import fs
 from longhaul.clock import utc_now
 from longhaul.errors import CheckpointError
 from longhaul.history import Attempt
+from longhaul.own_folder import confirm_own
 from longhaul.places import RunFolder
 from longhaul.store import Checkpoint
 
@@ -46,7 +47,8 @@ def write(
         fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
         fs.flush_tree(draft)
         confirm()
-        if places.final.exists():
+        if os.path.lexists(places.final):
+            confirm_own(places.final)
             fs.remove_tree(places.final)
         os.rename(draft, places.final)
         fs.flush_folder(places.root)

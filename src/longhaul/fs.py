@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -173,7 +172,8 @@ def point_link(link: Path, target: str) -> None:
 def remove_tree(folder: Path) -> str:
     """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish.
 
-    Returns why some of it is still there, hidden, for whoever tidies up next; empty if all is gone.
+    A link is removed, not what it leads to, and a file system that somebody mounted below stays.  Returns why some of
+    it is still there, hidden, for whoever tidies up next; empty if all is gone.
     """
     hidden = folder if folder.name.startswith(".trash-") else folder.with_name(unique_name("trash"))
     if hidden != folder:
@@ -181,7 +181,7 @@ def remove_tree(folder: Path) -> str:
     why = ""
     for rest_seconds in (*_REMOVAL_RESTS_SECONDS, 0.0):
         try:
-            shutil.rmtree(hidden)
+            _remove(hidden)
         except OSError as error:
             # What vanishes or appears while we remove it is somebody's who still lives there, and may be about to go.
             why = f"{error.filename or hidden}: {error.strerror or error}"
@@ -189,6 +189,57 @@ def remove_tree(folder: Path) -> str:
         if not os.path.lexists(hidden):
             return ""
     return why
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _remove_below(parent, folder.name, folder, mount_of(parent))
+    finally:
+        os.close(parent)
+
+
+def mount_of(descriptor: int) -> tuple[int, str]:
+    """What tells mounted file systems apart: the device, and the mount's number, since the same may be mounted twice.
+
+    The number is in /proc/self/fdinfo [man proc_pid_fdinfo, since Linux 3.15]; '' where there is none.
+    """
+    device = os.fstat(descriptor).st_dev
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    except OSError:
+        return device, ""
+    return device, next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+
+
+def _remove_below(parent: int, name: str, path: Path, mount: tuple[int, str]) -> None:
+    """Removes a folder by descriptors, so that no link that appears meanwhile is followed.
+
+    All that can be removed is, before the first error is raised.
+    """
+    failed: OSError | None = None
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        if mount_of(descriptor) != mount:
+            raise OSError(errno.EXDEV, "another file system is mounted there", str(path))
+        with os.scandir(descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for below, is_folder in found:
+            try:
+                if is_folder:
+                    _remove_below(descriptor, below, path / below, mount)
+                else:
+                    os.unlink(below, dir_fd=descriptor)
+            except OSError as error:
+                failed = failed or OSError(error.errno, error.strerror, str(path / below))
+    finally:
+        os.close(descriptor)
+    if failed:
+        raise failed
+    os.rmdir(name, dir_fd=parent)
 
 
 def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from longhaul import fs, host
 from longhaul.clock import unix_seconds, utc_now
-from longhaul.errors import FencedError, LeaseError, StorageError
+from longhaul.errors import FencedError, LeaseError, LonghaulError, StorageError
 from longhaul.slurm.ending import ended
 
 HEARTBEAT_SECONDS = 10.0
@@ -70,8 +70,14 @@ class Lease:
         return self._lost.is_set()
 
     def confirm(self) -> None:
-        """FencedError if another process has taken the run over."""
-        newest = _newest_token(self.folder)
+        """FencedError if another process has taken the run over, StorageError if the run's folder is not there."""
+        try:
+            newest = _newest_token(self.folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StorageError(
+                f"{self.folder}: gone; somebody moved, removed or linked the run's folder elsewhere while this job "
+                "worked; nothing more was written; put it back and start again"
+            ) from error
         if newest != self.claim.token:
             self._lost.set()
             raise FencedError(
@@ -98,7 +104,9 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._heart.join()
-        if self.is_lost or _newest_token(self.folder) != self.claim.token:
+        try:
+            self.confirm()
+        except (OSError, LonghaulError):
             return
         # A full disk must not hide the error that we may be leaving with; the claim ends with our process anyway.
         with contextlib.suppress(StorageError):
@@ -114,7 +122,7 @@ class Lease:
                 self.confirm()
             except FencedError:
                 return
-            except OSError:
+            except (OSError, StorageError):
                 continue
 
 

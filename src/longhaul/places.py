@@ -25,6 +25,11 @@ class RunFolder:
         return self.root / "checkpoints"
 
     @property
+    def archive(self) -> Path:
+        """Where the parts of pruned checkpoints lie, each beside its passport."""
+        return self.root / "parts"
+
+    @property
     def segments(self) -> Path:
         return self.root / "segments"
 
@@ -51,6 +56,12 @@ class RunFolder:
     @property
     def accepted(self) -> Path:
         return self.root / "accepted.json"
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """The folders in which things are moved and removed: a link in the place of one is refused."""
+        others = (self.root / name for name in ("sick", "failed"))
+        return (self.work, self.checkpoints, self.archive, self.lease, self.segments, self.final, *others)
 
     def record(self, segment: int) -> Path:
         return self.segments / f"{segment:03d}.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 from longhaul.config import engine_identity, read_runs
 from longhaul.endings import all_attempts
-from longhaul.errors import ConfigError, LonghaulError
+from longhaul.errors import ConfigError, ForeignFolderError, LonghaulError
 from longhaul.final import SUMMARY
 from longhaul.history import Attempt
 from longhaul.identity import content_files, identity_of, usable_identities
@@ -22,6 +22,7 @@ from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
 from longhaul.many_jobs import spare_the_collector, telling_pattern
 from longhaul.outcome import Outcome
+from longhaul.own_folder import confirm_all_own
 from longhaul.pick import refusal
 from longhaul.places import RunFolder
 from longhaul.record import Record, read_record
@@ -152,6 +153,12 @@ class Plan:
     def _refusals(self, assignment: Assignment) -> Iterator[str]:
         run = assignment.run
         places = RunFolder(run.name, self.base)
+        if not _has_finished(places, run):
+            try:
+                confirm_all_own(places.own)
+            except ForeignFolderError as error:
+                yield f"runs.{run.name}: {error}"
+                return
         store = Store(places.checkpoints)
         checkpoints = store.readable()[-1:] if store.names() else []
         if not checkpoints:

@@ -61,7 +61,8 @@ class Publisher:
         handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
         self._refuse_regress(handover)
         is_finished = _is_finished(found, handover, is_its_last)
-        self.last = self.store.publish(found.draft, self._passport(handover, is_finished), self.writer.confirm)
+        passport = self._passport(handover, is_finished)
+        self.last = self.store.publish(found.draft, passport, self.writer.confirm, found.move)
         seconds = time.monotonic() - began
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)

@@ -13,7 +13,7 @@ from pathlib import Path
 from longhaul.clock import age_seconds
 from longhaul.contract import Desk, Found
 from longhaul.engine import Engine, Task
-from longhaul.errors import CheckpointError, SegmentError
+from longhaul.errors import CheckpointError, ForeignFolderError, SegmentError
 from longhaul.identity import Identity
 from longhaul.job import Job
 from longhaul.lease import Claim, Lease
@@ -31,9 +31,9 @@ class Estate:
 
 
 def leave_note(desk: Desk, origin: Checkpoint | None, identity: Identity) -> None:
-    """Notes on a new desk from which checkpoint the attempt goes on, and which computation it is."""
+    """Notes on a new desk from which checkpoint the attempt goes on, which computation it is, and its save folder."""
     note = {"origin": origin.name if origin else None, "identity": identity.digest, "parts": dict(identity.parts)}
-    desk.note.write_text(json.dumps(note) + "\n")
+    desk.note.write_text(json.dumps({**note, "save_inode": desk.open_save().inode}) + "\n")
 
 
 def salvage(
@@ -51,7 +51,7 @@ def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None) -> Identity | No
     """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
     try:
         note = json.loads(desk.note.read_text())
-        identity = Identity(note["identity"], note["parts"])
+        identity, desk.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_its_own = origin is not None and origin.passport.token == claim.token
@@ -81,7 +81,7 @@ class _Salvage:
             )  # fmt: skip
             for found in states:
                 publisher.publish(found)
-        except (CheckpointError, SegmentError) as error:  # what cannot be saved is made anew
+        except (CheckpointError, SegmentError, ForeignFolderError) as error:  # what cannot be saved is made anew
             self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {error}")
             return self.origin
         if publisher.last is not None:

@@ -16,6 +16,7 @@ from longhaul.deadline import deadline_for, learn_margin
 from longhaul.engine import Engine, Task
 from longhaul.errors import (
     CancelledSegment,
+    ForeignFolderError,
     IdentityError,
     InterruptedSegment,
     LonghaulError,
@@ -30,6 +31,7 @@ from longhaul.job import Job
 from longhaul.judge import Judgement, explained, has_newer, is_finished, judge
 from longhaul.lease import Claim, Lease
 from longhaul.outcome import Outcome
+from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.pick import pick, refusal
 from longhaul.publisher import Publisher
 from longhaul.record import Record
@@ -57,6 +59,7 @@ def run_segment(job: Job, engine: Engine) -> Record:
             if alarm.heard:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
+        confirm_all_own(job.places.own)
         patience = 1.5 * seconds + WAITING_SECONDS
         mem_mb = job.run.mem_mb
         with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told, mem_mb=mem_mb) as held:
@@ -105,16 +108,13 @@ class _Segment:
             places.work.mkdir(parents=True, exist_ok=True)
             places.checkpoints.mkdir(parents=True, exist_ok=True)
             places.segments.mkdir(parents=True, exist_ok=True)
+            confirm_all_own(places.own)
             self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
-        if places.work.stat().st_dev != places.checkpoints.stat().st_dev:
-            raise StorageError(
-                f"{places.checkpoints}: on another file system than {places.work}; a checkpoint is shown by a rename, "
-                f"which needs one file system; move or link {places.root} as a whole"
-            )
 
     def _clear_desks(self) -> None:
         """Removes the desks of killed attempts, once what was complete on them is saved."""
         left = []
+        confirm_own(self.job.places.work)
         with fs.storage_errors(self.job.places.work):
             for desk in self.job.places.work.iterdir():
                 if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
@@ -201,7 +201,8 @@ class _Segment:
             work.is_hopeless = isinstance(raised, SickError)
         self.held.confirm()
         if is_rejected:
-            fs.remove_tree(work.task.desk.root)
+            work.task.desk.close()
+            self._remove_desk(work.task.desk.root)
             return self._work(self._pick())
         self._close(work, judgement, error)
         if error is not None:
@@ -216,14 +217,23 @@ class _Segment:
     def _close(self, work: Work, judgement: Judgement, error: LonghaulError | None) -> None:
         """Clears the desk, which may be what fills the disk, and adds the attempt to the history."""
         root = work.task.desk.root
+        work.task.desk.close()
         try:
             with fs.storage_errors(root):
-                if why := fs.remove_tree(root):
-                    self._tell_not_removed(root, why)
+                self._remove_desk(root)
             self.history.append(self._attempt(work, judgement))
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
+
+    def _remove_desk(self, root: Path) -> None:
+        try:
+            confirm_own(root.parent)
+        except ForeignFolderError as error:
+            self._tell_not_removed(root, str(error))
+            return
+        if why := fs.remove_tree(root):
+            self._tell_not_removed(root, why)
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
         run = self.job.run

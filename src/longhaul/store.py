@@ -7,12 +7,14 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from longhaul import fs
 from longhaul.clock import folder_stamp
 from longhaul.digests import digest_file, new_hasher
 from longhaul.errors import CheckpointError
+from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.passport import FILE_NAME, Passport, read_passport, reading
 from longhaul.progress import FileDigest
 
@@ -84,6 +86,7 @@ class Store:
         """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now."""
         hidden = self.root / QUARANTINE
         hidden.mkdir(exist_ok=True)
+        confirm_all_own([self.root, hidden])
         target = hidden / name
         count = 1
         while target.exists():
@@ -101,6 +104,7 @@ class Store:
 
     def remove_leftovers(self) -> list[str]:
         """Removes what killed writers left half done; returns the names."""
+        confirm_all_own([self.root, self.archive, self.root / QUARANTINE])
         hidden = [path for path in self.root.glob(".*") if fs.is_unique_name(path.name)]
         for path in hidden:
             if path.is_dir() and not path.is_symlink():
@@ -108,19 +112,26 @@ class Store:
             else:
                 path.unlink(missing_ok=True)  # a sleeper that wakes up turns a link back
         for name in self.archived()[-1:]:
-            _strip_archived(self.archive / name)
+            if not (self.archive / name).is_symlink():
+                _strip_archived(self.archive / name)
         return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
 
-    def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
+    def publish(
+        self, draft: Path, passport: Passport, confirm: Callable[[], None], move: Callable[[Path], None] | None = None
+    ) -> Checkpoint:
         """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
 
         `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
         is called last before the rename, and once more before the links, and raises if this process may not write the
-        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.
+        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.  `move` renames
+        the draft, where its path alone may lead elsewhere by then.
         """
+        if draft.is_symlink():
+            raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
         needed = tree_bytes(draft)
         with fs.storage_errors(self.root, needed):
             self.root.mkdir(parents=True, exist_ok=True)
+            confirm_own(self.root)
             _drop_copied_passport(draft)
             whole = replace(passport, files=_complete(draft, passport))
             fs.flush_tree(draft)
@@ -128,7 +139,8 @@ class Store:
             fs.flush_folder(draft)
             folder = self.root / folder_name(whole)
             confirm()
-            os.rename(draft, folder)
+            confirm_own(self.root)
+            (move or partial(os.rename, draft))(folder)
             fs.flush_folder(self.root)
             confirm()  # of a sleeper that wakes up here the checkpoint does no harm, but `latest` is not its any more
             self.point_links(Checkpoint(folder, whole))
@@ -162,6 +174,7 @@ class Store:
 
     def prune(self, keep: int, milestone_every: int) -> list[str]:
         """Removes old checkpoints and returns their names; the newest `keep`, the best, each n-th, milestones stay."""
+        confirm_own(self.root)
         everything = self.readable()
         newest = {checkpoint.name for checkpoint in everything[-keep:]}
         best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
@@ -169,6 +182,8 @@ class Store:
         for checkpoint in everything:
             is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
             is_milestone = is_milestone or checkpoint.passport.is_milestone
+            if checkpoint.folder.is_symlink():  # its owner keeps it elsewhere
+                continue
             if checkpoint.name in newest or checkpoint.name in best or is_milestone:
                 continue
             self._remove(checkpoint)
@@ -181,6 +196,7 @@ class Store:
             fs.remove_tree(checkpoint.folder)
             return
         self.archive.mkdir(exist_ok=True)
+        confirm_own(self.archive)
         kept = self.archive / checkpoint.name
         os.rename(checkpoint.folder, kept)
         fs.flush_folder(self.archive)
@@ -231,8 +247,6 @@ def _drop_copied_passport(draft: Path) -> None:
 
 
 def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
-    if draft.is_symlink():
-        raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
     new_hasher(passport.algorithm)  # what cannot be checked here is refused before it is published
     files = {}
     for name in fs.tree_files(draft):

@@ -144,8 +144,8 @@ def test_a_folder_that_was_mounted_over_is_named(small_disk: Mount) -> None:
     ended = start_segment(base, 2, command=hands_over_after(f"mount --bind '{shield}' '{shield}'")).end()
     as_root("umount", "--lazy", str(shield))
 
-    assert ended.error.startswith("StorageError: results/demo/work/000002/save/1.ready: Invalid cross-device link; ")
-    assert ended.error.endswith("untouched; keep the run's folder on one file system and start again")
+    found = "results/demo/checkpoints: another file system, mounted there; nothing there was touched; "
+    assert ended.error.startswith(f"ForeignFolderError: {found}")
     assert is_untouched(base)
 
 

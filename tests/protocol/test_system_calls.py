@@ -91,5 +91,5 @@ def test_a_checkpoint_is_flushed_file_by_file_then_passport_then_folder_then_sho
 def short(line: str) -> str:
     """`fsync 001.ready/state` of a line of strace's."""
     call = re.sub(r"at2?$", "", line.split("(")[0])
-    path = re.search(r"/save/(001\.ready[^>\",]*)", line) or re.search(r"/demo/([^>\"]*)>", line)
+    path = re.search(r"/save(?:>, \")?/?(001\.ready[^>\",]*)", line) or re.search(r"/demo/([^>\"]*)>", line)
     return f"{call} {path.group(1) if path else line}"

@@ -11,7 +11,7 @@ from protocol.kill_harness import Steps, forked
 from support.toyrun import PYTHONPATH, flip_byte, hidden
 
 from longhaul import host
-from longhaul.errors import LeaseError
+from longhaul.errors import ForeignFolderError, LeaseError
 from longhaul.pick import verify
 from longhaul.store import Store
 from longhaul.training import AtomicDirectory
@@ -48,6 +48,25 @@ def test_what_is_kept_is_the_newest_the_best_each_nth_and_the_milestones(tmp_pat
 
     kept = [checkpoint.passport.progress.done for checkpoint in Store(tmp_path / "checkpoints").readable()]
     assert kept == [2, 3, 4, 8, 9]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "final", "lease", "parts"])
+def test_a_link_in_the_place_of_one_of_its_folders_is_refused_and_not_followed(tmp_path: Path, name: str) -> None:
+    with AtomicDirectory(tmp_path / "run") as directory:
+        write(directory, 5)
+        write(directory, 7)
+    own = tmp_path / "run" / name
+    if own.is_dir():
+        own.rename(tmp_path / "disk")
+    else:
+        (tmp_path / "disk").mkdir()
+    own.symlink_to(tmp_path / "disk")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(ForeignFolderError, match=f"/{name}: a link to {tmp_path}/disk; nothing there was touched"):
+        AtomicDirectory(tmp_path / "run", keep=1)
+
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_error_in_the_block_shows_nothing_and_leaves_nothing(tmp_path: Path) -> None:

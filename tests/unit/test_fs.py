@@ -1,6 +1,5 @@
 import errno
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -100,7 +99,7 @@ def test_what_is_not_the_disks_fault_keeps_its_traceback(tmp_path: Path) -> None
 def test_removing_a_folder_hides_it_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "000001_x"
     folder.mkdir()
-    monkeypatch.setattr("shutil.rmtree", lambda path: None)
+    monkeypatch.setattr(fs, "_remove", lambda path: None)
 
     fs.remove_tree(folder)
 
@@ -139,14 +138,14 @@ def refilled(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """A folder's last moment is somebody's first: so often a new file appears before the folder itself is removed."""
 
     def set_up(times: int) -> None:
-        left, rmtree = iter(range(times)), shutil.rmtree
+        left, remove = iter(range(times)), fs._remove
 
         def removed(folder: Path) -> None:
             if next(left, None) is not None:
                 os.rmdir(folder)  # fails as the last step of removing does: it has been filled again
-            rmtree(folder)
+            remove(folder)
 
-        monkeypatch.setattr("shutil.rmtree", removed)
+        monkeypatch.setattr(fs, "_remove", removed)
 
     return set_up
 
@@ -179,14 +178,14 @@ def test_a_folder_that_never_gets_empty_stays_hidden_and_is_told(
 
 
 def test_a_folder_that_somebody_else_removes_meanwhile_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, rmtree = tmp_path / "000001", shutil.rmtree
+    folder, remove = tmp_path / "000001", fs._remove
     folder.mkdir()
 
     def removed(path: Path) -> None:
-        rmtree(path)
-        rmtree(path)
+        remove(path)
+        remove(path)
 
-    monkeypatch.setattr("shutil.rmtree", removed)
+    monkeypatch.setattr(fs, "_remove", removed)
 
     assert fs.remove_tree(folder) == ""
 

@@ -19,7 +19,7 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul.errors import CheckpointError, FencedError, SegmentError, StalledError
+from longhaul.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
 from longhaul.outcome import Outcome
 from longhaul.record import read_record
 
@@ -178,7 +178,7 @@ def test_a_file_of_the_programs_own_named_manifest_is_refused(tmp_path: Path) ->
 def test_a_program_that_removes_its_save_folder_fails_and_spoils_nothing(tmp_path: Path) -> None:
     run_program(tmp_path, program("one_step"), 1)
 
-    with pytest.raises(CheckpointError, match="save: gone; a program must leave its save folder where it is"):
+    with pytest.raises(ForeignFolderError, match="save: gone; a run's folders stay where longhaul made them"):
         run_program(tmp_path, ["sh", "-c", 'rm -r "$LONGHAUL_SAVE"; exit 85'], 2)
 
     assert dones(tmp_path) == [1]

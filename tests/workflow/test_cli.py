@@ -246,6 +246,22 @@ def test_restart_twice_in_one_second_keeps_both(states: WorkDir) -> None:
     assert (first.code, second.code, len(aside)) == (0, 0, 2)
 
 
+def test_restart_of_a_run_whose_folder_is_a_link_moves_nothing_at_its_other_end(
+    states: WorkDir, tmp_path: Path
+) -> None:
+    disk, root = tmp_path / "disk", states.places("paused").root
+    shutil.move(root, disk)
+    root.symlink_to(os.path.relpath(disk, root.parent))
+    before = sorted(disk.rglob("*"))
+
+    done = states.longhaul("restart", "paused")
+
+    (aside,) = (states.root / "results" / ".restarted").iterdir()
+    assert (done.code, sorted(disk.rglob("*")), root.exists()) == (0, before, False)
+    assert aside.resolve() == disk
+    assert f"everything so far stays in {disk}" in done.text
+
+
 def test_the_version_is_printed(work: WorkDir) -> None:
     done = work.longhaul("--version")
 

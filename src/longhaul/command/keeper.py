@@ -18,6 +18,7 @@ from longhaul.command.states import State, complete_states, copied, link_or_copy
 from longhaul.contract import Found, loose_state, ready_states
 from longhaul.engine import Task
 from longhaul.errors import CheckpointError, SegmentError
+from longhaul.own_folder import confirm_own
 from longhaul.progress import Handover, Progress
 
 HELD = "held"
@@ -83,7 +84,7 @@ class ContractKeeper(Keeper):
             return found
         self._count += 1
         draft = self.task.desk.root / f"waiting-{self._count:06d}"
-        os.rename(found.draft, draft)
+        found.move(draft)
         return Found(draft, found.handover)
 
     def _with_outputs(self, found: Found, is_closed: bool) -> Found:
@@ -106,9 +107,11 @@ class FileKeeper(Keeper):
         is_due = time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
         if self.program.saved_by is SavedBy.EXIT or not is_due:
             return []
+        confirm_own(self.folder)
         return [self._found(*state, is_closed=False) for state in self._copies()]
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[Found]:
+        confirm_own(self.folder)
         if not has_left_well:
             return [self._found(*state, is_closed=False) for state in self._copies()]
         states = self._states()[:1]
@@ -127,6 +130,7 @@ class FileKeeper(Keeper):
     def salvage(self) -> list[Found]:
         if not self.program.says_progress:
             return []  # a file that was only put back looks like a new one
+        confirm_own(self.folder)
         self._seen = {}
         return [self._found(*state, is_closed=False) for state in self._copies()]
 

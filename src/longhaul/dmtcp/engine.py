@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from longhaul.contract import READY, Desk, Found, ready_states
+from longhaul.contract import Desk, Found, left_states, ready_states
 from longhaul.dmtcp.files import link_or_copy
 from longhaul.dmtcp.told import LEAVING, WHY
 from longhaul.engine import Engine, Task
@@ -56,7 +56,7 @@ class DmtcpEngine(Engine):
         copies = Desk(task.desk.root / "salvage")
         shutil.rmtree(copies.root, ignore_errors=True)
         copies.prepare()
-        for path in sorted(task.desk.save.glob(f"*{READY}")) if task.desk.save.is_dir() else []:
+        for path in left_states(task.desk):
             link_or_copy(path, copies.save / path.name)
         return ready_states(copies)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from longhaul import fs
 from longhaul.dmtcp.programs import ENDED
+from longhaul.own_folder import confirm_own
 
 _ALL = 1 << 40
 
@@ -71,7 +72,11 @@ def show_inputs(inputs: Sequence[Path], live: Path) -> None:
 
 
 def take_results(live: Path, final: Path) -> None:
-    """Renames what the finished program left; links and the mark of its end are no result."""
+    """Renames what the finished program left; links and the mark of its end are no result.
+
+    ForeignFolderError if it has put something else in the place of its folder.
+    """
+    confirm_own(live)
     for path in list(_walk(live)):
         if path.is_symlink() or path.name == ENDED or not (path.is_dir() or path.is_file()):
             path.unlink()

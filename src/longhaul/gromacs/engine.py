@@ -22,6 +22,7 @@ from longhaul.gromacs.log import Log
 from longhaul.gromacs.outcome import Ending, handover, live_progress, newest_state
 from longhaul.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
 from longhaul.gromacs.simulation import Simulation
+from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.places import RunFolder
 from longhaul.run import Run
 from longhaul.store import Checkpoint
@@ -150,6 +151,7 @@ class GromacsEngine(Engine):
     def _moved(self, task: Task, ending: Ending, cpt: Cpt, log: Log) -> list[Found]:
         """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
         folder, root = self.folder(task), task.desk.root
+        confirm_own(folder)
         names = [*pieces_of(cpt, folder), *others_of(cpt, folder)]
         found = []
         if ending.earlier is not None:
@@ -163,6 +165,7 @@ class GromacsEngine(Engine):
     def salvage(self, task: Task) -> list[Found]:
         """What a killed attempt had in its folder, copied as far as its newest whole checkpoint counts."""
         draft = task.desk.root / "salvage"
+        confirm_all_own([self.folder(task)])
         if draft.exists():
             fs.remove_tree(draft)
         for name in (NEWEST, EARLIER):

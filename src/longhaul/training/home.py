@@ -22,6 +22,7 @@ from longhaul.contract import FINAL
 from longhaul.digests import preferred_algorithm
 from longhaul.errors import NoCheckpointError
 from longhaul.host import this_host
+from longhaul.own_folder import confirm_all_own
 from longhaul.passport import Passport
 from longhaul.pick import pick
 from longhaul.places import RunFolder
@@ -42,6 +43,11 @@ class HomeFolder(RunFolder):
     @property
     def root(self) -> Path:
         return self.base
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """All others of that name are the user's."""
+        return (self.checkpoints, self.archive, self.lease, self.final)
 
     @property
     def stop(self) -> Path:
@@ -65,6 +71,7 @@ class Home:
         self.places = HomeFolder(engine, folder.absolute())
         self._store = Store(self.places.checkpoints)
         self._keep, self._milestone_every, self._tell = keep, milestone_every, tell
+        confirm_all_own(self.places.own)
         self._lease = _take(self.places.lease, tell)
         self._lease.__enter__()
         self._pid = os.getpid()
