@@ -21,7 +21,7 @@ from longhaul import __version__, lease
 from longhaul.ancestry import only_parts
 from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
-from longhaul.errors import CheckpointError, ConfigError, LonghaulError
+from longhaul.errors import CheckpointError, ConfigError, FormatError, LonghaulError, StorageError
 from longhaul.identity import accept_identity, identity_of
 from longhaul.passport import read_passport
 from longhaul.places import RESULTS, RunFolder
@@ -74,15 +74,15 @@ def verify(
     runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
     directory: Directory = HERE,
 ) -> None:
-    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published."""
+    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published, or cannot be read."""
     for name in runs or []:
         _must_exist(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
     found = _verify_all(folders)
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
-    bad = [(folder, reason) for folder, reason in found if folder in folders]
-    for folder, reason in bad:
-        Console().print(f"[red]bad[/] {folder}: {reason}", soft_wrap=True)
+    bad = [line for line in found if line[0] in folders]
+    for folder, what, reason in bad:
+        Console().print(f"[red]{what}[/] {folder}: {reason}", soft_wrap=True)
     print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
     raise typer.Exit(1 if bad else 0)
 
@@ -198,8 +198,9 @@ def _checkpoints(run: str, directory: Path) -> list[Path]:
     return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
 
 
-def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
-    bad: list[tuple[Path, str]] = []
+def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
+    """The folders of which something is to be said: which, in a word, and why."""
+    bad: list[tuple[Path, str, str]] = []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -210,8 +211,12 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str]]:
                 if folder.parent.name == PARTS:  # a pruned one, of which only these are left
                     checkpoint = only_parts(checkpoint)
                 verify_files(checkpoint, lambda count: bar.update(task, advance=count))
+            except FormatError as error:
+                bad.append((folder, "unknown", str(error)))
             except CheckpointError as error:
-                bad.append((folder, str(error)))
+                bad.append((folder, "bad", str(error)))
+            except StorageError as error:
+                bad.append((folder, "unread", str(error)))
     return bad
 
 

@@ -4,11 +4,13 @@ LonghaulError
 ├── ConfigError         repair the config (or the command), start again; nothing was queued
 ├── IdentityError       the run is no longer the same computation: new name, or accept/restart
 ├── CheckpointError     a checkpoint cannot be used
-│   └── NoCheckpointError   none is left where one must be
+│   ├── NoCheckpointError   none is left where one must be
+│   └── FormatError         another version of longhaul made it: install that one; nothing is set aside
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
 ├── ForeignFolderError  something else stands where a folder of the run was: put the folder back, start again
 ├── StorageError        the disk is full or not writable: free room, start again
+│   └── OutageError         the disk or file server does not answer as it should, which may pass
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
     ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
@@ -43,6 +45,10 @@ class NoCheckpointError(CheckpointError):
     """No good checkpoint is left although the run has already worked."""
 
 
+class FormatError(CheckpointError):
+    """A passport of a format that this longhaul does not know; it says nothing about the checkpoint."""
+
+
 class LeaseError(LonghaulError):
     """Another live job holds the run."""
 
@@ -57,6 +63,10 @@ class ForeignFolderError(LonghaulError):
 
 class StorageError(LonghaulError):
     """A file could not be written; what was there before is untouched."""
+
+
+class OutageError(StorageError):
+    """A file cannot be read now, although it may be as good as ever."""
 
 
 class SegmentError(LonghaulError):

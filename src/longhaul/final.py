@@ -47,11 +47,14 @@ def write(
         fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
         fs.flush_tree(draft)
         confirm()
+        old = places.root / fs.unique_name("final")
         if os.path.lexists(places.final):
             confirm_own(places.final)
-            fs.remove_tree(places.final)
+            os.rename(places.final, old)
         os.rename(draft, places.final)
         fs.flush_folder(places.root)
+    if old.exists():
+        fs.remove_tree(old)
 
 
 def remove_leftovers(places: RunFolder) -> list[str]:

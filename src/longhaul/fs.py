@@ -173,12 +173,17 @@ def remove_tree(folder: Path) -> str:
     """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish.
 
     A link is removed, not what it leads to, and a file system that somebody mounted below stays.  Returns why some of
-    it is still there, hidden, for whoever tidies up next; empty if all is gone.
+    it is still there, for whoever tidies up next; empty if all is gone.  Raises nothing: tidying up ends no work.
     """
-    hidden = folder if folder.name.startswith(".trash-") else folder.with_name(unique_name("trash"))
-    if hidden != folder:
-        os.rename(folder, hidden)
-    why = ""
+    hidden, why = folder, ""
+    if not folder.name.startswith(".trash-"):
+        hidden = folder.with_name(unique_name("trash"))
+        try:
+            os.rename(folder, hidden)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{folder}: {error.strerror or error}"
     for rest_seconds in (*_REMOVAL_RESTS_SECONDS, 0.0):
         try:
             _remove(hidden)

@@ -91,11 +91,12 @@ class Lease:
         return [_read_claim(path) for path in paths if int(path.stem) < self.claim.token]
 
     def forget_earlier(self) -> None:
-        """Removes the earlier claims, once what their holders did is in the history."""
-        for path in self.folder.glob("*.json"):
-            if path.stem.isdecimal() and int(path.stem) < self.claim.token:
-                path.unlink(missing_ok=True)
-        fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
+        """Removes the earlier claims, once what their holders did is in the history; what stays does no harm."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("*.json"):
+                if path.stem.isdecimal() and int(path.stem) < self.claim.token:
+                    path.unlink(missing_ok=True)
+            fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
 
     def __enter__(self) -> Lease:
         self._heart.start()

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from longhaul.errors import CheckpointError, StorageError
+from longhaul.errors import CheckpointError, FormatError, OutageError, StorageError
 from longhaul.progress import FileDigest, Progress, parse_progress
 
 SCHEMA_VERSION = 1
 FILE_NAME = "manifest.json"
-# The rights, the file server, the limit of open files: they say nothing about the checkpoint.
-_PASSING_ERRNOS = {errno.EACCES, errno.EPERM, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+# What says that a file is not what it was; all others say something about the disk, the file server, or us.
+_BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+# Somebody has to do something about these.
+_LASTING_ERRNOS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,18 @@ def read_passport(folder: Path) -> Passport:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tells a checkpoint that is bad (CheckpointError) from one that only cannot be read now (StorageError).
+    """Tells a checkpoint that is bad (CheckpointError) from one that only cannot be read.
 
-    A checkpoint must not be set aside because a file server hangs, or because another user reads it.
+    StorageError if somebody has to make it readable, OutageError if that may pass by itself.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in _PASSING_ERRNOS:
+        if error.errno in _BAD_ERRNOS:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+        if error.errno in _LASTING_ERRNOS:
             raise StorageError(f"{path}: {error.strerror}; make it readable and start again") from error
-        raise CheckpointError(f"{path}: {error.strerror}") from error
+        raise OutageError(f"{path}: {error.strerror}; that says nothing about the checkpoint") from error
 
 
 def parse_passport(data: object, source: str) -> Passport:
@@ -103,7 +107,10 @@ def parse_passport(data: object, source: str) -> Passport:
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
     if data.get("schema_version") != SCHEMA_VERSION:
         found = data.get("schema_version")
-        raise CheckpointError(f"{source}: schema version {found!r}, this longhaul reads {SCHEMA_VERSION}")
+        raise FormatError(
+            f"{source}: schema version {found!r}, this longhaul reads {SCHEMA_VERSION}; nothing was set aside; "
+            "start again with the version that made it"
+        )
     _check_types(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from longhaul.errors import CheckpointError, IdentityError, NoCheckpointError
+from longhaul.errors import CheckpointError, FormatError, IdentityError, NoCheckpointError, OutageError
 from longhaul.identity import Identity
 from longhaul.passport import read_passport
-from longhaul.store import QUARANTINE, Checkpoint, Store, verify_files
+from longhaul.store import QUARANTINE, Checkpoint, Store, age_by_name, verify_files
+
+# How long a file server may be silent, and how often it is asked.
+PATIENCE_SECONDS = 600.0
+FIRST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 30.0
 
 
 def verify(folder: Path, run: str) -> Checkpoint:
@@ -22,32 +28,69 @@ def verify(folder: Path, run: str) -> Checkpoint:
 
 
 def pick(
-    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None], has_worked: bool = False
+    store: Store,
+    run: str,
+    is_accepted: Callable[[str], bool],
+    tell: Callable[[str], None],
+    has_worked: bool = False,
+    rest: Callable[[float], None] = time.sleep,
 ) -> Checkpoint | None:
     """The newest good checkpoint; bad ones on the way are quarantined and told.  None if the run has none yet.
 
-    Raises IdentityError if the newest good one is of another computation (nothing is moved then), NoCheckpointError
-    if there were checkpoints (the store or, by `has_worked`, the history says so) and none of them is good.
+    One that cannot be read now is tried for `PATIENCE_SECONDS`, with `rest` in between, which may raise to give up;
+    then it stays where it is, as all others do, and one before that is good is taken.  Raises its OutageError if there
+    is none, IdentityError if the newest good one is of another computation and FormatError if another version made it
+    (nothing is moved then), NoCheckpointError if there were checkpoints (the store or, by `has_worked`, the history
+    says so) and none of them is good.
     """
     names = _newest_first(store)
+    outage: OutageError | None = None
     for name in names:
         try:
-            checkpoint = verify(store.root / name, run)
+            checkpoint = verify(store.root / name, run) if outage else _patiently(store.root / name, run, tell, rest)
+        except FormatError as error:
+            raise FormatError(f"runs.{run}: {error}") from error
         except CheckpointError as error:
+            if outage:  # what it says comes from a file server in doubt
+                tell(f"{name}: {error}; it stays where it is")
+                continue
             target = store.quarantine(name, str(error))
             tell(f"bad checkpoint {name}: {error}; moved to {target}; taking the one before")
+            continue
+        except OutageError as error:
+            tell(f"{name}: cannot be read ({error}); it stays where it is; taking the one before")
+            outage = outage or error
             continue
         if not is_accepted(checkpoint.passport.identity):
             raise IdentityError(
                 f"{checkpoint.folder}: made by another computation (identity {checkpoint.passport.identity[:12]})"
             )
         return checkpoint
+    if outage:
+        raise OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
             f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}; "
             f"put a good copy into {store.root} and start again, or begin anew with: longhaul restart {run}"
         )
     return None
+
+
+def _patiently(folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None]) -> Checkpoint:
+    """The checkpoint, checked; an outage has ten minutes to pass."""
+    give_up, pause, has_told = time.monotonic() + PATIENCE_SECONDS, FIRST_REST_SECONDS, False
+    while True:
+        try:
+            return verify(folder, run)
+        except OutageError as error:
+            left = give_up - time.monotonic()
+            if left <= 0:
+                raise
+            if not has_told:
+                tell(f"{error}; trying again for {left / 60:.3g} minutes")
+            has_told = True
+            rest(min(pause, left))
+            pause = min(2 * pause, LONGEST_REST_SECONDS)
 
 
 def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
@@ -61,9 +104,9 @@ def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
 
 
 def _newest_first(store: Store) -> list[str]:
-    readable = [checkpoint.name for checkpoint in reversed(store.readable())]
-    unreadable = [name for name in reversed(store.names()) if name not in set(readable)]
-    return unreadable + readable
+    """By passport, or by name where that cannot be read; a folder's name without a token is older than those with."""
+    ages = {checkpoint.name: checkpoint.age for checkpoint in store.readable()}
+    return sorted(store.names(), key=lambda name: (ages.get(name) or age_by_name(name), name), reverse=True)
 
 
 def _verify_parent(checkpoint: Checkpoint) -> None:
@@ -73,7 +116,7 @@ def _verify_parent(checkpoint: Checkpoint) -> None:
         return
     try:
         found = read_passport(checkpoint.folder.parent / parent).digest
-    except CheckpointError:
+    except (CheckpointError, OutageError):
         return  # the parent is bad itself; this says nothing about its child
     if found != checkpoint.passport.parent_digest:
         raise CheckpointError(f"{checkpoint.folder}: its parent {parent} is not the one it was made from")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from longhaul.clock import utc_now
 from longhaul.contract import Found
 from longhaul.digests import preferred_algorithm
 from longhaul.engine import Engine
-from longhaul.errors import SegmentError
+from longhaul.errors import ForeignFolderError, SegmentError, StorageError
 from longhaul.host import this_host
 from longhaul.identity import Identity
 from longhaul.job import Job
@@ -51,6 +52,10 @@ class Publisher:
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
 
+    def __post_init__(self) -> None:
+        # Its program may read it for as long as it works.
+        self._origin = self.last.name if self.last else ""
+
     def publish(self, found: Found, has_ended_done: bool = False) -> None:
         """Makes a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
 
@@ -68,7 +73,16 @@ class Publisher:
         self.save_seconds = max(self.save_seconds, seconds)
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         self.writer.confirm()
-        self.store.prune(self.job.run.keep, self.job.run.milestone_every)
+        self.prune({self._origin} if self._origin else ())
+
+    def prune(self, spared: Container[str] = ()) -> None:
+        """Removes old checkpoints; what cannot be removed now is told, and tried again after the next save."""
+        try:
+            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared)
+        except (OSError, StorageError, ForeignFolderError) as error:
+            left = [str(error)]
+        for why in left:
+            self.job.tell(f"an old checkpoint is not removed yet ({why}); a later save tries again")
 
     def _counted(self, is_its_last: bool) -> Handover:
         """For a program that says nothing of its progress: its checkpoints are counted.

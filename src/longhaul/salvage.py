@@ -13,12 +13,18 @@ from pathlib import Path
 from longhaul.clock import age_seconds
 from longhaul.contract import Desk, Found
 from longhaul.engine import Engine, Task
-from longhaul.errors import CheckpointError, ForeignFolderError, SegmentError
+from longhaul.errors import CheckpointError, ForeignFolderError, LonghaulError, OutageError, SegmentError
 from longhaul.identity import Identity
 from longhaul.job import Job
 from longhaul.lease import Claim, Lease
 from longhaul.publisher import Publisher
 from longhaul.store import Checkpoint, Store, describe_done
+
+# What a killed attempt left may be half made in any way; a full disk is not its fault, and it waits for the next one.
+_CANNOT_BE_SAVED = (
+    CheckpointError, SegmentError, ForeignFolderError, OutageError,
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class _Salvage:
         job = replace(self.job, segment=claim.segment)
         task = Task(job.run, claim.segment, self.origin, desk, time.time())
         estate = Estate(claim, self.held.confirm)
-        worked_seconds = _worked_seconds(claim, desk.root)
         try:
+            worked_seconds = _worked_seconds(claim, desk.root)
             states = [found for found in self.engine.salvage(task) if self._is_further(found)]
             if not states:
                 return self.origin
@@ -81,8 +87,9 @@ class _Salvage:
             )  # fmt: skip
             for found in states:
                 publisher.publish(found)
-        except (CheckpointError, SegmentError, ForeignFolderError) as error:  # what cannot be saved is made anew
-            self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {error}")
+        except _CANNOT_BE_SAVED as error:  # it is made anew
+            said = str(error) if isinstance(error, (LonghaulError, OSError)) else repr(error)
+            self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {said}")
             return self.origin
         if publisher.last is not None:
             self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")

@@ -108,20 +108,25 @@ class _Segment:
             places.work.mkdir(parents=True, exist_ok=True)
             places.checkpoints.mkdir(parents=True, exist_ok=True)
             places.segments.mkdir(parents=True, exist_ok=True)
-            confirm_all_own(places.own)
+        confirm_all_own(places.own)
+        try:
             self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
+        except OSError as error:
+            self._tell_not_removed(places.root, str(error))
 
     def _clear_desks(self) -> None:
         """Removes the desks of killed attempts, once what was complete on them is saved."""
         left = []
         confirm_own(self.job.places.work)
-        with fs.storage_errors(self.job.places.work):
+        try:
             for desk in self.job.places.work.iterdir():
                 if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
                     if why := fs.remove_tree(desk):
                         self._tell_not_removed(desk, why)
                     else:
                         left.append(f"work/{desk.name}")
+        except OSError as error:
+            self._tell_not_removed(self.job.places.work, str(error))
         self._tell_removed(left)
 
     def _tell_removed(self, left: list[str]) -> None:
@@ -138,7 +143,7 @@ class _Segment:
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.history.attempts())
         began = time.monotonic()
         try:
-            origin = pick(self.store, self.job.run.name, accepted.__contains__, self.job.tell, has_worked)
+            origin = pick(self.store, self.job.run.name, accepted.__contains__, self.job.tell, has_worked, self._rest)
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:
@@ -149,6 +154,15 @@ class _Segment:
             seconds = time.monotonic() - began
             self.job.tell(f"going on from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
+
+    def _rest(self, seconds: float) -> None:
+        """Waits, and leaves if told to."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.alarm.heard:
+                told = f"told to leave ({self.alarm.heard[-1].name}) while the file server was silent"
+                raise InterruptedSegment(f"runs.{self.job.run.name}: {told}")
+            time.sleep(min(left, 0.2))
 
     def _settled(self, origin: Checkpoint | None) -> Record | None:
         """The record of a segment that needs no work: the run is finished, or an earlier job did this segment."""
@@ -204,6 +218,7 @@ class _Segment:
             work.task.desk.close()
             self._remove_desk(work.task.desk.root)
             return self._work(self._pick())
+        work.publisher.prune()
         self._close(work, judgement, error)
         if error is not None:
             raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,12 @@ from pathlib import Path
 from longhaul import fs
 from longhaul.clock import folder_stamp
 from longhaul.digests import digest_file, new_hasher
-from longhaul.errors import CheckpointError
+from longhaul.errors import CheckpointError, OutageError
 from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.passport import FILE_NAME, Passport, read_passport, reading
 from longhaul.progress import FileDigest
 
-_FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+")
+_FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 QUARANTINE = ".quarantine"
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
@@ -73,12 +73,12 @@ class Store:
         return max(numbers, default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """All checkpoints whose passport can be read, oldest first; their files are not checked."""
+        """All checkpoints whose passport can be read now, oldest first; their files are not checked."""
         found = []
         for name in self.names():
             try:
                 found.append(Checkpoint(self.root / name, read_passport(self.root / name)))
-            except CheckpointError:
+            except (CheckpointError, OutageError):
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.age)
 
@@ -172,35 +172,41 @@ class Store:
         if path.is_dir() and not path.is_symlink():
             self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
 
-    def prune(self, keep: int, milestone_every: int) -> list[str]:
-        """Removes old checkpoints and returns their names; the newest `keep`, the best, each n-th, milestones stay."""
+    def prune(self, keep: int, milestone_every: int, spared: Container[str] = ()) -> list[str]:
+        """Removes old checkpoints; the newest `keep`, the best, each n-th, milestones, and those `spared` stay.
+
+        Returns why what should be removed is still there, a line each.
+        """
         confirm_own(self.root)
         everything = self.readable()
         newest = {checkpoint.name for checkpoint in everything[-keep:]}
         best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
-        removed = []
+        left = []
         for checkpoint in everything:
             is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
             is_milestone = is_milestone or checkpoint.passport.is_milestone
             if checkpoint.folder.is_symlink():  # its owner keeps it elsewhere
                 continue
-            if checkpoint.name in newest or checkpoint.name in best or is_milestone:
+            if checkpoint.name in newest or checkpoint.name in best or checkpoint.name in spared or is_milestone:
                 continue
-            self._remove(checkpoint)
-            removed.append(checkpoint.name)
-        return removed
+            if why := self._remove(checkpoint):
+                left.append(why)
+        return left
 
-    def _remove(self, checkpoint: Checkpoint) -> None:
-        """Out of the store in one step; passport and parts stay in the archive."""
-        if not checkpoint.parts:
-            fs.remove_tree(checkpoint.folder)
-            return
-        self.archive.mkdir(exist_ok=True)
-        confirm_own(self.archive)
+    def _remove(self, checkpoint: Checkpoint) -> str:
+        """Out of the store in one step; passport and parts stay in the archive.  Why it is still there, if it is."""
         kept = self.archive / checkpoint.name
-        os.rename(checkpoint.folder, kept)
-        fs.flush_folder(self.archive)
-        _strip_archived(kept)
+        if not checkpoint.parts or kept.is_dir():  # a copy that was put back: its parts are there already
+            return fs.remove_tree(checkpoint.folder)
+        try:
+            self.archive.mkdir(exist_ok=True)
+            confirm_own(self.archive)
+            os.rename(checkpoint.folder, kept)
+            fs.flush_folder(self.archive)
+            _strip_archived(kept)
+        except OSError as error:
+            return f"{error.filename or kept}: {error.strerror}"
+        return ""
 
 
 def _strip_archived(folder: Path) -> None:
@@ -219,6 +225,12 @@ def _names(folder: Path) -> list[str]:
         return []
     found = (name for name in os.listdir(folder) if _FOLDER.fullmatch(name))
     return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
+
+
+def age_by_name(name: str) -> tuple[int, int]:
+    """What `Checkpoint.age` is, of one whose passport cannot be read."""
+    match = _FOLDER.fullmatch(name)
+    return (int(match["sequence"]), int(match["token"] or 0)) if match else (0, 0)
 
 
 def folder_name(passport: Passport) -> str:

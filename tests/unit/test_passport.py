@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
-from longhaul.errors import CheckpointError, StorageError
+from longhaul.errors import CheckpointError, OutageError
 from longhaul.passport import SCHEMA_VERSION, read_passport
 from longhaul.progress import FileDigest, Progress
 
@@ -121,7 +121,7 @@ def test_a_passport_that_cannot_be_read_now_is_not_called_bad(folder: Path, monk
 
     monkeypatch.setattr(Path, "read_text", stale)
 
-    with pytest.raises(StorageError, match="Stale file handle; make it readable and start again"):
+    with pytest.raises(OutageError, match="Stale file handle; that says nothing about the checkpoint"):
         read_passport(folder)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from longhaul import fs
 from longhaul.digests import digest_file, preferred_algorithm
-from longhaul.errors import CheckpointError
+from longhaul.errors import CheckpointError, OutageError
 from longhaul.passport import reading
 from longhaul.progress import FileDigest
 from longhaul.training.torch_save import INLINE_ALGORITHM, save_verified
@@ -71,7 +71,7 @@ def verified_torch_load(
         try:
             check_file(place)
             break
-        except CheckpointError as error:
+        except (CheckpointError, OutageError) as error:
             if following is None:
                 raise
             print(f"longhaul: {error}; trying the copy {following}", flush=True)

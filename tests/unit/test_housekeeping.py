@@ -1,0 +1,172 @@
+"""Tidying up is best effort: what cannot be removed now ends no work, and nothing that is in use is removed."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.making import publish
+from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
+
+from longhaul import fs
+from longhaul.contract import Found
+from longhaul.engine import Task
+from longhaul.errors import SegmentError
+from longhaul.outcome import Outcome
+from longhaul.segment import run_segment
+from longhaul.store import Store
+
+# As NFS says it of a folder with files that are open, and what else a removal can meet.
+MISHAPS = [errno.ENOTEMPTY, errno.EIO, errno.EACCES]
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int, hits: Callable[[str], bool], which: int = 0
+) -> None:
+    """Makes a call of `os` fail where its path says so."""
+    really = getattr(os, name)
+
+    def call(*args: object, **more: object) -> object:
+        if hits(str(args[which])):
+            raise OSError(number, os.strerror(number), str(args[which]))
+        return really(*args, **more)
+
+    monkeypatch.setattr(os, name, call)
+
+
+@pytest.mark.parametrize("number", MISHAPS)
+@pytest.mark.parametrize("call", ["rename", "rmdir"])
+def test_a_checkpoint_that_cannot_be_pruned_ends_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    monkeypatch.setattr(fs, "_REMOVAL_RESTS_SECONDS", ())
+    for segment in (1, 2):
+        run_program(tmp_path, program("one_step"), segment, goal=100, keep=1)
+    trash = "/checkpoints/.trash-" if call == "rename" else ".trash-"
+    with monkeypatch.context() as patch:
+        failing(patch, call, number, lambda path: trash in path, which=1 if call == "rename" else 0)
+        record = run_program(tmp_path, program("one_step"), 3, goal=100, keep=1)
+    job = toy_job(tmp_path, 3)
+    left = [path for path in job.places.checkpoints.iterdir() if not path.is_symlink()]
+    run_program(tmp_path, program("one_step"), 4, goal=100, keep=1)
+
+    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 3)
+    assert f"{os.strerror(number)}); a later save tries again" in job.places.log(3).read_text()
+    assert len(left) == 2
+    assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job)] == [4]
+    assert hidden(job.places.checkpoints) == []
+
+
+def test_the_checkpoint_that_an_attempt_goes_on_from_stays_while_it_works(tmp_path: Path) -> None:
+    """A program may read it piece by piece."""
+    run_program(tmp_path, program("one_step"), goal=100, keep=1)
+    origin = checkpoints(toy_job(tmp_path))[0].folder
+    script = (
+        'for n in 2 3 4; do mkdir "$LONGHAUL_SAVE/draft"; echo $n > "$LONGHAUL_SAVE/draft/state"; '
+        'echo "{\\"done\\": $n}" > "$LONGHAUL_SAVE/draft/progress.json"; '
+        'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/$n.ready"; '
+        'while [ -e "$LONGHAUL_SAVE/$n.ready" ]; do sleep 0.02; done; done; '
+        'sleep 0.3; cat "$LONGHAUL_RESUME/state" && exit 85'
+    )
+
+    record = run_program(tmp_path, ["sh", "-c", script], 2, goal=100, keep=1)
+
+    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 4)
+    assert not origin.exists()
+    assert [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(tmp_path))] == [4]
+
+
+def test_a_checkpoint_that_was_put_back_beside_its_archived_parts_is_pruned_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "checkpoints")
+    for sequence in (1, 2):
+        publish(store, sequence, {"state": "one\n", "parts/piece": f"{sequence}\n"})
+    first = store.root / store.names()[0]
+    shutil.copytree(first, tmp_path / "backup")
+    store.prune(keep=1, milestone_every=0)
+    shutil.copytree(tmp_path / "backup", first)
+
+    assert store.prune(keep=1, milestone_every=0) == []
+
+    assert [name[:6] for name in store.names()] == ["000002"]
+    assert (store.archive / first.name / "parts" / "piece").read_text() == "1\n"
+
+
+def test_final_results_are_there_although_the_old_ones_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fs, "_REMOVAL_RESTS_SECONDS", ())
+    toy(tmp_path, 1)
+    before = final_files(toy_job(tmp_path))
+    with monkeypatch.context() as patch:
+        failing(patch, "unlink", errno.EBUSY, lambda name: name == "trace.csv")
+        toy(tmp_path, 2, goal=25)
+    after = final_files(toy_job(tmp_path))
+    toy(tmp_path, 3, goal=25)
+
+    assert after != before
+    assert final_files(toy_job(tmp_path)) == after
+    assert hidden(toy_job(tmp_path).places.root) == []
+
+
+@pytest.mark.parametrize("call", ["unlink", "listdir", "scandir"])
+def test_leftovers_that_cannot_be_removed_end_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(fs, "_REMOVAL_RESTS_SECONDS", ())
+    run_program(tmp_path, program("one_step"), goal=100)
+    places = toy_job(tmp_path).places
+    (places.checkpoints / fs.unique_name("draft")).mkdir()
+    (places.checkpoints / fs.unique_name("latest")).symlink_to("gone")
+    (places.work / "000000" / "sub").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        failing(
+            patch, call, errno.EIO, lambda path: "/work/000000" in path or "/.latest-" in path or "/.trash-" in path
+        )
+        record = run_program(tmp_path, program("one_step"), 2, goal=100)
+    run_program(tmp_path, program("one_step"), 3, goal=100)
+
+    assert record.progress.done == 2
+    assert hidden(places.root) == []
+    assert list(places.work.iterdir()) == []
+
+
+class HalfMade(ProgramEngine):
+    """Finds something on the desk of a killed attempt that it cannot read."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(program("one_step"))
+        self.error = error
+
+    def salvage(self, task: Task) -> list[Found]:
+        raise self.error
+
+
+ERRORS = [
+    OSError(errno.EIO, os.strerror(errno.EIO), "x"), ValueError("no number"), KeyError("offsets"), IndexError("part"),
+    TypeError("None"), AttributeError("step"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), SegmentError("torn"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_killed_attempt_left_half_made_the_run_goes_on_without_it(tmp_path: Path, error: Exception) -> None:
+    run_program(tmp_path, program("one_step"), goal=100)
+    job = toy_job(tmp_path, 2, goal=100)
+    # A claim that nobody released, and its desk, as a kill leaves them.
+    (job.places.lease / "000002.json").write_text(
+        next(job.places.lease.glob("*.json")).read_text().replace('"token": 1', '"token": 2')
+    )
+    desk = job.places.work / "000002"
+    (desk / "save").mkdir(parents=True)
+    origin = checkpoints(job)[-1]
+    (desk / "attempt.json").write_text(
+        f'{{"origin": "{origin.name}", "identity": "{origin.passport.identity}", "parts": {{}}, '
+        f'"save_inode": {(desk / "save").stat().st_ino}}}'
+    )
+
+    record = run_segment(job, HalfMade(error))
+
+    assert record.progress.done == 2
+    assert job.places.log(2).read_text().count("nothing of the killed attempt 2 could be saved: ") == 1
+    assert [attempt.outcome for attempt in history(job)][-1] is Outcome.PAUSED
