@@ -102,14 +102,19 @@ def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
 
 @pytest.mark.slow
 def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    # It asks for its jobs seldom, and more seldom each time: few segments, and questions that begin early.
-    slurm_work.configure({"a": run(segment_minutes=0.15), "b": run(place="gpu", segment_minutes=2)})
-
+    # It asks for its jobs seldom, and more seldom each time: no segment more than is needed.
+    more = {"segment_minutes": 5, "segments": 2}
+    slurm_work.configure({"a": run(1200, **more), "b": run(place="gpu", **{**more, "segments": 1})})
     slurm_work.words = ("--executor", "slurm", "--slurm-init-seconds-before-status-checks", "2")
-    done = slurm_work.start().wait(PATIENCE_SECONDS)
+
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("a") > 0, PATIENCE_SECONDS)
+    os.kill(slurm_work.holder("a"), signal.SIGUSR1)
+    done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert_all_whole(slurm_work, tmp_path, {"a": GOAL, "b": GOAL})
+    assert_all_whole(slurm_work, tmp_path, {"a": 1200, "b": GOAL})
+    assert [attempt.outcome for attempt in slurm_work.history("a")] == [Outcome.PAUSED, Outcome.FINISHED]
 
 
 @pytest.mark.slow

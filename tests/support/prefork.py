@@ -50,13 +50,13 @@ class Forked:
     def __init__(self, words: Sequence[str], told: socket.socket) -> None:
         self.args, self._told = list(words), told
         self.returncode: int | None = None
-        try:
-            self.pid = int(self._line())
-        except RuntimeError:
+        pid, handles, _, _ = socket.recv_fds(told, 100, 1)
+        if not pid:
             told.close()
-            raise
+            raise self._no_server()
+        self.pid = int(pid)
         # Names this process even after its number has been given again.
-        self._handle = os.pidfd_open(self.pid)
+        (self._handle,) = handles
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -102,8 +102,11 @@ class Forked:
     def _line(self) -> str:
         text = self._told.recv(100).decode()
         if not text:
-            raise RuntimeError(f"the server that forks programs is gone; it was to start {self.args}")
+            raise self._no_server()
         return text
+
+    def _no_server(self) -> RuntimeError:
+        return RuntimeError(f"the server that forks programs is gone; it was to start {self.args}")
 
 
 class Server:
@@ -113,15 +116,20 @@ class Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Threads of a library do not live through a fork.
         calm = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, str(SERVER), str(theirs.fileno()), *modules],
-            env={**os.environ, **calm},
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C at pytest is not for it
-        )
-        theirs.close()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, str(SERVER), str(theirs.fileno()), *modules],
+                env={**os.environ, **calm},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C at pytest is not for it
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._socket = ours
 
     def close(self) -> None:

@@ -33,8 +33,11 @@ def serve(control: socket.socket) -> list[str]:
                 here.close()
                 return _become(request, output)
             os.close(output)
-            os.write(told, str(pid).encode())
-            here.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, told))
+            # Opened here, because the number may belong to nobody once we have waited for the process.
+            handle = os.pidfd_open(pid)
+            with socket.socket(fileno=os.dup(told)) as answer, contextlib.suppress(BrokenPipeError):
+                socket.send_fds(answer, [str(pid).encode()], [handle])
+            here.register(handle, selectors.EVENT_READ, (pid, told))
 
 
 def _receive(control: socket.socket) -> tuple[dict, tuple[int, int]]:

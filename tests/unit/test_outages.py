@@ -3,8 +3,10 @@
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.making import PASSPORT, publish
@@ -48,7 +50,8 @@ class Outage:
 
         monkeypatch.setattr(store_module, "digest_file", digest_file)
         monkeypatch.setattr(Path, "read_text", text)
-        monkeypatch.setattr(pick_module.time, "monotonic", lambda: self.now)
+        # Not the clock of everybody: other threads live beside a test.
+        monkeypatch.setattr(pick_module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def _fail(self, path: Path) -> None:
         if self.hits(path):
@@ -200,13 +203,12 @@ def test_a_segment_goes_on_from_the_one_before_and_the_unread_one_is_there_after
 def test_who_waits_for_a_file_server_leaves_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_program(tmp_path, program("one_step"), goal=100)
     failing_digest(monkeypatch, "state")
-    sleep = segment_module.time.sleep
 
     def told(seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        sleep(min(seconds, 0.01))
+        time.sleep(min(seconds, 0.01))
 
-    monkeypatch.setattr(segment_module.time, "sleep", told)
+    monkeypatch.setattr(segment_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=told))
 
     with pytest.raises(InterruptedSegment, match=r"told to leave \(SIGUSR1\) while the file server was silent"):
         run_program(tmp_path, program("one_step"), 2, goal=100)
