@@ -5,14 +5,13 @@ docs/contract.md is the user's description of it.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from longhaul.errors import CheckpointError
 from longhaul.own_folder import OwnFolder, confirm_own
-from longhaul.progress import Handover, parse_handover, read_progress
+from longhaul.progress import Handover, parse_handover, read_progress, read_told
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -151,8 +150,10 @@ def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> Foun
             progress = read_progress(desk.progress)
             return Found(folder.path, Handover(progress) if progress else None, save)
         try:
-            handover = parse_handover(json.loads(own.read_text()), str(own))
+            handover = parse_handover(read_told(own), str(own))
         except ValueError as error:
             raise CheckpointError(f"{own}: not JSON ({error})") from error
+        except IsADirectoryError as error:
+            raise CheckpointError(f"{own}: a folder, allowed: a file with an object in it") from error
         folder.remove_file(HANDOVER_FILE)
     return Found(folder.path, handover, save)

@@ -60,6 +60,8 @@ class Job:
     def tell(self, line: str) -> None:
         """One line of the segment's own, into its log and to the driver's screen."""
         text = f"longhaul {utc_now()} {self.run.name} segment {self.segment}: {line}"
+        # A file's name may hold bytes that are no text.
+        text = text.encode(errors="backslashreplace").decode()
         # A driver that is gone has left a broken pipe, and the work goes on without it.
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)

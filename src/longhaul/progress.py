@@ -7,11 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from longhaul.errors import CheckpointError
 
 Metric = int | float | str | bool | None
+LONGEST_UNIT = 40
+# Of what was found instead, so much is shown.
+LONGEST_FOUND = 60
 
 
 @dataclass(frozen=True)
@@ -53,62 +56,118 @@ class Handover:
     is_milestone: bool = False  # stays for good
 
 
+def read_told(path: Path) -> object:
+    """The JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 def parse_progress(data: object, source: str) -> Progress:
     """The progress in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: an object with a number 'done'")
-    done, goal = data.get("done"), data.get("goal")
+    told = _object(data, source, "an object with a number 'done'")
+    done = told.get("done")
     if not _is_number(done):
-        raise CheckpointError(f"{source}: 'done' is {done!r}, allowed: a number")
-    if goal is not None and not _is_number(goal):
-        raise CheckpointError(f"{source}: 'goal' is {goal!r}, allowed: a number or null")
-    metrics = data.get("metrics") or {}
-    if not isinstance(metrics, dict):
-        raise CheckpointError(f"{source}: 'metrics' is {metrics!r}, allowed: an object")
-    unit = str(data.get("unit", "steps"))
-    return Progress(done, goal, unit, {key: _storable(value) for key, value in metrics.items()})
+        raise _refused(source, "done", done, "a number")
+    metrics = _part(told, "metrics", source)
+    return Progress(
+        done,
+        _number(told, "goal", source),
+        _unit(told, source),
+        {_clean(key): _storable(value) for key, value in metrics.items()},
+    )
 
 
 def parse_handover(data: object, source: str) -> Handover:
     """A hand-over in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
     progress = parse_progress(data, source)
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{source}: not an object")
-    digests = data.get("digests") or {}
+    told = _object(data, source, "an object")
+    digests: Any = told.get("digests") or {}
     try:
         files = {
             name: FileDigest(int(entry["size_bytes"]), str(entry["digest"]))
             for name, entry in digests.get("files", {}).items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{source}: 'digests' is malformed ({error!r})") from error
-    save_seconds = data.get("save_seconds")
+    versions = _part(told, "versions", source)
     return Handover(
         progress,
-        data.get("is_best") is True,
-        data.get("is_finished") is True,
-        {str(key): str(value) for key, value in (data.get("versions") or {}).items()},
-        float(save_seconds) if isinstance(save_seconds, (int, float)) else None,
-        str(digests.get("algorithm", "")),
+        _flag(told, "is_best", source),
+        _flag(told, "is_finished", source),
+        {_clean(key): _clean(str(value)) for key, value in versions.items()},
+        _number(told, "save_seconds", source),
+        _clean(str(digests.get("algorithm", ""))),
         files,
-        data.get("is_milestone") is True,
+        _flag(told, "is_milestone", source),
     )
 
 
 def read_progress(path: Path) -> Progress | None:
     """The progress that a live program last wrote to `path`; None while there is none, or a torn one."""
     try:
-        return parse_progress(json.loads(path.read_text()), str(path))
+        return parse_progress(read_told(path), str(path))
     except (OSError, ValueError, CheckpointError):
         return None
 
 
+def _object(data: object, source: str, allowed: str) -> dict[str, object]:
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: {allowed}")
+    return data
+
+
+def _part(told: Mapping[str, object], key: str, source: str) -> dict[str, object]:
+    """An object in it; an empty one where there is none."""
+    value = told.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise _refused(source, key, value, "an object")
+    return value or {}
+
+
+def _number(told: Mapping[str, object], key: str, source: str) -> float | None:
+    value = told.get(key)
+    if value is not None and not _is_number(value):
+        raise _refused(source, key, value, "a number or null")
+    return value
+
+
+def _flag(told: Mapping[str, object], key: str, source: str) -> bool:
+    value = told.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise _refused(source, key, value, "true or false")
+    return value is True
+
+
+def _unit(told: Mapping[str, object], source: str) -> str:
+    """It stands in the names of folders."""
+    unit = told.get("unit", "steps")
+    if not isinstance(unit, str) or len(unit) > LONGEST_UNIT:
+        raise _refused(source, "unit", unit, f"text of at most {LONGEST_UNIT} characters")
+    return _clean(unit)
+
+
+def _refused(source: str, key: str, value: object, allowed: str) -> CheckpointError:
+    found = _clean(repr(value))
+    found = found if len(found) <= LONGEST_FOUND else f"{found[:LONGEST_FOUND]}..."
+    return CheckpointError(f"{source}: '{key}' is {found}, allowed: {allowed}")
+
+
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer of 400 digits
+        return False
 
 
 def _storable(value: object) -> Metric:
     """JSON has no NaN: a loss that became one is told as text, and is no mistake of the program."""
-    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+    if value is None or isinstance(value, bool) or _is_number(value):
         return value
-    return json.dumps(value)
+    return _clean(value if isinstance(value, str) else json.dumps(value))
+
+
+def _clean(text: str) -> str:
+    """Half of a surrogate pair, which JSON can name, is no character that could be printed."""
+    return text.encode(errors="replace").decode()

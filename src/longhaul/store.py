@@ -235,7 +235,8 @@ def age_by_name(name: str) -> tuple[int, int]:
 
 def folder_name(passport: Passport) -> str:
     """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
-    done = f"{passport.progress.done:.6g}" if passport.progress.done < 1e6 else f"{passport.progress.done:.0f}"
+    is_long = 1e6 <= abs(passport.progress.done) < 1e15
+    done = f"{passport.progress.done:.0f}" if is_long else f"{passport.progress.done:.6g}"
     unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit).strip("-") or "steps"
     stamp = folder_stamp(passport.created_utc)
     return f"{passport.sequence:06d}_{done}-{unit}_{stamp}_t{passport.token}"

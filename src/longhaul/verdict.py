@@ -9,6 +9,10 @@ from enum import Enum
 from pathlib import Path
 
 from longhaul.errors import SegmentError
+from longhaul.progress import read_told
+
+# Of what is no verdict, so much is shown.
+LONGEST_SHOWN = 200
 
 
 class Kind(Enum):
@@ -37,12 +41,13 @@ def read_verdict(path: Path) -> Verdict | None:
     """The verdict in the file; None if there is none.  SegmentError says what is wrong with the file."""
     if not path.exists():
         return None
-    text = path.read_text(errors="replace")
     allowed = " or ".join(f'"{kind.value}"' for kind in Kind)
+    text = "a folder" if path.is_dir() else repr(path.read_text(errors="replace").strip()[:LONGEST_SHOWN])
     try:
-        data = json.loads(text)
-        return Verdict(Kind(data["verdict"]), " ".join(str(data["message"]).split()))
-    except (ValueError, KeyError, TypeError) as error:
+        data = read_told(path)
+        message = str(data["message"]).encode(errors="replace").decode()  # type: ignore[index]
+        return Verdict(Kind(data["verdict"]), " ".join(message.split()))  # type: ignore[index]
+    except (IsADirectoryError, ValueError, KeyError, TypeError) as error:
         raise SegmentError(
-            f'the program left the verdict {text.strip()!r}, allowed: {{"verdict": {allowed}, "message": "why"}}'
+            f'the program left the verdict {text}, allowed: {{"verdict": {allowed}, "message": "why"}}'
         ) from error

@@ -45,7 +45,7 @@ CASE = Case(
 WAYS = {
     "numbered, the next one begun": {"style": "numbered"},
     "renamed": {"style": "rename"},
-    "marked": {"style": "marker"},
+    "marked": {"style": "marker", "save_steps": 40},
 }
 
 

@@ -1,9 +1,13 @@
 """How a program under the command engine ends: by its own clock, a file, a signal, its exit codes, or not well."""
 
+from types import SimpleNamespace
+
 import pytest
-from support.command_jobs import command_job, command_segment, walker_settings
+from support.command_jobs import command_job, command_segment, task_at, walker_settings
 from support.toyrun import history
 
+from longhaul.command import engine as engine_module
+from longhaul.command.engine import CommandEngine
 from longhaul.errors import LonghaulError
 from longhaul.outcome import Outcome
 
@@ -17,6 +21,28 @@ def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
     (attempt,) = history(job)
     assert (record.outcome, attempt.exit_code, attempt.stop_seconds) == (Outcome.PAUSED, 3, None)
     assert "telling the program to stop" not in job.log.read_text()
+
+
+def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_path, monkeypatch):
+    """A file server was silent for 150 s once, and the next look came 50 minutes later."""
+    now, looks = [1000.0], []
+    task = task_at(command_job(tmp_path, walker_settings()))
+    engine = CommandEngine(tmp_path)
+    engine.folder(task).mkdir()
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def look():
+        looks.append(now[0])
+        now[0] += 150 if len(looks) == 1 else 0.01
+        return []
+
+    monkeypatch.setattr(engine._keeper(task), "while_running", look)
+    while now[0] < 1720:
+        engine.states(task)
+        now[0] += 0.1
+
+    assert looks[0] == 1000 and looks[1] < 1185
+    assert len(looks) > 700
 
 
 def test_an_exit_code_that_may_mean_both_is_told_apart_by_the_goal(tmp_path):

@@ -90,6 +90,33 @@ def test_files_that_are_written_again_after_they_were_found_complete_are_not_kep
     assert not (tmp_path / "out").exists()
 
 
+def test_a_marker_of_the_same_tick_as_a_file_may_be_that_of_the_save_before(tmp_path, monkeypatch):
+    """The next save began in the tick of the marker: the file is empty, and as old as the marker."""
+    marked = program(files=["a"], saved_by="marker", saved_marker="done")
+    made(tmp_path / "in", "a", "done")
+    (tmp_path / "in" / "a").write_text("")
+    for name in ("a", "done"):
+        os.utime(tmp_path / "in" / name, ns=(10**18, 10**18))
+    (state,) = complete_states(tmp_path / "in", marked)
+
+    monkeypatch.setattr(
+        "longhaul.command.states.time.sleep", lambda seconds: (tmp_path / "in" / "a").write_text("the next save")
+    )
+
+    assert state.is_in_doubt
+    assert not copied(state, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_marker_of_the_same_tick_as_a_file_that_stays_as_it_is_is_believed(tmp_path):
+    made(tmp_path / "in", "a", "done")
+    for name in ("a", "done"):
+        os.utime(tmp_path / "in" / name, ns=(10**18, 10**18))
+    (state,) = complete_states(tmp_path / "in", program(files=["a"], saved_by="marker", saved_marker="done"))
+
+    assert copied(state, tmp_path / "out")
+
+
 def test_links_are_inputs_and_never_restart_files(tmp_path):
     made(tmp_path, "data")
     (tmp_path / "work").mkdir()

@@ -96,3 +96,19 @@ def test_a_file_that_only_sounds_like_a_state_is_a_loose_file(desk: Desk, tmp_pa
     assert ready_states(desk) == []
     found = loose_state(desk, tmp_path / "loose")
     assert found is not None and [item.name for item in found.draft.iterdir()] == ["model.ready"]
+
+
+def test_a_folder_in_place_of_a_progress_file_is_named(desk: Desk) -> None:
+    (desk.save / "1.ready" / "progress.json").mkdir(parents=True)
+
+    with pytest.raises(
+        CheckpointError, match=r"1\.ready/progress\.json: a folder, allowed: a file with an object in it"
+    ):
+        ready_states(desk)
+
+
+def test_a_progress_file_that_is_nested_without_end_is_named(desk: Desk) -> None:
+    put(desk.save / "1.ready", "[" * 100_000)
+
+    with pytest.raises(CheckpointError, match=r"1\.ready/progress\.json: not JSON \(nested too deeply\)"):
+        ready_states(desk)

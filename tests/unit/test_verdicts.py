@@ -105,3 +105,32 @@ def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     assert read_verdict(path) == Verdict(Kind.HOPELESS, "loss is nan")
     assert os.listdir(tmp_path) == ["verdict.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "x" * 10_000_000, '{"verdict": ["hopeless"], "message": "x"}', "[1]", "5"]
+)
+def test_whatever_stands_in_a_verdict_is_answered_with_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "verdict.json"
+    path.write_text(text)
+
+    with pytest.raises(SegmentError, match=r"^the program left the verdict '.*', allowed: \{\"verdict\": ") as caught:
+        read_verdict(path)
+
+    assert len(str(caught.value)) < 400
+
+
+def test_a_folder_is_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "verdict.json").mkdir()
+
+    with pytest.raises(SegmentError, match=r"^the program left the verdict a folder, allowed: "):
+        read_verdict(tmp_path / "verdict.json")
+
+
+def test_a_message_with_half_a_surrogate_pair_can_be_printed(tmp_path: Path) -> None:
+    path = tmp_path / "verdict.json"
+    path.write_text('{"verdict": "hopeless", "message": "loss \\ud800"}')
+
+    verdict = read_verdict(path)
+
+    assert verdict is not None and verdict.message.encode() == b"loss ?"

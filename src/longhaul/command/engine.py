@@ -27,9 +27,10 @@ from longhaul.run import Run
 from longhaul.store import Checkpoint
 
 OWN_FOLDER = "program"
-# The folder is looked at so often; less often where a look takes long.
+# The folder is looked at so often; less often where a look takes long, but a file server that hangs once mutes nobody.
 LOOK_SECONDS = 0.5
 LOOK_SHARE = 0.05
+LONGEST_REST_SECONDS = 30.0
 
 
 class CommandEngine(Engine):
@@ -81,8 +82,9 @@ class CommandEngine(Engine):
             return []
         found = self._keeper(task).while_running()
         self._note_progress(task)
-        took = time.monotonic() - began
-        self._next_look = began + max(LOOK_SECONDS, took / LOOK_SHARE)
+        now = time.monotonic()
+        rest_seconds = max(LOOK_SECONDS, (now - began) / LOOK_SHARE)
+        self._next_look = now + min(rest_seconds, LONGEST_REST_SECONDS)
         return found
 
     def ask_to_stop(self, task: Task, child: Child) -> None:

@@ -179,7 +179,11 @@ class FileKeeper(Keeper):
             self._hold(held)
         if not held.exists():
             return
-        done = progress_of(self.task.run, self.program, held, "")
+        try:
+            done = progress_of(self.task.run, self.program, held, "")
+        except CheckpointError:  # torn after all, or the config is wrong, which the program's end will tell
+            fs.remove_tree(held)
+            return
         counted = (self.last or 0) + 1 if done is None else done
         if (self.last is not None and counted <= self.last) or self._is_goal(counted):
             fs.remove_tree(held)

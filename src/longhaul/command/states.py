@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from longhaul import fs
 from longhaul.command.settings import Program, SavedBy
 
+# Longer than the clock of files rests, and than a program that is at it between two writes.
+TICKS_SECONDS = 0.25
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 _MEANING = {"{progress}": r"(\d+)", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
 # Inode, size and time of change: what differs if a file was written again.
@@ -28,6 +31,9 @@ class State:
     numbered: tuple[str, ...] = ()  # those whose own names have the number
     # How its files were when they were found complete: the program may begin to write them again at any moment.
     complete_stamps: Mapping[str, Stamp] | None = None
+    # A marker of the very same time as a file may be that of the save before: the clock of files goes by ticks, of 4 ms
+    # and more on a busy machine.  Then the file is being written again just now.
+    is_in_doubt: bool = False
 
     @property
     def stamps(self) -> dict[str, Stamp]:
@@ -83,15 +89,24 @@ def complete_states(folder: Path, program: Program) -> Iterator[State]:
         is_next_begun = program.saved_by is SavedBy.NEXT and position > 0
         is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, stamps, program.saved_marker)
         if program.saved_by is SavedBy.RENAME or is_next_begun or is_marked:
-            yield replace(state, complete_stamps=stamps)
+            is_in_doubt = is_marked and _marked_at(state, program.saved_marker) == _written_at(stamps)
+            yield replace(state, complete_stamps=stamps, is_in_doubt=is_in_doubt)
 
 
 def _is_marked(state: State, stamps: Mapping[str, Stamp], marker: str) -> bool:
     """True if the marker is not older than the files: those that are written again are younger."""
+    marked = _marked_at(state, marker)
+    return marked is not None and len(stamps) == len(state.files) and marked >= _written_at(stamps)
+
+
+def _marked_at(state: State, marker: str) -> int | None:
+    """The time of the marker, in nanoseconds; None if there is none."""
     marked = _stamp(state.folder / marker.replace("{progress}", state.number))
-    return (
-        marked is not None and len(stamps) == len(state.files) and marked[2] >= max(at for _, _, at in stamps.values())
-    )
+    return None if marked is None else marked[2]
+
+
+def _written_at(stamps: Mapping[str, Stamp]) -> int:
+    return max(at for _, _, at in stamps.values())
 
 
 def copied(state: State, draft: Path) -> bool:
@@ -100,6 +115,8 @@ def copied(state: State, draft: Path) -> bool:
     Meanwhile is: since they were found complete, where they were.
     """
     before = state.stamps if state.complete_stamps is None else state.complete_stamps
+    if state.is_in_doubt:
+        time.sleep(TICKS_SECONDS)
     try:
         for name in state.files:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
