@@ -32,7 +32,7 @@ from longhaul.run import Run
 from longhaul.slurm.out import jobs_out
 from longhaul.status import RunStatus, State, known_runs, status_of
 from longhaul.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
-from longhaul.written_twice import keys_written_twice
+from longhaul.written_twice import keys_written_twice, too_large
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
@@ -172,7 +172,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         return ()
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
-    if twice := keys_written_twice(path):
+    if twice := too_large(path) or keys_written_twice(path):
         raise ConfigError(twice)
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("longhaul") if isinstance(data, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from longhaul.schema import Schema, Schemas
 from longhaul.slurm.site_checks import extra_mistakes, site_mistakes
 from longhaul.table import Table
 
+# What Snakemake refuses as a wildcard (its PeriodicityDetector).
+PERIODS = 20
+_PERIODIC = re.compile(rf"(.+?)\1{{{PERIODS - 1},}}$")
 _A_RUN = {"type": "object", "allowed": "keys of a run"}
 
 
@@ -77,6 +81,11 @@ class Checker:
         where = entry.spot.at(*column)
         if self.schemas.run_name.errors(entry.name):
             yield f"{where}: {refused(entry.name, self.schemas.run_name.schema)}"
+        elif match := _PERIODIC.search(str(entry.name)):
+            said = (
+                f"'{match[1]}' stands {PERIODS} times or more at its end, and Snakemake takes that for an endless loop"
+            )
+            yield f"{where}: found '{entry.name}', allowed: another name ({said})"
         elif entry.name in self._first_with:
             yield f"{where}: '{entry.name}' is already the name of {self._first_with[entry.name]}; type another"
         else:

@@ -32,7 +32,7 @@ from longhaul.slurm.plan import SlurmPlan, missing_site
 from longhaul.slurm.site import Site, read_site, with_site_of_the_profile
 from longhaul.store import Store
 from longhaul.tasks import mistakes_outside_slurm
-from longhaul.written_twice import keys_written_twice
+from longhaul.written_twice import keys_written_twice, too_large
 
 # File servers' clocks differ by a little, and no segment is over so soon.
 FUTURE_SECONDS = 2.0
@@ -217,6 +217,13 @@ def load_plan(
         tell(str(error).splitlines())
         sys.exit(1)
     return plan
+
+
+def refuse_too_large(file: str) -> None:
+    """Ends the process with one line where Snakemake would read a config for minutes."""
+    if lines := too_large(Path(file)):
+        tell(lines)
+        sys.exit(1)
 
 
 def refuse_missing_site(plan: Plan, executor: str) -> None:

@@ -148,6 +148,10 @@ WHOLE = {  # the whole file: all that is said
         "threads: `threads` is a key of a run; type it under `defaults` or under a run"
     ],
     f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site"],
+    f"runs: {{x{'ab' * 20}: {RUN}}}": [
+        f"runs.x{'ab' * 20}: found 'x{'ab' * 20}', allowed: another name ('ab' stands 20 times or more at its end, and "
+        "Snakemake takes that for an endless loop)"
+    ],
     "runs: [demo]": [
         'runs: found a list ["demo"], allowed: names of runs, each with its keys below it; '
         "type `name:` lines, not `- ` lines"

@@ -1,4 +1,4 @@
-from longhaul.written_twice import keys_written_twice
+from longhaul.written_twice import keys_written_twice, too_large
 
 
 def written(tmp_path, text):
@@ -28,3 +28,35 @@ def test_a_key_twice_inside_a_list_is_found(tmp_path):
 def test_what_is_no_yaml_is_left_to_those_who_load_it(tmp_path):
     assert written(tmp_path, "a: [")[1] == []
     assert written(tmp_path, "")[1] == []
+
+
+def test_aliases_that_stand_for_a_billion_values_are_one_line(tmp_path):
+    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    path, found = written(tmp_path, "\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *lines]))
+
+    assert found == [f"{path}: its aliases (*name) stand for more than 1,000,000 values; write out what is meant"]
+
+
+def test_a_list_that_holds_itself_is_one_line(tmp_path):
+    path, found = written(tmp_path, "a: &a [*a]\n")
+
+    assert found == [f"{path}: its aliases (*name) stand for more than 1,000,000 values; write out what is meant"]
+
+
+def test_defaults_that_many_runs_share_by_an_alias_are_no_mistake(tmp_path):
+    runs = "".join(f"  r{n}: *usual\n" for n in range(500))
+
+    assert written(tmp_path, f"usual: &usual {{engine: toy, settings: {{goal: 3}}}}\nruns:\n{runs}")[1] == []
+
+
+def test_lists_in_lists_without_end_are_left_to_those_who_load_them(tmp_path):
+    assert written(tmp_path, "a: " + "[" * 5000)[1] == []
+
+
+def test_a_file_that_is_read_for_minutes_is_not_read(tmp_path):
+    path = tmp_path / "config.yaml"
+    with path.open("wb") as file:
+        file.truncate(50_000_000)
+
+    assert too_large(path) == [f"{path}: 50 MB, allowed: at most 20 MB; name large data by its path"]
+    assert too_large(tmp_path / "none.yaml") == []

@@ -38,6 +38,26 @@ def test_a_config_without_runs_says_what_to_type(work: WorkDir) -> None:
     ]
 
 
+ALIASES = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
+TOO_MUCH = {
+    "a value of 50 MB": (f"note: {'x' * 50_000_000}\n", "50 MB, allowed: at most 20 MB; name large data by its path"),
+    "aliases": (
+        f"a0: &a0 [x, x]\n{ALIASES}\n",
+        "its aliases (*name) stand for more than 1,000,000 values; write out what is meant",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TOO_MUCH)
+def test_a_config_that_is_too_much_is_one_line(work: WorkDir, what: str) -> None:
+    text, line = TOO_MUCH[what]
+    work.write("config/config.yaml", f"{text}runs:\n  demo: {{engine: toy, segments: 3, segment_minutes: 1}}\n")
+
+    done = work.snakemake("-n")
+
+    assert (done.code, done.lines("longhaul: ")) == (1, [f"longhaul: config/config.yaml: {line}"])
+
+
 def test_no_config_at_all_is_named_without_a_traceback(work: WorkDir) -> None:
     done = work.snakemake()
 
