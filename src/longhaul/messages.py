@@ -56,8 +56,10 @@ def near(name: object, known: Collection[str]) -> str | None:
 
 
 def unusable_file(name: str, base: Path) -> str | None:
-    """The text for a name that is no file, None if it is one."""
+    """The text for a name that is no file, or that Snakemake cannot take, None if it is good."""
     path = base / name
+    if "{" in name or "}" in name:
+        return f"found '{name}', allowed: a name without braces, which Snakemake takes for wildcards"
     if path.is_file():
         return None
     if path.is_dir():

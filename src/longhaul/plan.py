@@ -6,6 +6,7 @@ it runs, so a chain of thousands of segments stays cheap (a dynamic one grows wi
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -203,6 +204,7 @@ def load_plan(
     the driver checks identities, asks Slurm and tidies records; its jobs read the same Snakefile and need none of it.
     """
     spare_the_collector()
+    os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
         if twice := [line for file in files for line in keys_written_twice(Path(file))]:
             raise ConfigError(twice)

@@ -101,6 +101,9 @@ IN_TORCH = {  # the settings of a torch run: what is said after `runs.net.settin
     "goal: 2": [": `script` is missing; type for example `script: train.py`"],
     "script: train.py": [": `goal` is missing; type for example `goal: 10`"],
     "script: trian.py, goal: 2": [".script: found 'trian.py', but there is no such file; did you mean `train.py`?"],
+    "script: 'train{}.py', goal: 2": [
+        ".script: found 'train{}.py', allowed: a name without braces, which Snakemake takes for wildcards"
+    ],
     "script: cde/train.py, goal: 2": [".script: found 'cde/train.py', but there is no such file; looked in {base}/cde"],
     "script: data, goal: 2": [f".script: found 'data', which is a folder, allowed: {PATH}"],
     "script: 5, goal: 2": [f'.script: found 5, allowed: {PATH}; type "5", with the quotes'],

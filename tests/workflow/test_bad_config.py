@@ -1,7 +1,11 @@
 """A mistake in the configuration: one line each, exit code 1, and nothing is begun."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-from support.workdir import WorkDir
+from support.workdir import ROOT, WorkDir
 
 
 @pytest.mark.parametrize("words", [[], ["-n"]], ids=["run", "dry run"])
@@ -64,3 +68,14 @@ def test_no_config_at_all_is_named_without_a_traceback(work: WorkDir) -> None:
     assert done.code == 1
     assert "config/config.yaml" in done.text
     assert "Traceback" not in done.text
+
+
+def test_an_empty_environment_is_enough(work: WorkDir) -> None:
+    """Snakemake's scheduler alone would fail for want of PATH."""
+    work.configure({"demo": {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {"goal": 3}}})
+    command = [Path(sys.executable).with_name("snakemake"), "-s", ROOT / "Snakefile", "--cores", "1"]
+
+    done = subprocess.run(command, cwd=work.root, env={}, capture_output=True, text=True, timeout=200)
+
+    assert done.returncode == 0, done.stderr
+    assert (work.places("demo").final / "trace.csv").is_file()
