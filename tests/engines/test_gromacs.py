@@ -13,9 +13,10 @@ from support import gmx_systems
 from support.gmx_jobs import first_piece, gmx_job, gmx_run, gmx_segment, kill_at, passport_of, start_segment
 from support.toyrun import flip_byte, history, until
 
-from longhaul.errors import ConfigError, LonghaulError, SegmentError, SickError, StalledError
+from longhaul.errors import CheckpointError, ConfigError, LonghaulError, SegmentError, SickError, StalledError
 from longhaul.gromacs.energy import write_energy_table
 from longhaul.gromacs.engine import GromacsEngine
+from longhaul.gromacs.join import Piece, _join_kind
 from longhaul.identity import identity_of
 from longhaul.outcome import Outcome
 from longhaul.plan import Plan
@@ -459,6 +460,49 @@ def test_pieces_outlive_their_checkpoints_and_are_joined(tmp_path, nvt, whole):
     trajectories = [str(path) for path in sorted(job.places.root.glob("*/0*/parts/*.xtc"))]
     gmx_systems.run(tmp_path, "trjcat", "-f", *trajectories, "-o", "trjcat.xtc")
     assert (tmp_path / "trjcat.xtc").read_bytes() == whole["md.xtc"]
+
+
+TABLES = {
+    "umbrella pulling": (gmx_systems.UMBRELLA, {"md_pullf.xvg", "md_pullx.xvg"}),
+    "free energy": (gmx_systems.FREE_ENERGY, {"md.xvg"}),
+    "both": ({**gmx_systems.UMBRELLA, **gmx_systems.FREE_ENERGY}, {"md_pullf.xvg", "md_pullx.xvg", "md.xvg"}),
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_tables_of_each_kind_are_joined_by_themselves(tmp_path, what):
+    """Forces, positions and dH/dlambda were one table once, one behind the other."""
+    values, names = TABLES[what]
+    settings = {"tpr": str(gmx_systems.water_tpr(what.replace(" ", "_"), {**gmx_systems.NVT, **values}, nsteps=400))}
+    whole = gmx_systems.plain_mdrun(Path(settings["tpr"]), tmp_path / "plain")
+
+    # Whole lists of neighbours: where mdrun itself cuts, too.
+    for segment, until_ps in enumerate((0.2, 0.4, 0.8), 1):
+        gmx_segment(tmp_path, segment, **settings, exact=True, until_ps=until_ps)
+
+    final = gmx_job(tmp_path, **settings).places.final
+    assert {path.name for path in final.glob("*.xvg")} == {path.name for path in whole.glob("*.xvg")} == names
+    for name in names:
+        assert len(rows_of(whole / name)) == 41
+        assert rows_of(final / name) == rows_of(whole / name)
+    assert len(history(gmx_job(tmp_path, **settings))) == 3
+
+
+def rows_of(table):
+    """Its numbers; the head says when and by which command it was made."""
+    return [line for line in table.read_text().splitlines() if line[:1] not in "#@"]
+
+
+def test_two_tables_of_a_kind_in_one_part_are_refused(tmp_path):
+    (tmp_path / "parts").mkdir()
+    pieces = [Piece(tmp_path / "parts" / f"md.part{number}.xvg", 1) for number in ("0001", "1")]
+
+    with pytest.raises(
+        CheckpointError, match=r"md\.part0001\.xvg and md\.part1\.xvg would become one table, md\.xvg; "
+    ):
+        _join_kind(".xvg", pieces, tmp_path / "md.xvg")
+
+    assert not (tmp_path / "md.xvg").exists()
 
 
 def test_a_damaged_piece_is_named_and_nothing_is_joined(tmp_path, nvt):

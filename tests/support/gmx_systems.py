@@ -44,6 +44,31 @@ NVT = {
     "ld-seed": 1,
 }
 NPT = {**NVT, **SHORT_RANGE, "pcoupl": "C-rescale", "tau-p": 1.0, "ref-p": 1.0, "compressibility": 4.5e-5}
+# Two molecules held at their distance by a spring, and charges scaled by lambda: each writes tables of its own.
+UMBRELLA = {
+    "pull": "yes",
+    "pull-ngroups": 2,
+    "pull-group1-name": "one",
+    "pull-group2-name": "two",
+    "pull-ncoords": 1,
+    "pull-coord1-type": "umbrella",
+    "pull-coord1-geometry": "distance",
+    "pull-coord1-groups": "1 2",
+    "pull-coord1-k": 1000,
+    "pull-coord1-start": "yes",
+    "pull-nstxout": 10,
+    "pull-nstfout": 10,
+}
+FREE_ENERGY = {
+    "free-energy": "yes",
+    "couple-moltype": "SOL",
+    "couple-lambda0": "vdw-q",
+    "couple-lambda1": "vdw",
+    "couple-intramol": "yes",
+    "init-lambda-state": 1,
+    "coul-lambdas": "0 0.01 0.02",
+    "nstdhdl": 10,
+}
 FIXED_LIST = {"verlet-buffer-tolerance": -1, "nstlist": 20, "rlist": 0.9}
 
 
@@ -70,6 +95,11 @@ def water() -> Path:
     folder.mkdir()
     (folder / "topol.top").write_text(TOPOLOGY)
     run(folder, "solvate", "-cs", "spc216.gro", "-box", 2, 2, 2, "-o", "box.gro", "-p", "topol.top")
+    # Two molecules by themselves, for forces between them.
+    groups = {"System": range(1, 664), "one": (1, 2, 3), "two": (331, 332, 333)}
+    (folder / "index.ndx").write_text(
+        "".join(f"[ {name} ]\n{' '.join(map(str, atoms))}\n" for name, atoms in groups.items())
+    )
     write_mdp(folder / "em.mdp", {**SHORT_RANGE, "integrator": "steep", "nsteps": 500})
     run(folder, "grompp", "-f", "em.mdp", "-c", "box.gro", "-p", "topol.top", "-o", "em.tpr")
     run(folder, "mdrun", "-deffnm", "em", "-c", "conf.gro", "-ntmpi", 1, "-ntomp", 1)
@@ -98,7 +128,8 @@ def water_tpr(name: str, values: Mapping[str, object] = NVT, **changes: object) 
     if not tpr.exists():
         wanted = {**values, **{key.replace("_", "-"): value for key, value in changes.items()}}
         mdp = write_mdp(water() / f"{name}.mdp", wanted)
-        run(water(), "grompp", "-f", mdp.name, "-c", "conf.gro", "-p", "topol.top", "-o", tpr.name, "-maxwarn", 1)
+        files = ("-f", mdp.name, "-c", "conf.gro", "-p", "topol.top", "-n", "index.ndx")
+        run(water(), "grompp", *files, "-o", tpr.name, "-maxwarn", 2)
     return tpr
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from string import digits
 
 from longhaul.ancestry import ancestors, verified_parts
 from longhaul.copying import append_range
@@ -36,9 +38,15 @@ class Piece:
 
     @property
     def kind(self) -> str:
-        """What it is joined with: `.xtc`, or `_pullx.xvg` where there are several of a kind."""
+        """What it is joined with: `.xtc` of md.part0001.xtc, `_pullx.xvg` of md.part0001_pullx.xvg."""
         stem, _, rest = self.path.name.partition(".part")
-        return stem.removeprefix(STEM) + "." + rest.partition(".")[2]
+        return stem.removeprefix(STEM) + rest.lstrip(digits)
+
+    @property
+    def part(self) -> int:
+        """The number of its part."""
+        rest = self.path.name.partition(".part")[2]
+        return int(rest.removesuffix(rest.lstrip(digits)) or 0)
 
 
 def join(checkpoint: Checkpoint, final: Path) -> None:
@@ -97,6 +105,12 @@ def _counted(found: dict[str, Piece], name: str, counted: int | None, checkpoint
 
 
 def _join_kind(kind: str, pieces: Sequence[Piece], target: Path) -> None:
+    for earlier, later in pairwise(pieces):
+        if earlier.part >= later.part:
+            names = f"{earlier.path.name} and {later.path.name}"
+            raise CheckpointError(
+                f"{later.path.parent}: {names} would become one table, {target.name}; nothing was joined; join by hand"
+            )
     with target.open("wb") as joined:
         for number, piece in enumerate(pieces):
             if kind.endswith(".xvg"):
