@@ -13,6 +13,7 @@ MAKE = """\
 #!/bin/sh
 for target; do :; done
 echo "$target $LONGHAUL_TESTS_DEADLINE" >> asked
+[ -z "$LONGHAUL_TESTS_MAY_BE_CUT" ] || echo "$target" >> may_be_cut
 echo "pytest of $target"
 case " $RED " in *" $target "*) exit 2 ;; esac
 """
@@ -63,6 +64,20 @@ def test_a_red_stage_makes_all_red(ci, red):
 
     assert code == 2
     assert last.startswith("== all of CI      FAILED (2) ")
+
+
+@pytest.mark.parametrize("is_too_slow", [False, True])
+def test_slow_tests_may_be_cut_on_a_machine_alone_that_was_too_slow_before(ci, tmp_path, is_too_slow):
+    script = tmp_path / ".ci" / "run"
+    if is_too_slow:
+        script.write_text(script.read_text().replace("\nslow_machine=1200\n", "\nslow_machine=-1\n"))
+
+    ci()
+
+    may_be_cut = tmp_path / "may_be_cut"
+    assert (may_be_cut.read_text().split() if may_be_cut.exists() else []) == (
+        ["slow-tests", "slow-slurm-tests"] if is_too_slow else []
+    )
 
 
 def test_after_a_red_test_nothing_slow_is_begun(ci):
