@@ -164,6 +164,8 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
     path = directory / config
+    if lines := too_large(path):
+        raise ConfigError(lines)
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError as error:
@@ -172,7 +174,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         return ()
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
-    if twice := too_large(path) or keys_written_twice(path):
+    if twice := keys_written_twice(path):
         raise ConfigError(twice)
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("longhaul") if isinstance(data, dict) else None

@@ -17,6 +17,8 @@ EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
 READY = ".ready"
 HANDOVER_FILE = "progress.json"
+# Before the name of what is being published.
+TAKEN = "taken-"
 # What a checkpoint's folder of this name holds is what the user came for.
 FINAL = "final"
 
@@ -104,6 +106,14 @@ class Found:
         self.save.confirm()
         self.save.move_out(self.draft.name, target)
 
+    def taken(self) -> Found:
+        """The same beside the save folder, where no program puts anything in its place while it is published."""
+        if self.save is None:
+            return self
+        target = self.draft.parent.parent / f"{TAKEN}{self.draft.name}"
+        self.move(target)
+        return Found(target, self.handover)
+
 
 def ready_states(desk: Desk) -> list[Found]:
     """What the program has handed over with `.ready` folders, in name order; removes their progress file.
@@ -118,9 +128,10 @@ def ready_states(desk: Desk) -> list[Found]:
 
 
 def left_states(desk: Desk) -> list[Path]:
-    """The same of an attempt that was killed, as they lie there."""
+    """The same of an attempt that was killed, as they lie there; first the one that was being published."""
     save = desk.open_save()
-    return [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
+    taken = sorted(path for path in desk.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
+    return taken + [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
 def loose_state(desk: Desk, scratch: Path) -> Found | None:

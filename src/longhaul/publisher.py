@@ -67,7 +67,7 @@ class Publisher:
         self._refuse_regress(handover)
         is_finished = _is_finished(found, handover, is_its_last)
         passport = self._passport(handover, is_finished)
-        self.last = self.store.publish(found.draft, passport, self.writer.confirm, found.move)
+        self.last = self.store.publish(found.taken().draft, passport, self.writer.confirm)
         seconds = time.monotonic() - began
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)

@@ -138,12 +138,14 @@ class _Segment:
         self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
 
     def _pick(self) -> Checkpoint | None:
-        accepted = usable_identities(self.identity, self.job.places.accepted, self.store.readable())
+        def is_accepted(identity: str) -> bool:  # asked late: a file server may have answered only then
+            return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
+
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.history.attempts())
         began = time.monotonic()
         try:
-            origin = pick(self.store, self.job.run.name, accepted.__contains__, self.job.tell, has_worked, self._rest)
+            origin = pick(self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest)
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:

@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from longhaul import fs
@@ -19,6 +18,8 @@ from longhaul.passport import FILE_NAME, Passport, read_passport, reading
 from longhaul.progress import FileDigest
 
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
+# Of a unit so much stands in a folder's name, which has 255 characters at most.
+_LONGEST_UNIT = 40
 QUARANTINE = ".quarantine"
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
@@ -116,15 +117,12 @@ class Store:
                 _strip_archived(self.archive / name)
         return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
 
-    def publish(
-        self, draft: Path, passport: Passport, confirm: Callable[[], None], move: Callable[[Path], None] | None = None
-    ) -> Checkpoint:
+    def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
         """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
 
         `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
         is called last before the rename, and once more before the links, and raises if this process may not write the
-        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.  `move` renames
-        the draft, where its path alone may lead elsewhere by then.
+        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.
         """
         if draft.is_symlink():
             raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
@@ -140,7 +138,7 @@ class Store:
             folder = self.root / folder_name(whole)
             confirm()
             confirm_own(self.root)
-            (move or partial(os.rename, draft))(folder)
+            os.rename(draft, folder)
             fs.flush_folder(self.root)
             confirm()  # of a sleeper that wakes up here the checkpoint does no harm, but `latest` is not its any more
             self.point_links(Checkpoint(folder, whole))
@@ -237,7 +235,7 @@ def folder_name(passport: Passport) -> str:
     """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
     is_long = 1e6 <= abs(passport.progress.done) < 1e15
     done = f"{passport.progress.done:.0f}" if is_long else f"{passport.progress.done:.6g}"
-    unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit).strip("-") or "steps"
+    unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit)[:_LONGEST_UNIT].strip("-") or "steps"
     stamp = folder_stamp(passport.created_utc)
     return f"{passport.sequence:06d}_{done}-{unit}_{stamp}_t{passport.token}"
 

@@ -25,6 +25,7 @@ from support.toyrun import (
 )
 
 from longhaul import fs
+from longhaul import store as store_module
 from longhaul.contract import Found, left_states
 from longhaul.engine import Task
 from longhaul.errors import ConfigError, ForeignFolderError
@@ -326,3 +327,31 @@ def test_a_link_that_appears_while_a_folder_is_removed_is_not_followed(
 
     assert snapshot(scratch) == before
     assert list(tmp_path.iterdir()) == [scratch]
+
+
+def test_a_save_folder_that_is_replaced_while_a_state_is_published_leaves_nothing_elsewhere(
+    base: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of a large file takes minutes, in which a program may do anything."""
+    (scratch / "1.ready").mkdir()
+    (scratch / "1.ready" / "state").write_text("somebody else's")
+    before = snapshot(scratch)
+    hand_over = 'mkdir "$LONGHAUL_SAVE/draft"; echo 1 > "$LONGHAUL_SAVE/draft/state"; '
+    hand_over += 'echo \'{"done": 1}\' > "$LONGHAUL_SAVE/draft/progress.json"; '
+    hand_over += 'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/1.ready"; sleep 1000'
+    digest = store_module.digest_file
+
+    def slow(path: Path, algorithm: str) -> str:
+        if (save := path.parents[1] / "save").is_dir() and not save.is_symlink():
+            save.rename(save.with_name("moved"))
+            save.symlink_to(scratch)
+        return digest(path, algorithm)
+
+    monkeypatch.setattr(store_module, "digest_file", slow)
+
+    with pytest.raises(ForeignFolderError, match="/save: a link to "):
+        run_program(base, ["sh", "-c", hand_over], goal=100)
+
+    assert snapshot(scratch) == before
+    (whole,) = checkpoints(toy_job(base))  # it was ours already
+    assert (whole.folder / "state").read_text() == "1\n"

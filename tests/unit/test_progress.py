@@ -32,8 +32,7 @@ def test_the_least_that_a_program_must_say_is_how_much_is_done() -> None:
         ({"done": 1, "metrics": [1]}, r"x: 'metrics' is \[1\], allowed: an object"),
         ({"done": 10**400}, r"x: 'done' is 1(0){59}\.\.\., allowed: a number"),
         ({"done": 1, "goal": 10**400}, r"x: 'goal' is 10+\.\.\., allowed: a number or null"),
-        ({"done": 1, "unit": 5}, "x: 'unit' is 5, allowed: text of at most 40 characters"),
-        ({"done": 1, "unit": "u" * 41}, r"x: 'unit' is 'u+'?, allowed: text of at most 40 characters"),
+        ({"done": 1, "unit": 5}, "x: 'unit' is 5, allowed: text"),
         ([1], "x: found list, allowed: an object with a number 'done'"),
     ],
 )

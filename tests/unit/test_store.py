@@ -204,6 +204,15 @@ def replace_by_link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
+def test_a_unit_that_is_longer_than_a_files_name_makes_a_good_checkpoint(store: Store) -> None:
+    unit = "steps of a walk " * 30
+
+    made = publish(store, 1, progress=Progress(10, 100, unit))
+
+    assert store.readable()[0].passport.progress.unit == unit
+    assert len(made.name) < 100
+
+
 def left(store: Store) -> list[int]:
     return [int(name[:6]) for name in store.names()]
 

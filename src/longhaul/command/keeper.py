@@ -215,11 +215,12 @@ class FileKeeper(Keeper):
                     (self.folder / name).unlink(missing_ok=True)
 
     def _draft(self) -> Path:
-        self._count += 1
-        draft = self.task.desk.root / f"state-{self._count:06d}"
-        if draft.exists():
-            fs.remove_tree(draft)
-        return draft
+        """A name not used before: what an earlier successor left half copied must not become part of a state."""
+        while True:
+            self._count += 1
+            draft = self.task.desk.root / f"state-{self._count:06d}"
+            if not draft.exists():
+                return draft
 
     def _results_alone(self) -> Found:
         """Of a program that removes its restart files when it is done."""

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from longhaul.contract import Desk, Found, left_states, ready_states
+from longhaul.contract import TAKEN, Desk, Found, left_states, ready_states
 from longhaul.dmtcp.files import link_or_copy
 from longhaul.dmtcp.told import LEAVING, WHY
 from longhaul.engine import Engine, Task
@@ -57,7 +57,7 @@ class DmtcpEngine(Engine):
         shutil.rmtree(copies.root, ignore_errors=True)
         copies.prepare()
         for path in left_states(task.desk):
-            link_or_copy(path, copies.save / path.name)
+            link_or_copy(path, copies.save / path.name.removeprefix(TAKEN))
         return ready_states(copies)
 
 
