@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longhaul.errors import CheckpointError
+from longhaul.fs import storage_errors
 from longhaul.own_folder import OwnFolder, confirm_own
 from longhaul.progress import Handover, parse_handover, read_progress, read_told
 
@@ -99,12 +100,16 @@ class Found:
     save: OwnFolder | None = None
 
     def move(self, target: Path) -> None:
-        """Renames it, and never what stands in the place of the save folder by now."""
-        if self.save is None:
-            os.rename(self.draft, target)
-            return
-        self.save.confirm()
-        self.save.move_out(self.draft.name, target)
+        """Renames it, and never what stands in the place of the save folder by now.
+
+        StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
+        """
+        with storage_errors(self.draft):
+            if self.save is None:
+                os.rename(self.draft, target)
+                return
+            self.save.confirm()
+            self.save.move_out(self.draft.name, target)
 
     def taken(self) -> Found:
         """The same beside the save folder, where no program puts anything in its place while it is published."""
