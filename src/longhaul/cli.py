@@ -29,7 +29,9 @@ from longhaul.plan import Plan, schemas
 from longhaul.profile_command import profile
 from longhaul.rehearsals import rehearsal_of
 from longhaul.run import Run
-from longhaul.slurm.out import jobs_out
+from longhaul.slurm.commands import has_command
+from longhaul.slurm.out import jobs_out, queue_of
+from longhaul.slurm.successors import cancel_waiting
 from longhaul.status import RunStatus, State, known_runs, status_of
 from longhaul.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
 from longhaul.written_twice import keys_written_twice, too_large
@@ -56,8 +58,8 @@ def status(
     """How far each run is, how long still, and what to do if it does not go on."""
     runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
-    out = jobs_out(directory)
-    rows = [status_of(name, directory, runs.get(name), [job for job in out if job.run == name]) for name in names]
+    queue = queue_of(directory)
+    rows = [status_of(name, directory, runs.get(name), queue) for name in names]
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -104,7 +106,9 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
         print(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
     accept_identity(places.accepted, newest.passport.identity, changes)
-    print(f"{run}: accepted: {'; '.join(changes)}. It goes on from {newest.name} with: snakemake")
+    waiting = [job.job_id for job in jobs_out(directory) if job.run == run and job.is_waiting]
+    todo = f"its waiting jobs go on from {newest.name}: {', '.join(waiting)}" if waiting else ""
+    print(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 
 
 @app.command()
@@ -114,6 +118,7 @@ def restart(run: str, directory: Directory = HERE) -> None:
     claim, why_free = lease.current_claim(places.lease)
     if claim is not None and not why_free:
         raise ConfigError([f"{run}: is being written, {claim.describe()}; stop that job first"])
+    _cancel_waiting(run, directory)
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -187,6 +192,17 @@ def _must_exist(run: str, directory: Path) -> RunFolder:
         known = ", ".join(known_runs(directory)) or "none"
         raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
     return places
+
+
+def _cancel_waiting(run: str, directory: Path) -> None:
+    """Those that nobody drives: one of them would begin the run anew before its user is ready."""
+    if not has_command("squeue"):
+        return
+    numbers = cancel_waiting(run, directory)
+    if numbers is None:
+        raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
+    if numbers:
+        print(f"{run}: cancelled the jobs that waited: {', '.join(numbers)}")
 
 
 def _numbered(path: Path) -> Iterator[Path]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from longhaul.config_checks import Checker
 from longhaul.entry import Branch, Entry, mapping
-from longhaul.errors import ConfigError
+from longhaul.errors import AbsentFileError, ConfigError
 from longhaul.identity import IdentityKeys
+from longhaul.messages import NO_SUCH_FILE
 from longhaul.own_checks import own_mistakes
 from longhaul.run import Run
 from longhaul.schema import Schema, Schemas, load_schemas
@@ -36,6 +37,8 @@ def read_runs(config: Mapping[str, object], schemas: Path, base: Path) -> tuple[
     entries = [entry for key in config for entry in {"runs": written, "runs_table": table.entries}.get(key, ())]
     checker = Checker(book, base, defaults, entries)
     mistakes = list(dict.fromkeys(checker.mistakes(config, table)))
+    if mistakes and all(NO_SUCH_FILE in line for line in mistakes):
+        raise AbsentFileError(mistakes)
     if mistakes or not entries:
         raise ConfigError(mistakes or [_NO_RUNS])
     runs = tuple(_complete(entry, defaults, book) for entry in entries)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from longhaul import lease
-from longhaul.clock import unix_seconds
-from longhaul.errors import LeaseError
+from longhaul import driver_start, lease
+from longhaul.clock import unix_seconds, utc_now
+from longhaul.errors import LeaseError, LonghaulError
 from longhaul.history import Attempt, History
+from longhaul.job_note import BeforeWork
 from longhaul.lease import Claim
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
@@ -23,15 +25,58 @@ FAILURES_OF_A_NODE = 2
 MOST_NODES = 3
 # Whoever repaired a node a week ago wants it to be used.
 REMEMBERED_ATTEMPTS = 20
-# The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
-# step forward in all of its time never will.
-NOT_TO_BLAME = {Ending.PREEMPTED, Ending.REQUEUED, Ending.NODE_FAIL, Ending.BOOT_FAIL}
 
 
 def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt]) -> Attempt:
     """The line of history that a killed holder could not write any more, with what Slurm says of its job."""
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
     return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc))
+
+
+def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:
+    """The line of history of an attempt that ended before its work; `job` are fields of the attempt.
+
+    `last` is the attempt before, from whose progress the run would have gone on.
+    """
+    now = utc_now()
+    first, *more = message.splitlines() or [""]
+    values: dict[str, Any] = {
+        "token": 0,
+        "segment": segment,
+        "driver_attempt": 1,
+        "outcome": Outcome.FAILED,
+        "started_utc": now,
+        "ended_utc": now,
+        "from_checkpoint": None,
+        "to_checkpoint": None,
+        "progress_from": last.progress_to if last else 0.0,
+        "progress_to": last.progress_to if last else 0.0,
+        "unit": last.unit if last else "",
+        "work_seconds": 0.0,
+        "saves": 0,
+        "save_seconds": 0.0,
+        "stop_seconds": None,
+        "unused_seconds": None,
+        "exit_code": None,
+        "host": "",
+        "pid": 0,
+        "slurm_job": "",
+        "message": f"{first} (and {len(more)} more)" if more else first,
+        "before_work": why.value,
+        "start": driver_start.current(),
+    }
+    return Attempt(**{**values, **job})
+
+
+def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
+    """Adds the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
+    try:
+        with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
+            held.confirm()
+            History(places.history).append(replace(attempt, token=held.claim.token))
+    except (LonghaulError, OSError):
+        return False
+    return True
 
 
 def all_attempts(places: RunFolder) -> list[Attempt]:
@@ -56,14 +101,15 @@ def with_cause(attempt: Attempt) -> Attempt:
     return replace(attempt, cause=found.ending.value) if found else attempt
 
 
+def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The same for all attempts since the last one that settled a segment."""
+    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.outcome.settles), default=0)
+    return [*attempts[:settled], *map(with_cause, attempts[settled:])]
+
+
 def how_slurm_ended(slurm_job: str, started_utc: str) -> Ended | None:
     """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
     return ended(slurm_job, unix_seconds(started_utc)) if slurm_job else None
-
-
-def is_to_blame(attempt: Attempt) -> bool:
-    """True unless the machine was taken away from the attempt."""
-    return attempt.cause not in {ending.value for ending in NOT_TO_BLAME}
 
 
 def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
@@ -102,6 +148,8 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
 def _is_failure_of_node(attempt: Attempt) -> bool:
     """A program's own crash may be the node's fault too; want of memory and somebody's scancel are not."""
     of_others = {Ending.OUT_OF_MEMORY.value, Ending.CANCELLED.value, Ending.PREEMPTED.value, Ending.REQUEUED.value}
+    if attempt.before_work == BeforeWork.REFUSED.value:
+        return False
     return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
 
 
@@ -134,4 +182,5 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
         slurm_node=claim.slurm_node,
         cause=found.ending.value if found else "",
         mem_mb=claim.mem_mb,
+        start=claim.start,
     )

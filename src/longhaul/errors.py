@@ -2,6 +2,7 @@
 
 LonghaulError
 ├── ConfigError         repair the config (or the command), start again; nothing was queued
+│   └── AbsentFileError     a file that the config names is not there: on this node, or at this moment
 ├── IdentityError       the run is no longer the same computation: new name, or accept/restart
 ├── CheckpointError     a checkpoint cannot be used
 │   ├── NoCheckpointError   none is left where one must be
@@ -31,6 +32,10 @@ class ConfigError(LonghaulError):
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
         self.mistakes = mistakes
+
+
+class AbsentFileError(ConfigError):
+    """Nothing is wrong with the configuration but that files are missing that it names."""
 
 
 class IdentityError(LonghaulError):

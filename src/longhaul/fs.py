@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from longhaul.errors import StorageError
+from longhaul.errors import OutageError, StorageError
 
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
@@ -54,6 +54,19 @@ def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
         if error.errno not in _STORAGE_ERRNOS:
             raise
         raise StorageError(_storage_line(path, needed_bytes, error)) from error
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Turns every OSError into one line: a StorageError as above, or an OutageError for what may pass by itself."""
+    with storage_errors(path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _STORAGE_ERRNOS:
+                raise
+            named = f"{error.filename or path}: {error.strerror or error}"
+            raise OutageError(f"{named}; earlier checkpoints are untouched; start again when that is over") from error
 
 
 def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from longhaul import fs
 from longhaul.clock import utc_now
-from longhaul.errors import ConfigError
+from longhaul.errors import AbsentFileError
 from longhaul.passport import data_digest
 from longhaul.run import Run
 from longhaul.store import Checkpoint
@@ -106,7 +106,7 @@ def _content(run: Run, key: str, path: Path) -> str:
         state = path.stat()
         return f"sha256 {_file_digest(str(path), state.st_size, state.st_mtime_ns)}"
     except OSError as error:
-        raise ConfigError([f"runs.{run.name}.settings.{key}: {path}: {error.strerror}"]) from error
+        raise AbsentFileError([f"runs.{run.name}.settings.{key}: {path}: {error.strerror}"]) from error
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from longhaul import job_note
 from longhaul.clock import utc_now
 from longhaul.errors import LonghaulError
 from longhaul.identity import IdentityKeys
@@ -79,6 +80,7 @@ def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
     try:
         segment(job)
     except LonghaulError as error:
+        job_note.tell_refused(error)
         job.tell(f"stopped: {error}")
         job.tell(f"log: {job.log}; state of all runs: longhaul status")
         sys.exit(1)

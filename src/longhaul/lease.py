@@ -22,6 +22,7 @@ from pathlib import Path
 
 from longhaul import fs, host
 from longhaul.clock import unix_seconds, utc_now
+from longhaul.driver_start import START
 from longhaul.errors import FencedError, LeaseError, LonghaulError, StorageError
 from longhaul.slurm.ending import ended
 
@@ -49,6 +50,7 @@ class Claim:
     released_utc: str = ""
     slurm_node: str = ""
     mem_mb: int = 0
+    start: str = ""  # the start of snakemake that its attempt belongs to
 
     def describe(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
@@ -193,6 +195,7 @@ def _claim_next(
         utc_now(),
         slurm_node=environment.get("SLURMD_NODENAME", ""),
         mem_mb=mem_mb,
+        start=environment.get(START, ""),
     )
     if not fs.create_exclusive(_path(folder, token), _text(claim)):
         return None

@@ -17,6 +17,7 @@ from jsonschema.exceptions import ValidationError
 from longhaul.entry import Item, Spot
 from longhaul.schema import Key
 
+NO_SUCH_FILE = "there is no such file"
 _LONG_TEXT = 60
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
@@ -67,7 +68,7 @@ def unusable_file(name: str, base: Path) -> str | None:
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     guess = near(path.name, siblings)
     hint = f"did you mean `{Path(name).with_name(guess)}`?" if guess else f"looked in {path.parent.resolve()}"
-    return f"found '{name}', but there is no such file; {hint}"
+    return f"found '{name}', but {NO_SUCH_FILE}; {hint}"
 
 
 def found(value: object) -> str:

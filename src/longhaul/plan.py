@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longhaul import driver_start, job_note
 from longhaul.config import engine_identity, read_runs
 from longhaul.endings import all_attempts
 from longhaul.errors import ConfigError, ForeignFolderError, LonghaulError
@@ -204,6 +205,8 @@ def load_plan(
     the driver checks identities, asks Slurm and tidies records; its jobs read the same Snakefile and need none of it.
     """
     spare_the_collector()
+    if is_driver:
+        driver_start.begin()
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
         if twice := [line for file in files for line in keys_written_twice(Path(file))]:
@@ -216,6 +219,7 @@ def load_plan(
             if plan.has_nothing_to_do():
                 tell(plan.report())
     except LonghaulError as error:
+        job_note.tell_refused(error)
         tell(str(error).splitlines())
         sys.exit(1)
     return plan

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from longhaul import endings, final, fs, lease, salvage
+from longhaul import final, fs, job_note, lease, salvage
 from longhaul.alarm import Alarm
+from longhaul.attempt_log import AttemptLog
 from longhaul.clock import utc_now
 from longhaul.contract import Desk
 from longhaul.deadline import deadline_for, learn_margin
@@ -25,11 +27,11 @@ from longhaul.errors import (
     StalledError,
     StorageError,
 )
-from longhaul.history import Attempt, History
 from longhaul.identity import identity_of, usable_identities
 from longhaul.job import Job
-from longhaul.judge import Judgement, explained, has_newer, is_finished, judge
-from longhaul.lease import Claim, Lease
+from longhaul.job_note import BeforeWork, kind_of
+from longhaul.judge import Judgement, explained, is_finished, judge
+from longhaul.lease import Lease
 from longhaul.outcome import Outcome
 from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.pick import pick, refusal
@@ -37,13 +39,13 @@ from longhaul.publisher import Publisher
 from longhaul.record import Record
 from longhaul.rejections import Rejections
 from longhaul.settled import has_settled
-from longhaul.slurm.ending import Ending
 from longhaul.slurm.job import job_around_us
 from longhaul.store import Checkpoint, Store, describe_done
 from longhaul.work import Work
 
 # A holder that works to its own end needs its length and a little more.
 WAITING_SECONDS = 60.0
+T = TypeVar("T")
 
 
 def run_segment(job: Job, engine: Engine) -> Record:
@@ -78,28 +80,48 @@ class _Segment:
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)
         self.rejections = Rejections(self.store, self.job.tell)
-        self.history = History(self.job.places.history)
-        self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
+        self.attempts = AttemptLog(self.job, self.held)
 
     def run(self) -> Record:
         self.held.confirm()
-        self._clean()
-        origin = self._pick()
-        claims = self.held.earlier_claims()
-        origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
-        for claim in claims:
-            self._close_died_attempt(claim)
-        self.held.forget_earlier()
-        self._clear_desks()
-        record = self._settled(origin)
-        if record is None:
-            self._brake()
-            record = self._work(origin)
+        prepared = self._or_noted(self._prepare)
+        record = prepared if isinstance(prepared, Record) else self._work(prepared)
         self.held.confirm()
         record.write(self.job.places.record(self.job.segment))
         done = f"{record.progress.done:.10g} {record.progress.unit}"
         self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
         return record
+
+    def _or_noted(self, step: Callable[[], T]) -> T:
+        """The step's answer; an attempt that ends by it, before its work, has its line in the history too."""
+        began = utc_now()
+        try:
+            with fs.os_errors(self.job.places.root):
+                return step()
+        except LonghaulError as error:
+            why = kind_of(error)
+            # What the policy says is no attempt, and a run that another job holds has none of ours.
+            if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment):
+                self.attempts.note_before_work(why, str(error), began)
+            raise
+
+    def _prepare(self) -> Work | Record:
+        """All that comes before the work: the record of a segment that needs none, or its work."""
+        self.attempts.refuse_same_again()
+        self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
+        self._clean()
+        origin = self._pick()
+        claims = self.held.earlier_claims()
+        origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
+        for claim in claims:
+            self.attempts.close_died(claim, self.store)
+        self.held.forget_earlier()
+        self._clear_desks()
+        record = self._settled(origin)
+        if record is not None:
+            return record
+        self.attempts.refuse_hopeless()
+        return self._new_work(origin)
 
     def _clean(self) -> None:
         """Removes what killed attempts left half done."""
@@ -142,7 +164,7 @@ class _Segment:
             return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
-        has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.history.attempts())
+        has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         try:
             origin = pick(self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest)
@@ -174,35 +196,13 @@ class _Segment:
             self._write_final(origin)
             has_worked = self.job.segment <= origin.passport.segment
             return self._record(Outcome.FINISHED, origin, has_worked)
-        if origin.passport.segment > self.job.segment or has_settled(self.history.attempts(), self.job.segment, origin):
+        if origin.passport.segment > self.job.segment or has_settled(self.attempts.all(), self.job.segment, origin):
             self.job.tell("this segment's work is already done: the record is made anew from the store")
             return self._record(Outcome.PAUSED, origin, has_worked=True)
         return None
 
-    def _brake(self) -> None:
-        """Within one call of snakemake: a cancelled run stops, and so does one that brings no step forward."""
-        allowed = self.job.run.attempts_without_progress
-        tries = [attempt for attempt in self.history.attempts() if attempt.segment == self.job.segment]
-        recent = tries[-(self.job.driver_attempt - 1) :] if self.job.driver_attempt > 1 else []
-        recent = [endings.with_cause(attempt) for attempt in recent]
-        if recent and recent[-1].cause == Ending.CANCELLED.value:
-            raise CancelledSegment(
-                f"runs.{self.job.run.name}: Slurm job {recent[-1].slurm_job} was cancelled, so this run stops; "
-                "start snakemake again and it goes on"
-            )
-        idle = 0
-        for attempt in filter(endings.is_to_blame, recent):
-            idle = 0 if attempt.has_advanced else idle + 1
-        if recent and recent[-1].is_hopeless:
-            raise StalledError(f"runs.{self.job.run.name}: no further attempt is made: {recent[-1].message}")
-        if idle >= allowed:
-            raise StalledError(
-                f"runs.{self.job.run.name}: {idle} attempts without a step forward, no further one is made; last: "
-                f"{recent[-1].message}; mend the cause, then start snakemake again"
-            )
-
-    def _work(self, origin: Checkpoint | None) -> Record:
-        work = self._new_work(origin)
+    def _work(self, work: Work) -> Record:
+        job_note.tell_begun()
         error: LonghaulError | None = None
         is_rejected = False
         try:
@@ -219,7 +219,7 @@ class _Segment:
         if is_rejected:
             work.task.desk.close()
             self._remove_desk(work.task.desk.root)
-            return self._work(self._pick())
+            return self._work(self._or_noted(lambda: self._new_work(self._pick())))
         work.publisher.prune()
         self._close(work, judgement, error)
         if error is not None:
@@ -238,7 +238,7 @@ class _Segment:
         try:
             with fs.storage_errors(root):
                 self._remove_desk(root)
-            self.history.append(self._attempt(work, judgement))
+            self.attempts.close(work, judgement)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
@@ -260,7 +260,7 @@ class _Segment:
             alone = f"counting on {run.segment_minutes:g} minutes alone"
             self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
         deadline = deadline_for(seconds, slurm_job)
-        margin = learn_margin(self.history.attempts(), seconds, run.first_margin_seconds)
+        margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
         self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
         desk = Desk(self.job.places.work / f"{self.held.claim.token:06d}")
         with fs.storage_errors(desk.root):
@@ -276,50 +276,9 @@ class _Segment:
         if final.is_current(self.job.places, checkpoint):
             return
         fill = partial(self.engine.finish, self.job.run)
-        final.write(self.job.places, checkpoint, fill, self.history.attempts(), self.held.confirm)
+        final.write(self.job.places, checkpoint, fill, self.attempts.all(), self.held.confirm)
         self.job.tell(f"results are in {self.job.places.final}")
 
     def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
         run, segment = self.job.run.name, self.job.segment
         return Record(run, segment, outcome, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())
-
-    def _attempt(self, work: Work, judgement: Judgement) -> Attempt:
-        origin, last, publisher = work.task.origin, work.last, work.publisher
-        advanced = last is not None and has_newer(last, origin)
-        progress = last.passport.progress if last else None
-        return Attempt(
-            token=self.held.claim.token,
-            segment=self.job.segment,
-            driver_attempt=self.job.driver_attempt,
-            outcome=judgement.outcome,
-            started_utc=publisher.started_utc,
-            ended_utc=utc_now(),
-            from_checkpoint=origin.name if origin else None,
-            to_checkpoint=last.name if last and advanced else None,
-            progress_from=origin.passport.progress.done if origin else 0.0,
-            progress_to=progress.done if progress else 0.0,
-            unit=progress.unit if progress else "",
-            work_seconds=round(time.monotonic() - publisher.started, 3),
-            saves=publisher.saves,
-            save_seconds=round(publisher.save_seconds, 3),
-            stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
-            unused_seconds=round(work.deadline.left_seconds(), 3),
-            exit_code=work.exit_code,
-            host=self.held.claim.host,
-            pid=os.getpid(),
-            slurm_job=self.held.claim.slurm_job,
-            message=judgement.message,
-            slurm_node=self.held.claim.slurm_node,
-            cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
-            mem_mb=self.job.run.mem_mb,
-            is_hopeless=work.is_hopeless,
-        )
-
-    def _close_died_attempt(self, previous: Claim) -> None:
-        """A holder that did not release was killed: it cannot write its line any more, so a successor does."""
-        attempts = self.history.attempts()
-        if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
-            return
-        attempt = endings.died_attempt(previous, self.store, attempts)
-        self.history.append(attempt)
-        self.job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")

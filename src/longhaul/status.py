@@ -18,11 +18,13 @@ from longhaul.outcome import Outcome
 from longhaul.places import RESULTS, RunFolder
 from longhaul.progress import Progress, read_progress
 from longhaul.run import Run
-from longhaul.slurm.out import OutJob
+from longhaul.slurm.out import OutJob, Queue
+from longhaul.slurm.unnoted import why_no_job
 from longhaul.store import Checkpoint, Store
 
 # The forecast follows the machine that the run is on now.
 RECENT_ATTEMPTS = 5
+NO_SLURM = Queue(is_known=False)
 
 
 class State(Enum):
@@ -57,9 +59,10 @@ class RunStatus:
         return {**vars(self), "state": self.state.value, "progress": progress}
 
 
-def status_of(name: str, base: Path, run: Run | None, jobs: Sequence[OutJob] = ()) -> RunStatus:
-    """The state of a run; `run` is its configuration where there is one, `jobs` are those that Slurm lists for it."""
+def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
+    """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder."""
     places = RunFolder(name, base)
+    jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     claim, is_live, problem = _holder(places)
@@ -70,6 +73,7 @@ def status_of(name: str, base: Path, run: Run | None, jobs: Sequence[OutJob] = (
     if jobs and state not in {State.WORKING, State.FINISHED}:
         state = State.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
+    advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, claim, run)
     return RunStatus(
         name,
         state,
@@ -79,7 +83,7 @@ def status_of(name: str, base: Path, run: Run | None, jobs: Sequence[OutJob] = (
         newest.name if newest else None,
         age_seconds(newest.passport.created_utc) if newest else None,
         0.0 if state is State.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
-        problem or _with_jobs(_advice(state, places, attempts, claim, run), state, jobs),
+        problem or _with_jobs(advice, state, jobs),
     )
 
 
@@ -120,6 +124,15 @@ def _left_seconds(progress: Progress | None, goal: float | None, attempts: Seque
         return None
     seconds = sum(attempt.work_seconds for attempt in recent)
     return max(goal - progress.done, 0.0) * seconds / advance
+
+
+def _unfollowed(state: State, places: RunFolder, queue: Queue) -> str:
+    """Why a run stands still that jobs were to carry on without a driver, where no line of its history says it."""
+    if state not in {State.NOT_STARTED, State.PAUSED, State.STOPPED} or not queue.is_known:
+        return ""
+    if why := why_no_job(places, queue):
+        return f"no job of this run waits; {why}; mend the cause, then start snakemake again"
+    return ""
 
 
 def _with_jobs(advice: str, state: State, jobs: Sequence[OutJob]) -> str:

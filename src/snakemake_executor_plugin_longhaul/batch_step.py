@@ -6,6 +6,10 @@ would count the job as failed and remove its record; the segment hears it all th
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Sequence
+
 from snakemake_interface_common.exceptions import WorkflowError
 
 # What the parent puts into every job's command (snakemake-executor-plugin-slurm 2.8, additional_general_args).
@@ -26,3 +30,11 @@ def in_the_batch_step(exec_job: str) -> str:
     if exec_job.count(PARENTS) != 1:
         raise WorkflowError(f"the command of a job lacks {PARENTS!r}: another snakemake-executor-plugin-slurm than 2.8")
     return exec_job.replace(PARENTS, OURS)
+
+
+def behind(exec_job: str, module: str, words: Sequence[str]) -> str:
+    """The same command, started and followed by a module of ours; WorkflowError if the parent has changed."""
+    start = f"{sys.executable} -m snakemake"
+    if start not in exec_job:
+        raise WorkflowError(f"the command of a job lacks {start!r}: another snakemake-executor-plugin-slurm than 2.8")
+    return exec_job.replace(start, f"{sys.executable} {shlex.join(['-m', module, *words, '--'])} {start}", 1)

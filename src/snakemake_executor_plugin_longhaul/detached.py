@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from longhaul.clock import utc_now
+from longhaul import driver_start
 from longhaul.slurm import again
 from longhaul.slurm.again import Again
+from snakemake_executor_plugin_longhaul.batch_step import behind
 from snakemake_executor_plugin_longhaul.segments import Segment
 
 # Snakemake loads its plugins before it enters the working directory; paths on its command line count from here.
@@ -22,7 +22,7 @@ class Detached:
 
     def __init__(self, ahead: int) -> None:
         self._ahead = ahead
-        self._since = os.environ.get(again.SINCE) or utc_now()
+        self._start = driver_start.current()
         self._chains: dict[str, list[str]] = {}
         self._full: set[str] = set()
         # Of the segment that is just being submitted; only one thread submits then.
@@ -69,13 +69,12 @@ class Detached:
         if segment is None:
             return exec_job
         chain = self._chains.get(segment.run.name, [])
-        words = ["-m", "longhaul.slurm.slot", "--run", segment.run.name, "--segments", str(segment.run.segments)]
-        words += ["--after", chain[-1]] if chain else []
-        words += ["--since", self._since, "--retries", str(job.restart_times)]
+        words = ["--run", segment.run.name, "--segments", str(segment.run.segments)]
+        words += ["--after", ",".join(chain)] if chain else []
+        words += ["--start", self._start, "--retries", str(job.restart_times)]
         words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
-        words += ["--memory-growth", str(segment.run.memory_growth), "--"]
-        start = f"{sys.executable} -m snakemake"
-        return exec_job.replace(start, f"{sys.executable} {shlex.join(words)} {start}", 1)
+        words += ["--memory-growth", str(segment.run.memory_growth)]
+        return behind(exec_job, "longhaul.slurm.slot", words)
 
     def keep(self, segment: Segment, here: Sequence[str]) -> None:
         """What the jobs call when no job waits behind them, or when all runs are over."""

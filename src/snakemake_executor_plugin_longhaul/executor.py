@@ -99,7 +99,9 @@ class Executor(Submitting):
         except LonghaulError as error:
             self._fail(info, segment, Verdict(Follows.STOP, str(error)))
             return True
-        self._follow(info, segment, self._watch.verdict(_the_out(info), end.state))
+        asked = info.job.resources
+        partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
+        self._follow(info, segment, self._watch.verdict(_the_out(info), end.state, partition, nodes, self._tell))
         return True
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
@@ -112,9 +114,9 @@ class Executor(Submitting):
 
     def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
         self._forget(info)
-        self._watch.forget(segment)
         slips.drop(segment)
         if verdict.follows is Follows.STOP:
+            self._watch.forget(segment)
             # Snakemake tries again while attempts are left.
             info.job.attempt = max(info.job.attempt, info.job.restart_times + 1)
         self._tell(verdict.line)

@@ -14,6 +14,7 @@ from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
+from longhaul import driver_start
 from longhaul.errors import LeaseError, LonghaulError
 from longhaul.run import Run
 from longhaul.slurm import again, wanted
@@ -21,7 +22,7 @@ from longhaul.slurm.my_jobs import my_jobs
 from longhaul.slurm.successors import SLOT_NAME
 from snakemake_executor_plugin_longhaul import needed, slips
 from snakemake_executor_plugin_longhaul.adoption import LEAVING_SECONDS, Adoption
-from snakemake_executor_plugin_longhaul.batch_step import PATIENT, in_the_batch_step
+from snakemake_executor_plugin_longhaul.batch_step import PATIENT, behind, in_the_batch_step
 from snakemake_executor_plugin_longhaul.detached import Detached
 from snakemake_executor_plugin_longhaul.later import Later
 from snakemake_executor_plugin_longhaul.records import Records
@@ -166,10 +167,14 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
     def format_job_exec(self, job: Any) -> str:
         """What the job runs."""
         exec_job = str(super().format_job_exec(job))
-        if segment_of(job) is None:
+        segment = segment_of(job)
+        if segment is None:
             return self._detached.command(exec_job, job) if self._detached else exec_job
         exec_job = in_the_batch_step(exec_job)
-        return PATIENT + (self._detached.command(exec_job, job) if self._detached else exec_job)
+        if self._detached is not None:
+            return PATIENT + self._detached.command(exec_job, job)
+        words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
+        return PATIENT + behind(exec_job, "longhaul.slurm.driven", words)
 
     def get_job_args(self, job: Any, **more: Any) -> str:
         """Without a driver nobody knows which segment a job will do, so it waits for no record."""
@@ -193,7 +198,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         if segment is not None and job_info.external_jobid:
             slips.fill(segment, job_info.external_jobid)
             job_info.aux = {**(job_info.aux or {}), OUT: Out(segment, job_info.external_jobid, time.monotonic())}
-            self._watch.expect(segment)
+            self._watch.expect()
             if self._detached is not None:
                 self._detached.add(segment, job_info.external_jobid)
             with self._out_lock:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from longhaul import driver_start, policy
+from longhaul.endings import all_attempts, note, with_causes
+from longhaul.history import Attempt
+from longhaul.slurm.ended_job import EndedJob, ended_job
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
+from longhaul.slurm.nodes import default_partition, spare_nodes, untried
 from longhaul.slurm.states import ALIVE
+from longhaul.slurm.unnoted import is_held, line_of
 from snakemake_executor_plugin_longhaul.pulse import Pulse, feel
 from snakemake_executor_plugin_longhaul.records import LOOKING_SHARE
 from snakemake_executor_plugin_longhaul.segments import Out, Segment
 from snakemake_executor_plugin_longhaul.verdict import (
-    SAYS_NOTHING,
     UNKNOWN,
     Evidence,
     Verdict,
-    attempt_of,
-    newest_sequence,
     verdict,
 )
 
@@ -54,18 +57,15 @@ class Watch:
         self._pulse_due = 0.0
         self._unanswered: float | None = None
         self._known: dict[str, Ended] = {}
-        self._before: dict[Segment, int] = {}
-        self._idle: dict[Segment, int] = {}
+        self._lost: dict[Segment, list[Attempt]] = {}
 
-    def expect(self, segment: Segment) -> None:
-        """The segment's job was submitted."""
-        self._before.setdefault(segment, newest_sequence(segment))
+    def expect(self) -> None:
+        """A segment's job was submitted."""
         self._due = min(self._due, time.monotonic() + self.first_seconds)
 
     def forget(self, segment: Segment) -> None:
         """The segment is over."""
-        self._idle.pop(segment, None)
-        self._before.pop(segment, None)
+        self._lost.pop(segment, None)
 
     def look(self, outs: Sequence[Out], tell: Callable[[str], None]) -> dict[str, Ended]:
         """Which of these jobs, none of which has a record, are over; Slurm is asked only when it is time."""
@@ -81,16 +81,38 @@ class Watch:
             if end.state != "COMPLETED" or now - end.since > self._latency_seconds
         }
 
-    def verdict(self, out: Out, state: str) -> Verdict:
-        """What follows the end of a job that left no record and whose work cannot be settled."""
-        segment, sequence = out.segment, newest_sequence(out.segment)
-        has_advanced = sequence > self._before.get(segment, 0)
-        self._before[segment] = sequence
-        more = 0 if state in SAYS_NOTHING else 1
-        self._idle[segment] = 0 if has_advanced else self._idle.get(segment, 0) + more
+    def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> Verdict:
+        """What follows the end of a job that left no record and whose work cannot be settled.
+
+        It asked for so many nodes of that partition; of the default one if it named none.
+        """
+        segment = out.segment
         self._known.pop(out.job_id, None)
-        evidence = Evidence(state, attempt_of(segment, out.job_id), self._idle[segment])
-        return verdict(segment, out.job_id, evidence)
+        job = ended_job(out.job_id) or EndedJob(out.job_id, state, "", 0)
+        if is_held(job):
+            return verdict(segment, out.job_id, Evidence(state, None, is_held=True))
+        attempts = self._attempts(segment, replace(job, state=state), tell)
+        own = [attempt for attempt in attempts if attempt.slurm_job == out.job_id]
+        recent = with_causes(policy.of_start(attempts, driver_start.current()))
+        rules = policy.Rules(segment.run.attempts_without_progress)
+        log = segment.places.log(segment.number)
+        why = policy.why_stop(recent, segment.number, rules, 0, log)
+        if why:  # Slurm is asked only now
+            spare = spare_nodes(partition or default_partition(), nodes)
+            others = untried(spare, [attempt.slurm_node for attempt in recent])
+            why = policy.why_stop(recent, segment.number, rules, others, log)
+        return verdict(segment, out.job_id, Evidence(state, own[-1] if own else None, why))
+
+    def _attempts(self, segment: Segment, job: EndedJob, tell: Callable[[str], None]) -> list[Attempt]:
+        """The history with the line of a job that could not write it, also where the disk takes none."""
+        attempts = all_attempts(segment.places)
+        has_run = job.has_started or job.state == UNKNOWN
+        if has_run and all(attempt.slurm_job != job.job_id for attempt in attempts):
+            line = line_of(segment.places, job, segment.number, attempts[-1] if attempts else None)
+            if note(segment.places, line, tell):
+                return all_attempts(segment.places)
+            self._lost.setdefault(segment, []).append(line)
+        return [*attempts, *self._lost.get(segment, [])]
 
     def _feel(self, outs: Sequence[Out]) -> None:
         """A run whose lease fell silent or was given back is asked about soon."""

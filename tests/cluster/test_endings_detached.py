@@ -139,11 +139,24 @@ def test_the_jobs_behind_two_that_failed_on_a_node_go_elsewhere(slurm_work: Work
     assert f"ExcNodeList={cluster.nodes[-1]},{bad.read_text()}\n" in excluded
 
 
+def test_a_node_that_breaks_everything_does_not_stop_the_run(slurm_work: WorkDir, cluster: Cluster) -> None:
+    """Two attempts without a step forward are allowed, and both were there: the next one goes elsewhere first."""
+    work = detached(slurm_work)
+    bad = broken_node(work, attempts_without_progress=2)
+
+    submit(work)
+    wait_for_jobs(cluster)
+
+    nodes = [attempt.slurm_node for attempt in work.history("a")]
+    assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
+    assert work.records("a")[-1].outcome is Outcome.FINISHED
+
+
 def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
     work = detached(slurm_work)
-    bad = broken_node(work)
+    bad = broken_node(work, attempts_without_progress=1)
     submit(work)
     wait_for_jobs(cluster)
     stopped = [attempt.slurm_node for attempt in work.history("a")]
@@ -151,7 +164,8 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
     text = submit(work)
     wait_for_jobs(cluster)
 
-    assert stopped == [bad.read_text()] * 2, slurm_logs(work)
+    assert stopped == [bad.read_text()] * 2, slurm_logs(work)  # Slurm took the same one twice
+    assert f"a: the run stops: 2 attempts without a step forward on {bad.read_text()}" in slurm_logs(work)
     assert f"a: not on {bad.read_text()}, where it failed again and again" in text
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)

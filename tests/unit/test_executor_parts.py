@@ -68,56 +68,68 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("state", "outcome", "idle", "follows"),
+    ("state", "outcome", "follows"),
     [
-        ("TIMEOUT", None, 1, Follows.AGAIN),
-        ("PREEMPTED", None, 0, Follows.AGAIN),
-        ("NODE_FAIL", None, 0, Follows.AGAIN),
-        ("BOOT_FAIL", None, 0, Follows.AGAIN),
-        ("PREEMPTED", Outcome.FAILED, 0, Follows.AGAIN),
-        ("FAILED", Outcome.INTERRUPTED, 0, Follows.AGAIN),
-        ("FAILED", Outcome.FAILED, 0, Follows.RETRY),
-        ("FAILED", None, 0, Follows.AGAIN),
-        ("FAILED", None, 1, Follows.RETRY),
-        ("OUT_OF_MEMORY", None, 0, Follows.RETRY),
-        ("COMPLETED", None, 1, Follows.RETRY),
-        ("CANCELLED", Outcome.INTERRUPTED, 0, Follows.STOP),
-        ("UNKNOWN", None, 1, Follows.AGAIN),
-        ("UNKNOWN", Outcome.FAILED, 1, Follows.RETRY),
-        ("TIMEOUT", None, 2, Follows.STOP),
-        ("UNKNOWN", None, 2, Follows.STOP),
+        ("TIMEOUT", None, Follows.AGAIN),
+        ("PREEMPTED", None, Follows.AGAIN),
+        ("NODE_FAIL", None, Follows.AGAIN),
+        ("BOOT_FAIL", None, Follows.AGAIN),
+        ("PREEMPTED", Outcome.FAILED, Follows.AGAIN),
+        ("FAILED", Outcome.INTERRUPTED, Follows.AGAIN),
+        ("FAILED", Outcome.FAILED, Follows.RETRY),
+        ("FAILED", Outcome.DIED, Follows.RETRY),
+        ("FAILED", None, Follows.RETRY),
+        ("OUT_OF_MEMORY", None, Follows.RETRY),
+        ("COMPLETED", None, Follows.RETRY),
+        ("CANCELLED", Outcome.INTERRUPTED, Follows.STOP),
+        ("UNKNOWN", None, Follows.AGAIN),
     ],
 )
-def test_what_follows_the_end_of_a_job_without_a_record(
-    state: str, outcome: Outcome | None, idle: int, follows: Follows
-) -> None:
-    found = Evidence(state, attempt(outcome) if outcome else None, idle)
+def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Follows) -> None:
+    found = Evidence(state, attempt(outcome) if outcome else None)
 
     assert verdict(segment(), "17", found).follows is follows
 
 
+def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
+    saved = attempt(Outcome.DIED, to_checkpoint="000002_20")
+
+    assert verdict(segment(), "17", Evidence("FAILED", saved)).follows is Follows.AGAIN
+
+
+def test_a_job_that_left_because_another_one_holds_the_run_uses_up_no_retry() -> None:
+    found = verdict(segment(), "17", Evidence("FAILED", None, is_held=True))
+
+    assert found.follows is Follows.AGAIN
+    assert found.line == (
+        "demo segment 1: job 17 ended as FAILED: another job holds the run; the same segment goes on after it"
+    )
+
+
 def test_a_cancelled_job_is_told_with_what_to_type() -> None:
-    assert verdict(segment(), "17", Evidence("CANCELLED", None, 0)).line == (
+    assert verdict(segment(), "17", Evidence("CANCELLED", None)).line == (
         "demo segment 1: job 17 ended as CANCELLED; this run stops, the others go on; to go on, start snakemake again"
     )
 
 
 def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
-    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED), 1)).line == (
+    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).line == (
         "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
     )
 
 
 def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
-    assert verdict(segment(3), "17", Evidence("COMPLETED", None, 1)).line == (
+    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).line == (
         "demo segment 3: job 17 ended as COMPLETED and left no record; log: logs/demo/003.log"
     )
 
 
-def test_a_run_that_never_comes_forward_is_told_with_what_to_do() -> None:
-    assert verdict(segment(), "17", Evidence("TIMEOUT", None, 2)).line == (
-        "demo segment 1: job 17 ended as TIMEOUT, 2 times in a row without a step forward, this run stops; "
-        "log: logs/demo/001.log; mend the cause, then start snakemake again"
+def test_a_run_that_stops_is_told_in_the_words_of_the_policy() -> None:
+    found = verdict(segment(), "17", Evidence("TIMEOUT", None, "2 attempts without a step forward; mend the cause"))
+
+    assert (found.follows, found.line) == (
+        Follows.STOP,
+        "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without a step forward; mend the cause",
     )
 
 

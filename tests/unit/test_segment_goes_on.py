@@ -113,7 +113,8 @@ def test_a_changed_identity_is_refused_before_anything_is_started_or_moved(tmp_p
         toy(tmp_path, 2, seed=2, goal=40)
 
     assert checkpoints(toy_job(tmp_path)) == before
-    assert len(history(toy_job(tmp_path))) == 1
+    assert [attempt.before_work for attempt in history(toy_job(tmp_path))] == ["", "refused"]
+    assert history(toy_job(tmp_path))[-1].message.startswith("not the computation that checkpoint")
 
 
 # --- finished, extended, lowered -----------------------------------------------------------------------------------

@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from longhaul.history import Attempt
-from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
-from longhaul.slurm import again, last_look, my_jobs, wanted
-from longhaul.slurm import slot as slot_module
+from longhaul.slurm import again, last_look, my_jobs, run_end, wanted
 from longhaul.slurm.again import Again
-from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
 from longhaul.slurm.my_jobs import MyJob
 from longhaul.slurm.slot import Slot
 from longhaul.slurm.successors import SLOT_NAME, run_of_slot, waiting
@@ -24,34 +20,7 @@ COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--att
 
 
 def slot(segments: int = 5) -> Slot:
-    return Slot("demo", segments, "17", "", 3, 2, 1.5, COMMAND)
-
-
-def attempt(outcome: Outcome, segment: int = 1, advanced: bool = False, cause: str = "FAILED") -> Attempt:
-    return Attempt(
-        token=1,
-        segment=segment,
-        driver_attempt=1,
-        outcome=outcome,
-        started_utc="2026-01-01T00:00:00Z",
-        ended_utc="2026-01-01T00:10:00Z",
-        from_checkpoint="000001_1",
-        to_checkpoint="000002_2" if advanced else None,
-        progress_from=1.0,
-        progress_to=2.0 if advanced else 1.0,
-        unit="steps",
-        work_seconds=1.0,
-        saves=0,
-        save_seconds=0.0,
-        stop_seconds=None,
-        unused_seconds=None,
-        exit_code=1,
-        host="node1",
-        pid=1,
-        slurm_job="",
-        message="",
-        cause=cause,
-    )
+    return Slot("demo", segments, ("17",), "", 3, 2, 1.5, COMMAND)
 
 
 def job(
@@ -83,38 +52,6 @@ def test_the_command_is_made_for_that_segment_and_attempt() -> None:
     words = slot().command_for(12, 3)
 
     assert words == ["python", "--target-jobs", "toy_segment:run=demo,segment=012", "--attempt", "3", "--cores"]
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "count"),
-    [
-        ([], 0),
-        ([Outcome.FAILED, Outcome.FAILED], 2),
-        ([Outcome.FAILED, Outcome.PAUSED], 0),
-        ([Outcome.FAILED, Outcome.DIED, Outcome.FAILED], 1),
-    ],
-)
-def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[Outcome], count: int) -> None:
-    assert failures_in_a_row([attempt(outcome) for outcome in outcomes], 1) == count
-
-
-def test_failures_of_another_segment_do_not_count() -> None:
-    assert failures_in_a_row([attempt(Outcome.FAILED, segment=2)], 1) == 0
-
-
-@pytest.mark.parametrize(
-    ("attempts", "count"),
-    [
-        ([attempt(Outcome.DIED), attempt(Outcome.FAILED)], 2),
-        ([attempt(Outcome.DIED), attempt(Outcome.DIED, advanced=True), attempt(Outcome.INTERRUPTED)], 1),
-        ([attempt(Outcome.DIED), attempt(Outcome.DIED, cause="NODE_FAIL")], 0),
-        ([attempt(Outcome.DIED, cause="TIMEOUT"), attempt(Outcome.DIED, cause="TIMEOUT")], 2),
-    ],
-)
-def test_attempts_without_a_step_forward_count_unless_the_machine_was_taken_away(
-    attempts: list[Attempt], count: int
-) -> None:
-    assert idle_in_a_row(attempts, 1) == count
 
 
 def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
@@ -265,12 +202,12 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     """Each would keep the room from the other, again and again."""
     asked: list[tuple[str, ...]] = []
     both = [job(number, state="RUNNING", run=run, folder=str(here)) for number, run in ((17, "demo"), (18, "other"))]
-    monkeypatch.setattr(slot_module, "my_jobs", lambda: both)
-    monkeypatch.setattr(slot_module, "ask", lambda *words: asked.append(words) or "")
+    monkeypatch.setattr(run_end, "my_jobs", lambda: both)
+    monkeypatch.setattr(run_end, "ask", lambda *words: asked.append(words) or "")
     again.leave_out("third")
 
     for job_id in ("17", "18"):
-        slot_module._stay_for_left_out(slot(), job_id)
+        run_end.stay_for_left_out(job_id, slot().tell)
 
     assert asked == [("scontrol", "requeue", "18")]
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
@@ -303,6 +240,8 @@ def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> 
     again.keep("demo", Again(str(here), ("false",), ("false",)))
 
     assert again.submit("demo", "") == "exit code 1 of: false"
+    again.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",)))
+    assert again.submit("demo", "").endswith("; exit 2': sbatch: error: no such account")
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
@@ -314,12 +253,10 @@ def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: p
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
     again.keep("demo", Again(str(here), ("sh", "-c", "env > seen"), ("true",)))
 
-    again.submit("demo", "2026-01-01T00:00:00Z")
+    again.submit("demo", "20260101T000000Z-1")
 
     seen = (here / "seen").read_text().splitlines()
-    assert [line for line in seen if line.startswith(("SLURM_", "LONGHAUL_SLOT"))] == [
-        line
-        for line in seen
-        if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "LONGHAUL_SLOT_SINCE=2026-01-01T00:00:00Z")
+    assert [line for line in seen if line.startswith(("SLURM_", "LONGHAUL_SAME_START"))] == [
+        line for line in seen if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "LONGHAUL_SAME_START=20260101T000000Z-1")
     ]
     assert "SLURM_CONF=/etc/slurm/slurm.conf" in seen

@@ -8,22 +8,23 @@ import shlex
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from longhaul import fs
+from longhaul.driver_start import SAME_START
 from longhaul.places import RESULTS
+from longhaul.slurm import attempt
+from longhaul.slurm.attempt import Tail
 from longhaul.slurm.commands import ask
 
 FOLDER = Path(".snakemake/longhaul")
 PATIENCE_SECONDS = 1800.0
 # Short enough for any partition.
 OVERVIEW_MINUTES = 5
-# From when on attempts count, handed from a job to those that it submits.
-SINCE = "LONGHAUL_SLOT_SINCE"
 DONE = "done"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
@@ -47,12 +48,21 @@ def keep(run: str, again: Again) -> None:
     fs.write_atomic(path, json.dumps(vars(again)) + "\n")
 
 
-def submit(run: str, since: str) -> str:
-    """Submits what is missing of a run; in a few words how that went.  `since` is what the next jobs are to be told."""
+def submit(run: str, start: str) -> str:
+    """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not."""
     again = _kept(run)
     if again is None:
         return f"{_path(run)} is missing; start snakemake again"
-    return _call(again.submit, Path(again.folder), {SINCE: since})
+    return _call(again.submit, Path(again.folder), {SAME_START: start})
+
+
+def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
+    """The same, tried for some minutes: somebody may just be editing the config."""
+    give_up = attempt.give_up_at()
+    while (said := submit(run, start)) != DONE and time.monotonic() + attempt.rest_seconds() < give_up:
+        tell(f"{said}; tried again")
+        time.sleep(attempt.rest_seconds())
+    return said
 
 
 def overview(run: str) -> str:
@@ -136,10 +146,16 @@ def _kept(run: str) -> Again | None:
 def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHING) -> str:
     environment = {**_outside(os.environ), **more}
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
+        child = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        tail = Tail(child.stderr)
+        code = child.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
         return f"{error}"
-    return DONE if done.returncode == 0 else f"exit code {done.returncode} of: {shlex.join(command)}"
+    except OSError as error:
+        return f"{error}"
+    said = tail.last_words()
+    return DONE if code == 0 else f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
 
 
 def _outside(environment: Mapping[str, str]) -> dict[str, str]:

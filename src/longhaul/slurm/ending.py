@@ -50,6 +50,9 @@ _INTERRUPTIONS = {
     Ending.BOOT_FAIL,
     Ending.DEADLINE,
 }
+# The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
+# step forward in all of its time never will.
+NOT_TO_BLAME = {Ending.PREEMPTED, Ending.REQUEUED, Ending.NODE_FAIL, Ending.BOOT_FAIL}
 _WORDS = {
     Ending.COMPLETED: "Slurm says that the job completed",
     Ending.FAILED: "Slurm says that the job failed",

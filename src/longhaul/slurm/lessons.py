@@ -6,26 +6,26 @@ MinMemoryNode, ExcNodeList].
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from longhaul.endings import grown_memory, nodes_to_avoid, out_of_memory_kills_of, ran_out_of_memory
 from longhaul.history import Attempt
 from longhaul.slurm.commands import ask
+from longhaul.slurm.nodes import numbers_of, own_partition, own_spare_nodes
 
 
 def learn(run: str, jobs: Sequence[str], last: Attempt, growth: float) -> Iterator[str]:
     """Changes the waiting jobs of a run after its last attempt; a line for each thing that was changed."""
     if ran_out_of_memory(last):
         yield _give_more_memory(run, jobs, last.mem_mb, growth)
-    elif not last.outcome.settles and (avoid := nodes_to_avoid(run)[: _spare_nodes()]):
+    elif not last.outcome.settles and (avoid := nodes_to_avoid(run)[: own_spare_nodes()]):
         yield from _keep_off(jobs, avoid)
 
 
 def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float) -> str:
     """At most what a node of this partition has; `mem_mb` is what the config says."""
     times = out_of_memory_kills_of(run, mem_mb)
-    wanted = grown_memory(mem_mb, growth, times, max(_numbers_of_partition("%m"), default=0))
+    wanted = grown_memory(mem_mb, growth, times, max(numbers_of(own_partition(), "%m"), default=0))
     if not _change(jobs, f"MinMemoryNode={wanted}"):
         return f"want of memory, and Slurm did not let the waiting jobs ask for more; type mem_mb: {wanted}"
     ended = f"Slurm ended {times} attempt{'s' if times > 1 else ''} for want of memory"
@@ -46,15 +46,3 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str]) -> Iterator[str]:
 
 def _change(jobs: Sequence[str], what: str) -> bool:
     return all(ask("scontrol", "update", f"JobId={job}", what) is not None for job in jobs)
-
-
-def _spare_nodes() -> int:
-    """How many nodes this partition has beside those that a job of this run needs."""
-    return max(0, sum(_numbers_of_partition("%D")) - int(os.environ.get("SLURM_JOB_NUM_NODES") or 1))
-
-
-def _numbers_of_partition(what: str) -> list[int]:
-    """A column of sinfo for the partition in which this job runs; empty if Slurm does not say."""
-    partition = os.environ.get("SLURM_JOB_PARTITION", "")
-    text = ask("sinfo", "--noheader", "--exact", f"--partition={partition}", f"--format={what}") if partition else None
-    return [int(line) for line in (text or "").split() if line.isdecimal()]

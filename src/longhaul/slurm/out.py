@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul.slurm.commands import ask, has_command
+from longhaul.slurm.states import ALIVE
 
 # A user who types `longhaul status` waits for it.
 PATIENCE_SECONDS = 5.0
@@ -59,18 +60,32 @@ class OutJob:
         return f"{text}; expected to start {time.strftime('%d %b %H:%M', time.localtime(self.start_unix))}"
 
 
-def jobs_out(folder: Path) -> list[OutJob]:
-    """This user's jobs that were submitted from `folder` for segments and are not over, in the order of their numbers.
+@dataclass(frozen=True)
+class Queue:
+    """This user's jobs that were submitted from one folder for segments, in the order of their numbers."""
 
-    Empty where there is no Slurm, or it does not answer.
-    """
+    is_known: bool  # false where there is no Slurm, or it does not answer: that is not "no job"
+    out: tuple[OutJob, ...] = ()  # not over
+    over: tuple[OutJob, ...] = ()  # which the controller remembers for some minutes
+
+
+def queue_of(folder: Path) -> Queue:
+    """The jobs of a folder as Slurm lists them now."""
     if not has_command("squeue"):
-        return []
-    text = ask("squeue", "--me", "--noheader", "--format=%A|%T|%r|%S|%k|%Z", patience_seconds=PATIENCE_SECONDS)
+        return Queue(is_known=False)
+    words = ("--me", "--noheader", "--states=all", "--format=%A|%T|%r|%S|%k|%Z")
+    text = ask("squeue", *words, patience_seconds=PATIENCE_SECONDS)
     rows = [line.split("|", 5) for line in (text or "").splitlines() if line.count("|") >= 5]
     here = folder.resolve()
     found = [_job(row) for row in rows if Path(row[5].strip()).resolve() == here]
-    return sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
+    jobs = sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
+    out = tuple(job for job in jobs if job.state in ALIVE)
+    return Queue(text is not None, out, tuple(job for job in jobs if job not in out))
+
+
+def jobs_out(folder: Path) -> list[OutJob]:
+    """Those of them that are not over; empty also where there is no Slurm, or it does not answer."""
+    return list(queue_of(folder).out)
 
 
 def _job(row: list[str]) -> OutJob | None:

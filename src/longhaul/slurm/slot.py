@@ -12,35 +12,34 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from longhaul import driver_start, endings, policy
 from longhaul.clock import utc_now
-from longhaul.endings import ran_out_of_memory
-from longhaul.history import History
+from longhaul.history import Attempt, History
+from longhaul.job_note import BeforeWork, exit_code_for
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
 from longhaul.record import read_record
 from longhaul.slurm import again, last_look, lessons
-from longhaul.slurm.brake import failures_in_a_row, idle_in_a_row
-from longhaul.slurm.commands import ask
+from longhaul.slurm.attempt import Ended, SegmentCommand, become_deaf, give_up_at, rest_seconds
+from longhaul.slurm.commands import ask, has_command
 from longhaul.slurm.job import restart_count
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs, state_behind_completing
-from longhaul.slurm.states import ALIVE
-from longhaul.slurm.successors import run_of_slot, waiting
+from longhaul.slurm.nodes import own_spare_nodes, untried
+from longhaul.slurm.run_end import end_run, submit_left_out
+from longhaul.slurm.successors import waiting
+from longhaul.slurm.unnoted import unnoted
 from longhaul.slurm.wanted import is_over, wanted
 
-# The segment itself answers these; its job's first process has to outlive it.
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
+# What a job needs of Slurm to look after those behind it.
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
 # How long a job that is being ended may take to say how.
 ENDING_SECONDS = 10.0
-# How often a job whose own run is over starts again to see whether there is room in the queue for others.
-LOOKS_FOR_ROOM = 3
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Slot:
 
     run: str
     told_segments: int
-    after: str  # the job before, empty for the first
-    since: str  # attempts before this time do not count
+    after: tuple[str, ...]  # the jobs of this run before it
+    start: str  # attempts of earlier starts of snakemake do not count
     retries: int
     idle_attempts: int
     memory_growth: float
@@ -89,59 +88,75 @@ class Stop(Exception):
 def main(words: Sequence[str] | None = None) -> int:
     """Does the next segment; the exit code is that of its command."""
     slot = _slot(words)
-    for number in DEAF_TO:
-        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the segment would inherit
+    os.environ[driver_start.START] = slot.start
+    become_deaf()
     job_id = os.environ.get("SLURM_JOB_ID", "")
     last_look.has_come_back(job_id)
+    _tell_missing_commands(slot)
     try:
-        has_successor = _look_ahead(slot)
-        code = _work(slot, job_id)
-        if not (has_successor and _is_quiet(slot, job_id)):
+        chain = _Chain(slot, job_id)
+        ended = chain.work()
+        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
+            _leave_before_work(slot, job_id, ended.why, ended.message)
+        elif ended.why is not BeforeWork.HELD and not (chain.has_successor and _is_quiet(slot, job_id)):
             _look_after_the_rest(slot, job_id)
     except Stop as stop:
         slot.tell(f"the run stops: {stop}")
-        _end_run(slot, my_jobs() or [], job_id)
+        end_run(slot.run, slot.start, my_jobs() or [], job_id, slot.tell)
         return 1
-    return code
+    return exit_code_for(ended.why, ended.code)
 
 
-def _look_ahead(slot: Slot) -> bool:
-    """True if a job waits behind this one.  Submits the next ones if none does and more than one segment is left."""
-    segment = slot.next_segment()
-    if segment is None:
-        return False
-    _attempt(slot, segment)
-    _submit_left_out(slot)
-    if segment == slot.segments or _has_waiting(slot):
-        return segment != slot.segments
-    slot.tell(f"no job of this run waits: submitting the next ones; {again.submit(slot.run, slot.since)}")
-    return _has_waiting(slot)
+class _Chain:
+    """One job's part of the chain: a segment's work, and while it is done the jobs behind it."""
+
+    def __init__(self, slot: Slot, job_id: str) -> None:
+        self.slot, self.job_id = slot, job_id
+        self.has_successor = False
+        self._segment = 0
+
+    def work(self) -> Ended:
+        """One segment's work; segments whose record only had to be made anew do not count."""
+        slot, ended = self.slot, Ended(0)
+        while (segment := slot.next_segment()) is not None:
+            attempt = _attempt(slot, segment)
+            self._segment = segment
+            slot.tell(f"segment {segment} of {slot.segments}")
+            words = slot.command_for(segment, attempt)
+            ended = SegmentCommand(slot.places, segment, self.job_id, words, slot.tell).run(self._look_ahead)
+            has_worked = any(line.slurm_job == self.job_id for line in History(slot.places.history).attempts())
+            record = read_record(slot.places.record(segment))
+            if ended.code != 0 or has_worked or record is None or record.outcome is Outcome.FINISHED:
+                break
+        return ended
+
+    def _look_ahead(self) -> None:
+        """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
+        slot = self.slot
+        if not has_command("sbatch"):
+            return
+        submit_left_out(slot.start, slot.tell)
+        if self._segment == slot.segments:
+            return
+        jobs = my_jobs()
+        if jobs is None:
+            return  # asked again at the end
+        if not waiting(jobs, slot.run, Path()):
+            slot.tell(f"no job of this run waits: submitting the next ones; {again.submit(slot.run, slot.start)}")
+        self.has_successor = _has_waiting(slot)
+
+
+def _tell_missing_commands(slot: Slot) -> None:
+    if missing := [name for name in COMMANDS if not has_command(name)]:
+        slot.tell(
+            f"{', '.join(missing)}: not found on this node, so no job of this run can submit or cancel others; those "
+            "that wait in the queue do their segments, and when none is left: start snakemake again"
+        )
 
 
 def _has_waiting(slot: Slot) -> bool:
-    jobs = my_jobs()
-    return jobs is None or bool(waiting(jobs, slot.run, Path()))
-
-
-def _submit_left_out(slot: Slot) -> None:
-    """A run for which the queue had no room: the job before this one has made some."""
-    with again.left_out() as other:
-        if other:
-            slot.tell(f"there may be room in the queue now for {other}; {again.submit(other, slot.since)}")
-
-
-def _work(slot: Slot, job_id: str) -> int:
-    """One segment's work; segments whose record only had to be made anew do not count."""
-    code = 0
-    while (segment := slot.next_segment()) is not None:
-        attempt = _attempt(slot, segment)
-        slot.tell(f"segment {segment} of {slot.segments}")
-        code = subprocess.run(slot.command_for(segment, attempt), stdin=subprocess.DEVNULL).returncode
-        has_worked = any(attempt.slurm_job == job_id for attempt in History(slot.places.history).attempts())
-        record = read_record(slot.places.record(segment))
-        if has_worked or record is None or record.outcome is Outcome.FINISHED:
-            break
-    return code
+    """False also if Slurm does not answer: that is no job that waits."""
+    return bool(waiting(my_jobs() or [], slot.run, Path()))
 
 
 def _is_quiet(slot: Slot, job_id: str) -> bool:
@@ -151,34 +166,42 @@ def _is_quiet(slot: Slot, job_id: str) -> bool:
     return is_ours and attempts[-1].outcome is Outcome.PAUSED and slot.next_segment() is not None
 
 
-def _attempt(slot: Slot, segment: int) -> int:
-    """Counts the attempts at a segment from 1; Stop if no further one is to be made."""
-    attempts = [attempt for attempt in History(slot.places.history).attempts() if attempt.started_utc >= slot.since]
-    failures = failures_in_a_row(attempts, segment)
-    last = attempts[-1] if attempts else None
-    is_quiet = last is not None and last.outcome.settles and last.slurm_job == slot.after
-    if slot.after and not is_quiet and _state(slot.after) == "CANCELLED":
-        raise Stop(f"job {slot.after} was cancelled; to go on, start snakemake again")
+def _attempt(slot: Slot, segment: int, lost: Sequence[Attempt] = ()) -> int:
+    """Counts the attempts at a segment from 1; Stop if no further one is to be made.
+
+    `lost` are attempts for whose line the disk had no room.
+    """
+    lost = [*unnoted(slot.places, slot.after, slot.tell), *lost]  # the others are in the history from now on
+    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(slot.places), *lost], slot.start))
+    rules = policy.Rules(slot.idle_attempts, slot.retries)
     log = slot.places.log(segment)
-    if failures > slot.retries and last is not None:
-        raise Stop(
-            f"segment {segment} failed {failures} times: {last.message}; "
-            f"log: {log}; mend the cause, then start snakemake again"
-        )
-    # Want of memory is no reason to stop: the next attempt gets more.
-    if idle_in_a_row(attempts, segment) >= slot.idle_attempts and last is not None and not ran_out_of_memory(last):
-        raise Stop(
-            f"segment {segment}: {slot.idle_attempts} attempts without a step forward, last: {last.message}; "
-            f"log: {log}; mend the cause, then start snakemake again"
-        )
-    return 1 + failures
+    why = policy.why_stop(attempts, segment, rules, 0, log)
+    if why:  # Slurm is asked only now
+        others = untried(own_spare_nodes(), [attempt.slurm_node for attempt in attempts])
+        why = policy.why_stop(attempts, segment, rules, others, log)
+    if why:
+        raise Stop(why)
+    return 1 + policy.failures_in_a_row(attempts, segment)
+
+
+def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -> None:
+    """Submits nothing and goes back into no queue: the same would only happen again, there, in a minute."""
+    segment = slot.next_segment() or slot.segments
+    lines = History(slot.places.history).attempts()
+    is_noted = bool(lines) and lines[-1].slurm_job == job_id
+    job = {"slurm_job": job_id, "slurm_node": os.environ.get("SLURMD_NODENAME", "")}
+    own = endings.before_work(lines[-1] if lines else None, segment, why, message, **job)
+    _attempt(slot, segment, [] if is_noted else [own])
+    slot.tell(f"this job ends before its work and submits no other: {message}")
+    if not _has_waiting(slot):
+        slot.tell("no job of this run waits; mend the cause, then start snakemake again")
 
 
 def _look_after_the_rest(slot: Slot, job_id: str) -> None:
     """Ends the waiting jobs of a run that has reached its goal; submits the rest if no job waits."""
     jobs = _jobs_once_settled(job_id)
     if jobs is None:
-        slot.tell("squeue does not answer; the jobs that wait stay as they are")
+        slot.tell("squeue does not answer; nobody follows this job but those that wait already: see longhaul status")
         return
     state = next((job.state for job in jobs if job.job_id == job_id), "")
     if state == "COMPLETING":  # until we leave; accounting hears of it later, if there is any
@@ -188,7 +211,7 @@ def _look_after_the_rest(slot: Slot, job_id: str) -> None:
     if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it will do the segment itself
     if is_over(slot.run, slot.told_segments):
-        _end_run(slot, jobs, job_id)
+        end_run(slot.run, slot.start, jobs, job_id, slot.tell)
     elif numbers := waiting(jobs, slot.run, Path()):
         _learn(slot, job_id, numbers)
     else:
@@ -205,69 +228,39 @@ def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
 def _go_on(slot: Slot, job_id: str) -> None:
     """Somebody has to do the next segment: a new job, or this one again where the queue has no room for another."""
     segment = slot.next_segment()
-    if segment is not None:
-        _attempt(slot, segment)  # no further job for a run that is to stop
-    slot.tell(f"no job of this run waits: submitting the next ones; {again.submit(slot.run, slot.since)}")
-    if not _has_waiting(slot):
-        slot.tell("none was taken: this job goes back into the queue")
-        ask("scontrol", "requeue", job_id)
-        _learn(slot, job_id, [job_id])
-
-
-def _end_run(slot: Slot, jobs: Sequence[MyJob], job_id: str) -> None:
-    """Nothing more is to be done for this run; the last job of all runs makes the table and the report."""
-    _cancel(slot, jobs)
-    _submit_left_out(slot)
-    here = Path().resolve()
-    alive = [job for job in jobs if job.is_alive and job.job_id != job_id and job.folder.resolve() == here]
-    others = {name for job in alive if (name := run_of_slot(job)) and name != slot.run}
-    if again.any_left_out():
-        _stay_for_left_out(slot, job_id)
-    elif all(is_over(name) for name in others):
-        slot.tell(f"all runs are over: the table of all runs and the report; {again.overview(slot.run)}")
-
-
-def _stay_for_left_out(slot: Slot, job_id: str) -> None:
-    """Runs that end together each count themselves, and so find no room for another: one must come back to look."""
-    if last_look.may_leave(job_id, _may_still_look):
+    if segment is None:
         return
-    if restart_count() >= LOOKS_FOR_ROOM or ask("scontrol", "requeue", job_id) is None:
-        slot.tell("other runs still wait for room in the queue: start snakemake again")
+    _attempt(slot, segment)  # no further job for a run that is to stop
+    slot.tell("no job of this run waits: submitting the next ones")
+    said = again.submit_patiently(slot.run, slot.start, slot.tell)
+    if _has_waiting(slot):
         return
-    slot.tell("other runs still wait for room in the queue: this job goes back into it to look again")
-
-
-def _may_still_look() -> list[str]:
-    """The jobs of this folder that look for room when they start or end, and are neither stuck nor being ended."""
-    here = Path().resolve()
-    jobs = [job for job in my_jobs() or [] if run_of_slot(job) and job.folder.resolve() == here]
-    return [job.job_id for job in jobs if job.is_alive and not job.is_leaving and not job.is_stuck]
-
-
-def _cancel(slot: Slot, jobs: Sequence[MyJob]) -> None:
-    numbers = waiting(jobs, slot.run, Path())
-    if numbers:
-        is_done = ask("scancel", "--state=PENDING", *numbers) is not None
-        slot.tell(f"{'cancelled' if is_done else 'could not cancel'} the jobs that waited: {', '.join(numbers)}")
+    if said != again.DONE:
+        last = next(reversed(History(slot.places.history).attempts()), None)
+        message = f"the next jobs could not be submitted: {said}"
+        endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
+        raise Stop(f"{message}; mend the cause, then start snakemake again")
+    if my_jobs() is None:
+        slot.tell("squeue does not answer, so nobody knows whether a job follows: see longhaul status")
+        return
+    slot.tell("none was taken, for want of room: this job goes back into the queue")
+    ask("scontrol", "requeue", job_id)
+    _learn(slot, job_id, [job_id])
 
 
 def _jobs_once_settled(job_id: str) -> list[MyJob] | None:
-    """All jobs; waits a little while our own is just being ended, since only then it says how."""
+    """All jobs; waits a little while our own is just being ended, since only then it says how.
+
+    A controller that does not answer has some minutes; None if it does not come back.
+    """
     give_up = time.monotonic() + ENDING_SECONDS
+    silent_until = give_up_at() if has_command("squeue") else give_up
     while True:
         jobs = my_jobs()
         is_ending = any(job.job_id == job_id and job.state == "COMPLETING" for job in jobs or [])
-        if not is_ending or time.monotonic() > give_up:
+        if time.monotonic() > (silent_until if jobs is None else give_up) or (jobs is not None and not is_ending):
             return jobs
-        time.sleep(0.5)
-
-
-def _state(job_id: str) -> str:
-    """How a job ended; empty if nobody knows or it lives."""
-    for job in my_jobs() or []:
-        if job.job_id == job_id:
-            return "" if job.state in ALIVE else job.state
-    return ended_states([job_id]).get(job_id, "")
+        time.sleep(0.5 if jobs is not None else rest_seconds())
 
 
 def _slot(words: Sequence[str] | None) -> Slot:
@@ -275,7 +268,7 @@ def _slot(words: Sequence[str] | None) -> Slot:
     parser.add_argument("--run", required=True)
     parser.add_argument("--segments", type=int, required=True)
     parser.add_argument("--after", default="")
-    parser.add_argument("--since", default="")
+    parser.add_argument("--start", default="")
     parser.add_argument("--retries", type=int, default=0)
     parser.add_argument("--idle-attempts", type=int, default=2)
     parser.add_argument("--memory-growth", type=float, default=1.0)
@@ -285,8 +278,8 @@ def _slot(words: Sequence[str] | None) -> Slot:
     return Slot(
         given.run,
         given.segments,
-        given.after,
-        given.since,
+        tuple(number for number in given.after.split(",") if number),
+        given.start,
         given.retries,
         given.idle_attempts,
         given.memory_growth,

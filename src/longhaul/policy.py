@@ -1,0 +1,116 @@
+"""Whether a run is tried again: one rule for the segment, for the job without a driver, and for the driver.
+
+Pure: the attempts so far in, why the run stops out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longhaul.history import Attempt
+from longhaul.job_note import BeforeWork
+from longhaul.outcome import Outcome
+from longhaul.slurm.ending import NOT_TO_BLAME, Ending
+
+# So many jobs in a row that could not reach their disk or their files stop a run.
+UNAVAILABLE_IN_A_ROW = 2
+_NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
+_MEND = "mend the cause, then start snakemake again"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a run allows; `retries` is None where Snakemake itself counts them."""
+
+    attempts_without_progress: int
+    retries: int | None = None
+
+
+def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
+    """The attempts since somebody started snakemake, which is when counting begins: the first of that start and on."""
+    first = next((place for place, attempt in enumerate(attempts) if attempt.start == start), len(attempts))
+    return list(attempts[first:])
+
+
+def why_stop(attempts: Sequence[Attempt], segment: int, rules: Rules, other_nodes: int, log: object = "") -> str:
+    """Why no further attempt at the segment is made, and what to do, in one line; empty if one is made.
+
+    `attempts` are those of one start, oldest first, with their causes; `other_nodes` is on how many nodes, beside those
+    of the attempts, the run could be tried.  `log` is where to read on, if the last attempt does not say it.
+    """
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    if last.cause == Ending.CANCELLED.value:
+        return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
+    if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
+        return f"no further attempt is made: {last.message}"
+    absent = _unavailable_in_a_row(attempts)
+    if len(absent) >= UNAVAILABLE_IN_A_ROW:
+        return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, log)}"
+    if last.cause == Ending.OUT_OF_MEMORY.value and rules.retries is None:
+        return ""  # want of memory is no reason to stop: the next attempt gets more
+    failures = failures_in_a_row(attempts, segment)
+    if rules.retries is not None and failures > rules.retries:
+        return f"segment {segment} failed {failures} times; {_told(last, log)}"
+    idle = idle_attempts(attempts, segment)
+    if last.cause == Ending.OUT_OF_MEMORY.value or not _is_enough(idle, rules.attempts_without_progress, other_nodes):
+        return ""
+    return (
+        f"{len(idle)} attempts without a step forward{_on_nodes(idle)}, no further one is made; {_told(idle[-1], log)}"
+    )
+
+
+def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
+    """How often the segment failed by its own fault, since it or another one last did not."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
+            break
+        count += 1
+    return count
+
+
+def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
+    """The attempts at the segment since it last came a step forward, oldest first.
+
+    Without those from which the machine or the disk was taken away, which say nothing about the program.
+    """
+    idle: list[Attempt] = []
+    for attempt in reversed(attempts):
+        if attempt.segment != segment or attempt.outcome.settles or attempt.has_advanced:
+            break
+        if attempt.cause not in _NOT_TO_BLAME and attempt.before_work != BeforeWork.UNAVAILABLE.value:
+            idle.append(attempt)
+    return idle[::-1]
+
+
+def _is_enough(idle: Sequence[Attempt], allowed: int, other_nodes: int) -> bool:
+    """A broken node must not stop a run that another one would bring forward."""
+    if len(idle) < allowed:
+        return False
+    nodes = {attempt.slurm_node for attempt in idle[-allowed:]}
+    return len(nodes) > 1 or other_nodes <= 0 or len(idle) >= 2 * allowed
+
+
+def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The last attempt of each job; one job tries for a while itself."""
+    jobs: list[Attempt] = []
+    for attempt in reversed(attempts):
+        if attempt.before_work != BeforeWork.UNAVAILABLE.value:
+            break
+        if not jobs or not attempt.slurm_job or attempt.slurm_job != jobs[-1].slurm_job:
+            jobs.append(attempt)
+    return jobs[::-1]
+
+
+def _on_nodes(attempts: Sequence[Attempt]) -> str:
+    nodes = list(dict.fromkeys(attempt.slurm_node for attempt in attempts if attempt.slurm_node))
+    return f" on {', '.join(nodes)}" if nodes else ""
+
+
+def _told(last: Attempt, log: object) -> str:
+    where = f"; log: {log}" if log and str(log).partition("/")[0] + "/" not in last.message else ""
+    todo = "" if "start again" in last.message or "start snakemake again" in last.message else f"; {_MEND}"
+    return f"last: {last.message}{where}{todo}"

@@ -1,0 +1,347 @@
+"""Jobs that end before their work: how many start until a run stops, and what it says, with a driver and without.
+
+What is broken is broken while the chain is under way: between its first job and its second.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.lab import Cluster
+from support.disks import as_root, mount_small, unmount
+from support.workdir import WorkDir, until
+
+from longhaul.outcome import Outcome
+from longhaul.slurm.attempt import PATIENCE
+
+# Counts one step a job; the first one waits for a sign.
+ONE_STEP = """\
+import os, pathlib, time
+save, resume = pathlib.Path(os.environ["LONGHAUL_SAVE"]), os.environ.get("LONGHAUL_RESUME")
+while not resume and not os.path.exists(os.environ["GO_FILE"]):
+    time.sleep(0.1)
+done = 1 + (int((pathlib.Path(resume) / "state").read_text()) if resume else 0)
+(save / "state").write_text(str(done))
+(save / "progress.json").write_text(f'{{"done": {done}, "goal": 4, "unit": "steps"}}')
+raise SystemExit(0 if done == 4 else 85)
+"""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Something that breaks, how many jobs may start then, and what is said."""
+
+    breaks: Callable[[WorkDir], None]
+    starts: int
+    says: str
+    mend: Callable[[WorkDir], None] = lambda work: None
+
+    @contextmanager
+    def broken(self, work: WorkDir) -> Iterator[None]:
+        self.breaks(work)
+        try:
+            yield
+        finally:
+            self.mend(work)
+
+
+def edit_config(work: WorkDir, change: Callable[[dict[str, object]], None]) -> None:
+    path = work.root / "config/config.yaml"
+    config = yaml.safe_load(path.read_text())
+    change(config["runs"]["a"])
+    path.write_text(yaml.safe_dump(config))
+
+
+def set_immutable(work: WorkDir, flag: str) -> None:
+    words = ("find", str(work.root / "results/a"), "-not", "-type", "l", "-exec", "chattr", flag, "{}", "+")
+    done = as_root(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def immutable(work: WorkDir) -> None:
+    set_immutable(work, "+i")
+
+
+def mutable(work: WorkDir) -> None:
+    set_immutable(work, "-i")
+
+
+def fill(work: WorkDir) -> None:
+    with (work.root / "results/other").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return
+
+
+def spoil_checkpoints(work: WorkDir) -> None:
+    for state in (work.root / "results/a/checkpoints").glob("*/state"):
+        state.write_text("9")
+
+
+def remove_checkpoints(work: WorkDir) -> None:
+    shutil.rmtree(work.root / "results/a/checkpoints")
+
+
+TRIGGERS = {
+    "script edited": Trigger(
+        lambda work: work.write("steps.py", ONE_STEP + "\n"), 1, "not the computation that checkpoint"
+    ),
+    "script deleted": Trigger(lambda work: (work.root / "steps.py").unlink(), 2, "there is no such file"),
+    "YAML broken": Trigger(lambda work: work.write("config/config.yaml", "runs: {a: ["), 2, "not valid JSON or YAML"),
+    "unknown key": Trigger(
+        lambda work: edit_config(work, lambda run: run.update(segmets=3)), 1, "did you mean `segments`?"
+    ),
+    "results immutable": Trigger(immutable, 2, "Operation not permitted", mutable),
+    "disk full": Trigger(fill, 2, "No space left on device"),
+    "checkpoints bad": Trigger(spoil_checkpoints, 1, "no good checkpoint is left"),
+    "checkpoints gone": Trigger(remove_checkpoints, 1, "no good checkpoint is left"),
+}
+
+
+# What no job could write down, `status` finds itself; and it reads the config too.
+STATUS_SAYS = {
+    "results immutable": "results/a cannot be written",
+    "disk full": "bytes free in results/a",
+    "YAML broken": "config/config.yaml: not YAML",
+}
+
+
+@pytest.fixture
+def work(slurm_work: WorkDir) -> Iterator[WorkDir]:
+    """A working directory with a small disk of its own for results, and a chain of one step a job."""
+    results = slurm_work.root / "results"
+    slurm_work.write("steps.py", ONE_STEP)
+    slurm_work.added_environment |= {"GO_FILE": str(slurm_work.root / "go"), PATIENCE: "2"}
+    run = {"engine": "torch", "segments": 4, "segment_minutes": 1, "settings": {"script": "steps.py", "goal": 4}}
+    slurm_work.configure({"a": run}, attempts_without_progress=2)
+    yield slurm_work
+    unmount(results)
+
+
+def with_small_disk(work: WorkDir) -> None:
+    results = work.root / "results"
+    results.mkdir(exist_ok=True)
+    mount_small(results, "size=8m")
+
+
+def until_first_job_is_done(work: WorkDir, cluster: Cluster) -> None:
+    """The first segment is over, and no other job starts before the partition is up again."""
+    until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    (work.root / "go").touch()
+    until(lambda: len(work.records("a")) == 1, PATIENCE_SECONDS)
+
+
+def started(cluster: Cluster, work: WorkDir) -> int:
+    """How many jobs of this folder have started, by accounting."""
+    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%N|%Z|%j").splitlines()
+    own = [row.split("|") for row in rows if row.split("|")[1].startswith(str(work.root))]
+    return sum(1 for nodes, _, name in own if nodes and "overview" not in name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_a_detached_run_stops_and_says_why(name: str, work: WorkDir, cluster: Cluster) -> None:
+    trigger = TRIGGERS[name]
+    if name == "disk full":
+        with_small_disk(work)
+    detached(work)
+    submit(work)
+    until_first_job_is_done(work, cluster)
+    cluster.wait_until(lambda: not cluster.jobs("running,completing"))
+
+    with trigger.broken(work):
+        cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+        wait_for_jobs(cluster)
+        said, status = slurm_logs(work), work.longhaul("status").text
+
+    assert started(cluster, work) == 1 + trigger.starts, said
+    assert "a: the run stops: " in said
+    assert trigger.says in said
+    assert STATUS_SAYS.get(name, trigger.says) in status
+    assert work.history("a")[0].outcome is Outcome.PAUSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: Cluster) -> None:
+    trigger = TRIGGERS[name]
+    if name == "disk full":
+        with_small_disk(work)
+    driver = work.start("--executor", "longhaul")
+    until_first_job_is_done(work, cluster)
+    cluster.wait_until(lambda: not cluster.jobs("running,completing"))
+
+    with trigger.broken(work):
+        cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+        done = driver.wait(PATIENCE_SECONDS)
+        wait_for_jobs(cluster)
+
+    assert done.code == 1
+    assert started(cluster, work) == 1 + trigger.starts, done.text
+    assert "this run stops: " in done.text
+    # On the login node nobody has seen what the job saw, if it could not write it down.
+    assert (STATUS_SAYS[name] if name in ("results immutable", "disk full") else trigger.says) in done.text
+
+
+@pytest.mark.slow
+def test_a_mended_run_goes_on(work: WorkDir, cluster: Cluster) -> None:
+    detached(work)
+    submit(work)
+    until_first_job_is_done(work, cluster)
+    script = work.root / "steps.py"
+    script.rename(work.root / "aside.py")
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+    wait_for_jobs(cluster)
+    stopped = len(work.records("a"))
+
+    (work.root / "aside.py").rename(script)
+    submit(work)
+    wait_for_jobs(cluster)
+
+    assert stopped == 1
+    assert [record.segment for record in work.records("a")] == [1, 2, 3, 4]
+
+
+def held_open(work: WorkDir, cluster: Cluster) -> list[str]:
+    """A chain without a driver whose first job works until the sign; the numbers of its jobs."""
+    detached(work)
+    submit(work)
+    until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
+    return cluster.jobs("running") + cluster.jobs("pending")
+
+
+@pytest.mark.slow
+def test_scancel_of_a_waiting_job_takes_out_that_job_alone(work: WorkDir, cluster: Cluster) -> None:
+    _, second, *_ = held_open(work, cluster)
+
+    cluster.run("scancel", second)
+    (work.root / "go").touch()
+    wait_for_jobs(cluster)
+
+    assert [record.segment for record in work.records("a")] == [1, 2, 3, 4], slurm_logs(work)
+    assert second not in {attempt.slurm_job for attempt in work.history("a")}
+    assert work.history("a")[-1].outcome is Outcome.FINISHED
+
+
+@pytest.mark.slow
+def test_restart_cancels_the_jobs_that_wait(work: WorkDir, cluster: Cluster) -> None:
+    first, *waiting = held_open(work, cluster)
+    refused = work.longhaul("restart", "a")
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    (work.root / "go").touch()
+    cluster.wait_until(lambda: not cluster.jobs("running,completing"))
+
+    done = work.longhaul("restart", "a")
+
+    assert refused.code == 1 and f"Slurm job {first}" in refused.text
+    assert done.code == 0, done.text
+    assert f"a: cancelled the jobs that waited: {', '.join(sorted(waiting, key=int))}" in done.text
+    assert cluster.jobs() == []
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+
+
+@pytest.mark.slow
+def test_accept_names_the_jobs_that_wait_and_they_go_on(work: WorkDir, cluster: Cluster) -> None:
+    _, *waiting = held_open(work, cluster)
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    (work.root / "go").touch()
+    cluster.wait_until(lambda: not cluster.jobs("running,completing"))
+    work.write("steps.py", ONE_STEP + "\n# mended\n")
+
+    done = work.longhaul("accept", "a")
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+    wait_for_jobs(cluster)
+
+    assert "its waiting jobs go on from 000001_1-steps_" in done.text
+    assert done.text.strip().endswith(", ".join(sorted(waiting, key=int)))
+    assert [record.segment for record in work.records("a")] == [1, 2, 3, 4], slurm_logs(work)
+
+
+# Python ends at once on the first node: nothing of ours runs there.
+BLACK_HOLE = """\
+import os
+if os.environ.get("SLURMD_NODENAME") == os.environ["BAD_NODE"]:
+    os._exit(1)
+"""
+
+
+def with_black_hole(work: WorkDir, cluster: Cluster) -> str:
+    """Slurm gives every job the first node as long as it is free; jobs die there in no time, so it always is."""
+    bad = cluster.nodes[0]
+    work.write("site/sitecustomize.py", BLACK_HOLE)
+    work.added_environment |= {"BAD_NODE": bad, "PYTHONPATH": str(work.root / "site")}
+    (work.root / "go").touch()
+    return bad
+
+
+@pytest.mark.slow
+def test_a_driver_goes_round_a_node_on_which_nothing_of_ours_runs(work: WorkDir, cluster: Cluster) -> None:
+    bad = with_black_hole(work, cluster)
+
+    done = work.start("--executor", "longhaul").wait(PATIENCE_SECONDS)
+
+    history = work.history("a")
+    assert done.code == 0, done.text
+    assert [attempt.slurm_node for attempt in history[:2]] == [bad, bad]
+    assert [attempt.before_work for attempt in history[:2]] == ["never ran", "never ran"]
+    assert f"a: not on {bad}, where it failed again and again" in done.text
+    assert history[-1].outcome is Outcome.FINISHED
+
+
+@pytest.mark.slow
+def test_a_chain_that_dies_on_such_a_node_is_told_by_status(work: WorkDir, cluster: Cluster) -> None:
+    bad = with_black_hole(work, cluster)
+    detached(work)
+
+    submit(work)
+    wait_for_jobs(cluster)
+
+    status = work.longhaul("status").text
+    assert started(cluster, work) == 4  # all that were submitted, and none that they would have submitted
+    assert "a: no job of this run waits; Slurm job " in status
+    assert f"ended as FAILED on {bad} before its work; mend the cause, then start snakemake again" in status
+
+
+# Python finds no command of Slurm in a job.
+WITHOUT_SLURM = """\
+import os
+if "SLURM_JOB_ID" in os.environ:
+    os.environ["PATH"] = os.environ["BARE_PATH"]
+"""
+
+
+def bare_path(work: WorkDir) -> str:
+    """The programs of this machine without those of Slurm."""
+    folder = work.root / "bare"
+    folder.mkdir()
+    slurms = {"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "srun", "salloc", "sacctmgr", "sstat"}
+    for place in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            if program.name not in slurms and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    return f"{Path(sys.executable).parent}:{folder}"
+
+
+@pytest.mark.slow
+def test_jobs_on_nodes_without_slurm_s_commands_say_that_nobody_follows(work: WorkDir, cluster: Cluster) -> None:
+    work.write("site/sitecustomize.py", WITHOUT_SLURM)
+    work.added_environment |= {"BARE_PATH": bare_path(work), "PYTHONPATH": str(work.root / "site")}
+    (work.root / "go").touch()
+    detached(work)
+
+    submit(work, "--longhaul-ahead", "2")
+    wait_for_jobs(cluster)
+
+    said = slurm_logs(work)
+    assert [record.segment for record in work.records("a")] == [1, 2], said
+    assert said.count("sbatch, squeue, scontrol, scancel: not found on this node, so no job of this run can") == 2
+    assert "nobody follows this job" in said

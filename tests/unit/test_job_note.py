@@ -1,0 +1,140 @@
+"""What a job's inside tells the process around it, and how that tells the ends of segments apart."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.toyrun import history, toy_job
+
+from longhaul import job_note
+from longhaul.endings import before_work
+from longhaul.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
+from longhaul.history import History
+from longhaul.job_note import BeforeWork, JobNote, NoteFile, exit_code_for, kind_of, said_by_exit_code
+from longhaul.slurm.attempt import PATIENCE, Ended, SegmentCommand
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConfigError(["runs.a.goall: unknown key"]), BeforeWork.REFUSED),
+        (IdentityError("changed"), BeforeWork.REFUSED),
+        (NoCheckpointError("none is left"), BeforeWork.REFUSED),
+        (AbsentFileError(["no script"]), BeforeWork.UNAVAILABLE),
+        (StorageError("full"), BeforeWork.UNAVAILABLE),
+        (LeaseError("held"), BeforeWork.HELD),
+    ],
+)
+def test_an_error_says_whether_it_may_pass_by_itself(error: job_note.LonghaulError, why: BeforeWork) -> None:
+    assert kind_of(error) is why
+
+
+def test_what_is_told_inside_is_read_around_it() -> None:
+    with NoteFile() as file:
+        before = file.read()
+        job_note.tell_begun(file.variable)
+        begun = file.read()
+        job_note.tell_refused(StorageError("results: full"), file.variable)
+
+        assert (before, begun) == (JobNote(), JobNote(has_begun=True))
+        assert file.read() == JobNote(True, BeforeWork.UNAVAILABLE, "results: full")
+
+
+def test_without_anybody_around_nothing_is_told() -> None:
+    job_note.tell_begun({})
+    job_note.tell_begun({job_note.FILE: "/proc/1/fd/999999"})
+
+
+@pytest.mark.parametrize("why", [BeforeWork.REFUSED, BeforeWork.UNAVAILABLE, BeforeWork.HELD])
+def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(why: BeforeWork) -> None:
+    assert said_by_exit_code(exit_code_for(why, 1)) is why
+    assert (exit_code_for(None, 3), said_by_exit_code(3)) == (3, BeforeWork.NEVER_RAN)
+
+
+# --- a segment's command in its job ---
+
+
+TELLS = "import sys; from longhaul import job_note; from longhaul.errors import *; "
+
+
+def ended(base: Path, words: list[str], told: list[str] | None = None) -> Ended:
+    command = SegmentCommand(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
+    return command.run()
+
+
+def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -> None:
+    code = f"{TELLS}job_note.tell_refused(ConfigError(['runs.demo.goall: unknown key', 'b'])); sys.exit(1)"
+
+    found = ended(tmp_path, [sys.executable, "-c", code])
+
+    assert found == Ended(1, BeforeWork.REFUSED, "runs.demo.goall: unknown key\nb")
+    (line,) = history(toy_job(tmp_path))
+    assert (line.before_work, line.slurm_job, line.message) == (
+        "refused",
+        "17",
+        "runs.demo.goall: unknown key (and 1 more)",
+    )
+
+
+def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATIENCE, "1")
+    told: list[str] = []
+    code = f"{TELLS}job_note.tell_refused(StorageError('results: full')); sys.exit(1)"
+
+    found = ended(tmp_path, [sys.executable, "-c", code], told)
+
+    assert found.why is BeforeWork.UNAVAILABLE
+    assert told[0].startswith("results: full; tried again for ")
+    assert [line.message for line in history(toy_job(tmp_path))] == ["results: full"]
+
+
+def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATIENCE, "600")
+    monkeypatch.setattr("longhaul.slurm.attempt.REST_SECONDS", 0.01)
+    there = tmp_path / "there"
+    code = f"test -e {there} && exit 0; touch {there}; exit 1"
+
+    assert ended(tmp_path, ["sh", "-c", code]) == Ended(0)
+    assert history(toy_job(tmp_path)) == []
+
+
+def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, "0.01")
+    code = "echo 'WorkflowError in line 3:' >&2; echo 'Config file is not valid YAML.' >&2; exit 1"
+
+    found = ended(tmp_path, ["sh", "-c", code])
+
+    expected = "ended with exit code 1: WorkflowError in line 3: Config file is not valid YAML."
+    assert found.why is BeforeWork.UNAVAILABLE
+    assert found.message == f"the job's own snakemake {expected}"
+
+
+def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
+    begun: list[bool] = []
+    code = f"{TELLS}job_note.tell_begun(); sys.stdin.read(); import time; time.sleep(1.5); sys.exit(3)"
+    command = SegmentCommand(toy_job(tmp_path).places, 1, "17", [sys.executable, "-c", code], print)
+
+    found = command.run(lambda: begun.append(True))
+
+    assert (found, begun) == (Ended(3), [True])
+    assert history(toy_job(tmp_path)) == []
+
+
+def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -> None:
+    """As where the program runs in a PID namespace of its own."""
+    places = toy_job(tmp_path).places
+    line = before_work(None, 1, BeforeWork.REFUSED, "another computation", slurm_job="17")
+    script = tmp_path / "says.py"
+    script.write_text(
+        "import os, sys, json\n"
+        f"os.makedirs({str(places.root)!r}, exist_ok=True)\n"
+        f"open({str(places.history)!r}, 'a').write(json.dumps({dict(vars(line), outcome='failed')!r}) + '\\n')\n"
+        "sys.exit(1)\n"
+    )
+
+    found = ended(tmp_path, [sys.executable, str(script)])
+
+    assert found == Ended(1, BeforeWork.REFUSED, "another computation")
+    assert len(History(places.history).attempts()) == 1

@@ -1,0 +1,184 @@
+"""When a run is not tried again: one rule, asked by segments, by jobs without a driver, and by drivers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from support.making import ATTEMPT
+
+from longhaul.history import Attempt
+from longhaul.job_note import BeforeWork
+from longhaul.outcome import Outcome
+from longhaul.policy import Rules, failures_in_a_row, idle_attempts, of_start, why_stop
+
+RULES = Rules(attempts_without_progress=2)
+
+
+def attempt(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+    values = {"outcome": outcome, "from_checkpoint": None, "to_checkpoint": None, "message": "it broke", **more}
+    return replace(ATTEMPT, **values)  # type: ignore[arg-type]
+
+
+def saved(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+    return replace(attempt(outcome, **more), to_checkpoint="000002_2")
+
+
+def before_work(why: BeforeWork, **more: object) -> Attempt:
+    return attempt(before_work=why.value, **more)
+
+
+def on(*nodes: str) -> list[Attempt]:
+    return [attempt(slurm_node=node) for node in nodes]
+
+
+def stops(attempts: Sequence[Attempt], other_nodes: int = 0, rules: Rules = RULES) -> bool:
+    return why_stop(attempts, 1, rules, other_nodes) != ""
+
+
+# --- by its own fault ---
+
+
+@pytest.mark.parametrize(
+    ("attempts", "is_over"),
+    [
+        ([], False),
+        ([attempt()], False),
+        ([attempt(), attempt()], True),
+        ([attempt(Outcome.DIED), attempt()], True),
+        ([attempt(), saved()], False),
+        ([attempt(), attempt(Outcome.PAUSED), attempt()], False),
+        ([attempt(Outcome.DIED), saved(Outcome.DIED), attempt(Outcome.INTERRUPTED)], False),
+        ([attempt(cause="TIMEOUT"), attempt(cause="TIMEOUT")], True),
+        ([attempt(cause="PREEMPTED")] * 9, False),
+        ([attempt(), attempt(cause="NODE_FAIL"), attempt()], True),  # a lost node says nothing, for better or worse
+        ([attempt(), attempt(cause="OUT_OF_MEMORY")], False),  # the next one gets more
+        ([attempt(segment=2), attempt()], False),
+    ],
+)
+def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[Attempt], is_over: bool) -> None:
+    assert stops(attempts) is is_over
+
+
+def test_what_is_hopeless_is_not_tried_again() -> None:
+    why = why_stop([attempt(is_hopeless=True)], 1, RULES, 9)
+
+    assert why == "no further attempt is made: it broke"
+
+
+def test_a_cancelled_job_stops_its_run() -> None:
+    why = why_stop([attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], 1, RULES, 9)
+
+    assert why == "Slurm job 17 was cancelled; to go on, start snakemake again"
+
+
+def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
+    rules = Rules(attempts_without_progress=9, retries=2)
+
+    assert not stops([saved()] * 2, rules=rules)
+    assert why_stop([saved()] * 3, 1, rules, 0, "logs/demo/001.log") == (
+        "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; mend the cause, then start snakemake again"
+    )
+    assert not stops([saved()] * 9)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "count"),
+    [
+        ([], 0),
+        ([Outcome.FAILED, Outcome.FAILED], 2),
+        ([Outcome.FAILED, Outcome.PAUSED], 0),
+        ([Outcome.FAILED, Outcome.DIED, Outcome.FAILED], 1),
+    ],
+)
+def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[Outcome], count: int) -> None:
+    assert failures_in_a_row([attempt(outcome) for outcome in outcomes], 1) == count
+
+
+def test_failures_of_another_segment_do_not_count() -> None:
+    assert failures_in_a_row([attempt(segment=2)], 1) == 0
+
+
+def test_the_line_says_where_it_was_tried_where_to_look_and_what_to_type() -> None:
+    assert why_stop(on("n1", "n2"), 1, RULES, 5, "logs/demo/001.log") == (
+        "2 attempts without a step forward on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
+        "mend the cause, then start snakemake again"
+    )
+
+
+# --- nodes ---
+
+
+def test_a_node_that_breaks_everything_does_not_stop_a_run_that_may_go_elsewhere() -> None:
+    assert not stops(on("n1", "n1"), other_nodes=3)
+    assert stops(on("n1", "n1"), other_nodes=0)
+
+
+def test_two_nodes_are_enough_to_say_that_it_is_the_program() -> None:
+    assert stops(on("n1", "n1", "n2"), other_nodes=2)
+    assert stops(on("n1", "n2"), other_nodes=2)
+
+
+def test_where_slurm_goes_on_to_take_the_same_node_there_is_an_end() -> None:
+    assert not stops(on("n1", "n1", "n1"), other_nodes=3)
+    assert stops(on("n1", "n1", "n1", "n1"), other_nodes=3)
+
+
+def test_with_one_attempt_allowed_a_second_one_still_goes_to_another_node() -> None:
+    rules = Rules(attempts_without_progress=1)
+
+    assert not stops(on("n1"), 3, rules)
+    assert stops(on("n1", "n1"), 3, rules)
+    assert stops(on("n1"), 0, rules)
+
+
+def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
+    died = [before_work(BeforeWork.NEVER_RAN, slurm_node="n1", slurm_job=job) for job in ("1", "2")]
+
+    assert not stops(died, other_nodes=3)
+    assert stops(died, other_nodes=0)
+    assert stops([*died, before_work(BeforeWork.NEVER_RAN, slurm_node="n2", slurm_job="3")], other_nodes=3)
+
+
+# --- before the work ---
+
+
+def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
+    assert why_stop([before_work(BeforeWork.REFUSED)], 1, RULES, 9) == "no further attempt is made: it broke"
+
+
+def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
+    jobs = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
+
+    assert not stops(jobs[:2])  # one job tries for a while itself
+    assert why_stop(jobs, 1, RULES, 9) == (
+        "2 attempts in a row ended before their work on n1; last: it broke; mend the cause, then start snakemake again"
+    )
+
+
+def test_a_disk_that_was_away_says_nothing_about_the_program() -> None:
+    away = before_work(BeforeWork.UNAVAILABLE, slurm_job="17")
+
+    assert not stops([attempt(slurm_job="16"), away, attempt(slurm_job="18", cause="NODE_FAIL")])
+    assert idle_attempts([attempt(), away], 1) == [attempt()]
+
+
+def test_an_attempt_that_worked_lets_the_disk_fail_anew() -> None:
+    away = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job) for job in ("17", "18")]
+
+    assert not stops([away[0], saved(), away[1]])
+
+
+# --- since when ---
+
+
+def test_counting_begins_anew_with_each_start() -> None:
+    old, new = attempt(start="a"), attempt(start="b")
+
+    assert of_start([old, old, new], "b") == [new]
+    assert of_start([old, old], "b") == []
+
+
+def test_what_another_driver_did_meanwhile_counts_too() -> None:
+    mine, others = attempt(start="a"), saved(start="b")
+
+    assert of_start([mine, others, mine], "a") == [mine, others, mine]
