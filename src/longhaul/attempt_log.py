@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
 
 from longhaul import driver_start, endings, policy
+from longhaul.brake import stop_reason
 from longhaul.clock import utc_now
 from longhaul.errors import CancelledSegment, LonghaulError, StalledError
 from longhaul.history import Attempt, History
@@ -16,7 +16,7 @@ from longhaul.job_note import BeforeWork
 from longhaul.judge import Judgement, has_newer
 from longhaul.lease import Claim, Lease
 from longhaul.slurm.ending import Ending
-from longhaul.slurm.nodes import own_spare_nodes, untried
+from longhaul.slurm.nodes import own_spare_nodes
 from longhaul.store import Store
 from longhaul.work import Work
 
@@ -33,26 +33,22 @@ class AttemptLog:
         return self._history.attempts()
 
     def refuse_same_again(self) -> None:
-        """Raises as `refuse_hopeless` where that is known before a checkpoint is looked at."""
+        """Raises as `goes_back` where that is known before a checkpoint is looked at."""
         if (recent := self._recent()) and recent[-1].before_work:
-            self._refuse(recent)
+            self.goes_back()
 
-    def refuse_hopeless(self) -> None:
-        """StalledError or CancelledSegment says why no further attempt is made within one start of snakemake."""
-        self._refuse(self._recent())
+    def goes_back(self) -> bool:
+        """True if this attempt is to go on from the checkpoint before the newest.
 
-    def _refuse(self, recent: Sequence[Attempt]) -> None:
-        if not recent:
-            return
-        recent = endings.with_causes(recent)
+        StalledError or CancelledSegment says why no further attempt is made within one start of snakemake.
+        """
+        recent = endings.with_causes(self._recent())
         rules = policy.Rules(self._job.run.attempts_without_progress)
-        why = policy.why_stop(recent, self._job.segment, rules, 0)
-        if why:  # Slurm is asked only now
-            others = untried(own_spare_nodes(), [attempt.slurm_node for attempt in recent])
-            why = policy.why_stop(recent, self._job.segment, rules, others)
+        why, now = stop_reason(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
         if why:
             was_cancelled = recent[-1].cause == Ending.CANCELLED.value
             raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {why}")
+        return policy.goes_back(recent, rules, now)
 
     def _recent(self) -> list[Attempt]:
         """The attempts since snakemake was started; only those at this segment where that start has no name."""

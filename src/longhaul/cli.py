@@ -19,6 +19,7 @@ from rich.table import Table
 
 from longhaul import __version__, lease
 from longhaul.ancestry import only_parts
+from longhaul.back import go_back
 from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
 from longhaul.errors import CheckpointError, ConfigError, FormatError, LonghaulError, StorageError
@@ -131,6 +132,19 @@ def restart(run: str, directory: Directory = HERE) -> None:
         return
     os.rename(places.root, target)
     print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+
+
+@app.command()
+def back(
+    run: str,
+    to: Annotated[str, typer.Option("--to", help="The checkpoint to go on from; the one before the newest.")] = "",
+    directory: Directory = HERE,
+) -> None:
+    """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
+    _must_exist(run, directory)
+    _cancel_waiting(run, directory)
+    for line in go_back(run, to, directory):
+        print(line)
 
 
 @app.command()

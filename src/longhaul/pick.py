@@ -34,6 +34,7 @@ def pick(
     tell: Callable[[str], None],
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
+    skip: str = "",
 ) -> Checkpoint | None:
     """The newest good checkpoint; bad ones on the way are quarantined and told.  None if the run has none yet.
 
@@ -41,9 +42,9 @@ def pick(
     then it stays where it is, as all others do, and one before that is good is taken.  Raises its OutageError if there
     is none, IdentityError if the newest good one is of another computation and FormatError if another version made it
     (nothing is moved then), NoCheckpointError if there were checkpoints (the store or, by `has_worked`, the history
-    says so) and none of them is good.
+    says so) and none of them is good.  The one named `skip` is passed over.
     """
-    names = _newest_first(store)
+    names = [name for name in _newest_first(store) if name != skip]
     outage: OutageError | None = None
     for name in names:
         try:

@@ -27,17 +27,27 @@ class Rules:
     retries: int | None = None
 
 
+@dataclass(frozen=True)
+class Situation:
+    """What else counts: the segment to be done, what checkpoints there are, and where the run could be tried."""
+
+    segment: int
+    newest: str = ""  # names of checkpoints
+    older: str = ""  # the one before it
+    other_nodes: int = 0  # beside those of the attempts
+    log: object = ""  # where to read on, if the last attempt does not say it
+
+
 def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
     """The attempts since somebody started snakemake, which is when counting begins: the first of that start and on."""
     first = next((place for place, attempt in enumerate(attempts) if attempt.start == start), len(attempts))
     return list(attempts[first:])
 
 
-def why_stop(attempts: Sequence[Attempt], segment: int, rules: Rules, other_nodes: int, log: object = "") -> str:
-    """Why no further attempt at the segment is made, and what to do, in one line; empty if one is made.
+def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
+    """Why no further attempt is made, and what to do, in one line; empty if one is made.
 
-    `attempts` are those of one start, oldest first, with their causes; `other_nodes` is on how many nodes, beside those
-    of the attempts, the run could be tried.  `log` is where to read on, if the last attempt does not say it.
+    `attempts` are those of one start, oldest first, with their causes.
     """
     if not attempts:
         return ""
@@ -48,18 +58,33 @@ def why_stop(attempts: Sequence[Attempt], segment: int, rules: Rules, other_node
         return f"no further attempt is made: {last.message}"
     absent = _unavailable_in_a_row(attempts)
     if len(absent) >= UNAVAILABLE_IN_A_ROW:
-        return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, log)}"
-    if last.cause == Ending.OUT_OF_MEMORY.value and rules.retries is None:
-        return ""  # want of memory is no reason to stop: the next attempt gets more
-    failures = failures_in_a_row(attempts, segment)
+        return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, now.log)}"
+    failures = failures_in_a_row(attempts, now.segment)
     if rules.retries is not None and failures > rules.retries:
-        return f"segment {segment} failed {failures} times; {_told(last, log)}"
-    idle = idle_attempts(attempts, segment)
-    if last.cause == Ending.OUT_OF_MEMORY.value or not _is_enough(idle, rules.attempts_without_progress, other_nodes):
+        return f"segment {now.segment} failed {failures} times; {_told(last, now.log)}"
+    idle = idle_attempts(attempts, now.segment)
+    # Want of memory is no reason to stop: the next attempt gets more.
+    if last.cause == Ending.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
         return ""
-    return (
-        f"{len(idle)} attempts without a step forward{_on_nodes(idle)}, no further one is made; {_told(idle[-1], log)}"
-    )
+    if goes_back(attempts, rules, now):
+        return ""
+    what = f"{len(idle)} attempts without a step forward{_on_nodes(idle)}, no further one is made"
+    return f"{what}{_from_both(idle, now)}; {_told(idle[-1], now.log)}"
+
+
+def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    """True if the next attempt is to go on from the checkpoint before the newest, which may be what does not work.
+
+    Once: after as many attempts from the newest as a run is allowed, if all of them came to their work.
+    """
+    idle = idle_attempts(attempts, now.segment)
+    is_due = _is_enough(idle, rules, now) and not _is_enough(idle[:-1], rules, now)
+    return is_due and now.older != "" and all(_speaks_against(now.newest, attempt) for attempt in idle)
+
+
+def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
+    has_worked = not attempt.before_work and attempt.cause != Ending.OUT_OF_MEMORY.value
+    return has_worked and attempt.from_checkpoint == checkpoint
 
 
 def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
@@ -86,12 +111,19 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     return idle[::-1]
 
 
-def _is_enough(idle: Sequence[Attempt], allowed: int, other_nodes: int) -> bool:
+def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
     """A broken node must not stop a run that another one would bring forward."""
+    allowed = rules.attempts_without_progress
     if len(idle) < allowed:
         return False
     nodes = {attempt.slurm_node for attempt in idle[-allowed:]}
-    return len(nodes) > 1 or other_nodes <= 0 or len(idle) >= 2 * allowed
+    return len(nodes) > 1 or now.other_nodes <= 0 or len(idle) >= 2 * allowed
+
+
+def _from_both(idle: Sequence[Attempt], now: Situation) -> str:
+    if not now.older or idle[-1].from_checkpoint != now.older:
+        return ""
+    return f", neither from {now.newest} nor from {now.older}, the checkpoint before; both stay where they are"
 
 
 def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -51,6 +51,7 @@ class Publisher:
     save_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
+    doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
 
     def __post_init__(self) -> None:
         # Its program may read it for as long as it works.
@@ -73,7 +74,17 @@ class Publisher:
         self.save_seconds = max(self.save_seconds, seconds)
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
         self.writer.confirm()
+        self._set_doubtful_aside()
         self.prune({self._origin} if self._origin else ())
+
+    def _set_doubtful_aside(self) -> None:
+        """Now that there is a checkpoint after it, made from the one before."""
+        if self.doubtful is None:
+            return
+        reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
+        target = self.store.quarantine(self.doubtful.name, reason)
+        self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
+        self.doubtful = None
 
     def prune(self, spared: Container[str] = ()) -> None:
         """Removes old checkpoints; what cannot be removed now is told, and tried again after the next save."""

@@ -120,7 +120,8 @@ class _Segment:
         record = self._settled(origin)
         if record is not None:
             return record
-        self.attempts.refuse_hopeless()
+        if self.attempts.goes_back() and origin is not None:
+            return self._one_before(origin)
         return self._new_work(origin)
 
     def _clean(self) -> None:
@@ -159,7 +160,20 @@ class _Segment:
         """Tidying up may fail; it never ends work."""
         self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
 
-    def _pick(self) -> Checkpoint | None:
+    def _one_before(self, newest: Checkpoint) -> Work:
+        """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
+
+        The newest stays where it is until there is a better one.
+        """
+        older = self._pick(skip=newest.name)
+        if older is None:
+            raise StalledError(f"runs.{self.job.run.name}: no attempt came forward from {newest.folder}, the only one")
+        self.job.tell(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
+        work = self._new_work(older)
+        work.publisher.doubtful = newest
+        return work
+
+    def _pick(self, skip: str = "") -> Checkpoint | None:
         def is_accepted(identity: str) -> bool:  # asked late: a file server may have answered only then
             return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
@@ -167,14 +181,15 @@ class _Segment:
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         try:
-            origin = pick(self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest)
+            origin = pick(self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip)
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:
             self.job.tell("starting from nothing: the run has no checkpoint yet")
         else:
             self.held.confirm()
-            self.store.mend_links(origin)
+            if not skip:
+                self.store.mend_links(origin)
             seconds = time.monotonic() - began
             self.job.tell(f"going on from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from longhaul import driver_start, policy
+from longhaul.brake import stop_reason
 from longhaul.endings import all_attempts, note, with_causes
 from longhaul.history import Attempt
 from longhaul.slurm.ended_job import EndedJob, ended_job
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
-from longhaul.slurm.nodes import default_partition, spare_nodes, untried
+from longhaul.slurm.nodes import default_partition, spare_nodes
 from longhaul.slurm.states import ALIVE
 from longhaul.slurm.unnoted import is_held, line_of
 from snakemake_executor_plugin_longhaul.pulse import Pulse, feel
@@ -95,12 +96,12 @@ class Watch:
         own = [attempt for attempt in attempts if attempt.slurm_job == out.job_id]
         recent = with_causes(policy.of_start(attempts, driver_start.current()))
         rules = policy.Rules(segment.run.attempts_without_progress)
+
+        def spare() -> int:
+            return spare_nodes(partition or default_partition(), nodes)
+
         log = segment.places.log(segment.number)
-        why = policy.why_stop(recent, segment.number, rules, 0, log)
-        if why:  # Slurm is asked only now
-            spare = spare_nodes(partition or default_partition(), nodes)
-            others = untried(spare, [attempt.slurm_node for attempt in recent])
-            why = policy.why_stop(recent, segment.number, rules, others, log)
+        why, _ = stop_reason(segment.places, recent, rules, segment.number, spare, log)
         return verdict(segment, out.job_id, Evidence(state, own[-1] if own else None, why))
 
     def _attempts(self, segment: Segment, job: EndedJob, tell: Callable[[str], None]) -> list[Attempt]:

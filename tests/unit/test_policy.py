@@ -9,7 +9,7 @@ from support.making import ATTEMPT
 from longhaul.history import Attempt
 from longhaul.job_note import BeforeWork
 from longhaul.outcome import Outcome
-from longhaul.policy import Rules, failures_in_a_row, idle_attempts, of_start, why_stop
+from longhaul.policy import Rules, Situation, failures_in_a_row, goes_back, idle_attempts, of_start, why_stop
 
 RULES = Rules(attempts_without_progress=2)
 
@@ -32,7 +32,7 @@ def on(*nodes: str) -> list[Attempt]:
 
 
 def stops(attempts: Sequence[Attempt], other_nodes: int = 0, rules: Rules = RULES) -> bool:
-    return why_stop(attempts, 1, rules, other_nodes) != ""
+    return why_stop(attempts, rules, Situation(1, other_nodes=other_nodes)) != ""
 
 
 # --- by its own fault ---
@@ -60,13 +60,15 @@ def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[A
 
 
 def test_what_is_hopeless_is_not_tried_again() -> None:
-    why = why_stop([attempt(is_hopeless=True)], 1, RULES, 9)
+    why = why_stop([attempt(is_hopeless=True)], RULES, Situation(1, other_nodes=9))
 
     assert why == "no further attempt is made: it broke"
 
 
 def test_a_cancelled_job_stops_its_run() -> None:
-    why = why_stop([attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], 1, RULES, 9)
+    why = why_stop(
+        [attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], RULES, Situation(1, other_nodes=9)
+    )
 
     assert why == "Slurm job 17 was cancelled; to go on, start snakemake again"
 
@@ -75,7 +77,7 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
     rules = Rules(attempts_without_progress=9, retries=2)
 
     assert not stops([saved()] * 2, rules=rules)
-    assert why_stop([saved()] * 3, 1, rules, 0, "logs/demo/001.log") == (
+    assert why_stop([saved()] * 3, rules, Situation(1, log="logs/demo/001.log")) == (
         "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; mend the cause, then start snakemake again"
     )
     assert not stops([saved()] * 9)
@@ -99,7 +101,7 @@ def test_failures_of_another_segment_do_not_count() -> None:
 
 
 def test_the_line_says_where_it_was_tried_where_to_look_and_what_to_type() -> None:
-    assert why_stop(on("n1", "n2"), 1, RULES, 5, "logs/demo/001.log") == (
+    assert why_stop(on("n1", "n2"), RULES, Situation(1, other_nodes=5, log="logs/demo/001.log")) == (
         "2 attempts without a step forward on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
         "mend the cause, then start snakemake again"
     )
@@ -143,14 +145,17 @@ def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
 
 
 def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
-    assert why_stop([before_work(BeforeWork.REFUSED)], 1, RULES, 9) == "no further attempt is made: it broke"
+    assert (
+        why_stop([before_work(BeforeWork.REFUSED)], RULES, Situation(1, other_nodes=9))
+        == "no further attempt is made: it broke"
+    )
 
 
 def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
     jobs = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
 
     assert not stops(jobs[:2])  # one job tries for a while itself
-    assert why_stop(jobs, 1, RULES, 9) == (
+    assert why_stop(jobs, RULES, Situation(1, other_nodes=9)) == (
         "2 attempts in a row ended before their work on n1; last: it broke; mend the cause, then start snakemake again"
     )
 
@@ -182,3 +187,57 @@ def test_what_another_driver_did_meanwhile_counts_too() -> None:
     mine, others = attempt(start="a"), saved(start="b")
 
     assert of_start([mine, others, mine], "a") == [mine, others, mine]
+
+
+# --- the checkpoint before the newest ---
+
+
+NOW = Situation(1, newest="000002_2", older="000001_1")
+
+
+def from_newest(count: int, **more: object) -> list[Attempt]:
+    return [replace(attempt(**more), from_checkpoint="000002_2") for _ in range(count)]
+
+
+def test_after_the_attempts_from_the_newest_the_checkpoint_before_is_tried_once() -> None:
+    back = replace(attempt(), from_checkpoint="000001_1")
+
+    assert not goes_back(from_newest(1), RULES, NOW)
+    assert goes_back(from_newest(2), RULES, NOW)
+    assert why_stop(from_newest(2), RULES, NOW) == ""
+    assert why_stop([*from_newest(2), back], RULES, NOW) == (
+        "3 attempts without a step forward, no further one is made, neither from 000002_2 nor from 000001_1, the "
+        "checkpoint before; both stay where they are; last: it broke; mend the cause, then start snakemake again"
+    )
+
+
+def test_an_attempt_from_the_one_before_that_was_killed_is_not_made_again() -> None:
+    """Whoever writes its line does not know from where it went on."""
+    assert not goes_back(from_newest(3), RULES, NOW)
+    assert why_stop(from_newest(3), RULES, NOW) != ""
+
+
+def test_another_node_is_tried_before_another_checkpoint() -> None:
+    now = replace(NOW, other_nodes=3)
+
+    assert not goes_back(from_newest(2, slurm_node="n1"), RULES, now)
+    assert why_stop(from_newest(2, slurm_node="n1"), RULES, now) == ""
+    assert goes_back([*from_newest(2, slurm_node="n1"), *from_newest(1, slurm_node="n2")], RULES, now)
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        from_newest(2, before_work=BeforeWork.NEVER_RAN.value),
+        from_newest(2, cause="OUT_OF_MEMORY"),
+        from_newest(2, is_hopeless=True),
+        from_newest(2, cause="CANCELLED"),
+    ],
+)
+def test_what_says_nothing_of_the_checkpoint_leads_to_no_other(attempts: list[Attempt]) -> None:
+    assert not goes_back(attempts, RULES, NOW) or why_stop(attempts, RULES, NOW)
+    assert why_stop(attempts, RULES, NOW) == why_stop(attempts, RULES, replace(NOW, older=""))
+
+
+def test_a_run_with_one_checkpoint_stops() -> None:
+    assert why_stop(from_newest(2), RULES, replace(NOW, older="")) != ""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul import driver_start, endings, policy
+from longhaul.brake import stop_reason
 from longhaul.clock import utc_now
 from longhaul.history import Attempt, History
 from longhaul.job_note import BeforeWork, exit_code_for
@@ -30,7 +31,7 @@ from longhaul.slurm.attempt import Ended, SegmentCommand, become_deaf, give_up_a
 from longhaul.slurm.commands import ask, has_command
 from longhaul.slurm.job import restart_count
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs, state_behind_completing
-from longhaul.slurm.nodes import own_spare_nodes, untried
+from longhaul.slurm.nodes import own_spare_nodes
 from longhaul.slurm.run_end import end_run, submit_left_out
 from longhaul.slurm.successors import waiting
 from longhaul.slurm.unnoted import unnoted
@@ -174,11 +175,7 @@ def _attempt(slot: Slot, segment: int, lost: Sequence[Attempt] = ()) -> int:
     lost = [*unnoted(slot.places, slot.after, slot.tell), *lost]  # the others are in the history from now on
     attempts = endings.with_causes(policy.of_start([*endings.all_attempts(slot.places), *lost], slot.start))
     rules = policy.Rules(slot.idle_attempts, slot.retries)
-    log = slot.places.log(segment)
-    why = policy.why_stop(attempts, segment, rules, 0, log)
-    if why:  # Slurm is asked only now
-        others = untried(own_spare_nodes(), [attempt.slurm_node for attempt in attempts])
-        why = policy.why_stop(attempts, segment, rules, others, log)
+    why, _ = stop_reason(slot.places, attempts, rules, segment, own_spare_nodes, slot.places.log(segment))
     if why:
         raise Stop(why)
     return 1 + policy.failures_in_a_row(attempts, segment)
