@@ -22,6 +22,7 @@ from longhaul.ancestry import only_parts
 from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
 from longhaul.errors import CheckpointError, ConfigError, FormatError, LonghaulError, StorageError
+from longhaul.holder import if_stopped
 from longhaul.identity import accept_identity, identity_of
 from longhaul.passport import read_passport
 from longhaul.places import RESULTS, RunFolder
@@ -111,9 +112,11 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
 def restart(run: str, directory: Directory = HERE) -> None:
     """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
     places = _must_exist(run, directory)
-    claim, why_free = lease.current_claim(places.lease)
+    claim, why_free = lease.watched_claim(places.lease, lambda line: print(f"{run}: {line}", flush=True))
     if claim is not None and not why_free:
-        raise ConfigError([f"{run}: is being written, {claim.describe()}; stop that job first"])
+        raise ConfigError(
+            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
+        )
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -42,8 +42,8 @@ from longhaul.slurm.job import job_around_us
 from longhaul.store import Checkpoint, Store, describe_done
 from longhaul.work import Work
 
-# A holder that works to its own end needs its length and a little more.
-WAITING_SECONDS = 60.0
+# A holder that works to its own end needs its length and a little more; one that cannot be seen, its silence.
+WAITING_SECONDS = lease.STALE_SECONDS + 60.0
 
 
 def run_segment(job: Job, engine: Engine) -> Record:
@@ -310,6 +310,7 @@ class _Segment:
             slurm_job=self.held.claim.slurm_job,
             message=judgement.message,
             slurm_node=self.held.claim.slurm_node,
+            slurm_cluster=self.held.claim.slurm_cluster,
             cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
             mem_mb=self.job.run.mem_mb,
             is_hopeless=work.is_hopeless,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from longhaul.clock import utc_now
 from longhaul.contract import FINAL
 from longhaul.digests import preferred_algorithm
 from longhaul.errors import NoCheckpointError
+from longhaul.holder import Life, life_of
 from longhaul.host import this_host
 from longhaul.own_folder import confirm_all_own
 from longhaul.passport import Passport
@@ -222,9 +222,9 @@ def say(line: str) -> None:
 
 
 def _take(folder: Path, tell: Callable[[str], None]) -> lease.Lease:
-    held, reason = lease.current_claim(folder)
-    is_near = held is not None and held.host == platform.node()
-    return lease.take(folder, 1, 0.0 if is_near and not reason else OTHER_MACHINE_SECONDS, tell)
+    held, _ = lease.current_claim(folder)
+    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
+    return lease.take(folder, 1, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:
