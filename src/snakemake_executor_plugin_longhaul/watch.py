@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
+from longhaul.slurm.reasons import advice
 from longhaul.slurm.states import ALIVE
 from snakemake_executor_plugin_longhaul.pulse import Pulse, feel
 from snakemake_executor_plugin_longhaul.records import LOOKING_SHARE
@@ -151,6 +152,7 @@ class Watch:
 
 def _tell_stuck(out: Out, job: MyJob, tell: Callable[[str], None]) -> None:
     if job.is_stuck and out.told_waiting != job.reason:
-        todo = f"; release it: scontrol release {job.job_id}" if "eld" in job.reason else ""
-        tell(f"{out.segment.name}: job {job.job_id} does not start by itself ({job.reason}){todo}")
+        held = f"release it: scontrol release {job.job_id}" if "eld" in job.reason else ""
+        todo = held or advice(job.reason, job.job_id)
+        tell(f"{out.segment.name}: job {job.job_id} does not start by itself ({job.reason}); {todo}")
         out.told_waiting = job.reason
