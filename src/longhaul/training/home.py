@@ -132,7 +132,7 @@ class Home:
 
     def contract(self, saves: Saves, environment: Mapping[str, str] = os.environ) -> Contract:
         """What a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
-        job_end = self._slurm_job.end_unix if self._slurm_job else None
+        job_end = self._slurm_job.end_here_unix if self._slurm_job else None
         told = environment.get("LONGHAUL_DEADLINE")
         ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
         self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
