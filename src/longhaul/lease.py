@@ -29,6 +29,9 @@ HEARTBEAT_SECONDS = 10.0
 # What the waiter's polls without a heartbeat take at least.
 STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
 
+# More than a claim has; so it can be rewritten in its place.
+CLAIM_BYTES = 1024
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -108,9 +111,13 @@ class Lease:
             self.confirm()
         except (OSError, LonghaulError):
             return
-        # A full disk must not hide the error that we may be leaving with; the claim ends with our process anyway.
-        with contextlib.suppress(StorageError):
-            fs.write_atomic(_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now())))
+        path, text = _path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
+        # A full disk must not hide the error that we may be leaving with, nor keep the run for a process that lives on.
+        try:
+            fs.write_atomic(path, text)
+        except StorageError:
+            with contextlib.suppress(OSError):
+                fs.overwrite(path, text)
 
     def _beat(self) -> None:
         path = _path(self.folder, self.claim.token)
@@ -290,4 +297,5 @@ def _path(folder: Path, token: int) -> Path:
 
 
 def _text(claim: Claim) -> str:
-    return json.dumps(vars(claim), indent=2) + "\n"
+    """Of one size, whether it is released or not."""
+    return json.dumps(vars(claim), indent=2).ljust(CLAIM_BYTES) + "\n"

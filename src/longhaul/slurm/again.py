@@ -118,9 +118,9 @@ def any_left_out() -> bool:
 
 
 def _is_fresh(path: Path) -> bool:
-    """False if whoever took the run was killed over it."""
+    """False if whoever took the run was killed over it; also where a clock was set back since."""
     try:
-        return time.time() - path.stat().st_mtime < PATIENCE_SECONDS
+        return abs(time.time() - path.stat().st_mtime) < PATIENCE_SECONDS
     except OSError:
         return False
 
