@@ -87,6 +87,7 @@ class AttemptLog:
             pid=os.getpid(),
             slurm_job=claim.slurm_job,
             slurm_node=claim.slurm_node,
+            slurm_cluster=claim.slurm_cluster,
             mem_mb=self._job.run.mem_mb,
             start=claim.start,
         )
@@ -123,6 +124,7 @@ class AttemptLog:
             slurm_job=self._held.claim.slurm_job,
             message=judgement.message,
             slurm_node=self._held.claim.slurm_node,
+            slurm_cluster=self._held.claim.slurm_cluster,
             cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
             mem_mb=self._job.run.mem_mb,
             is_hopeless=work.is_hopeless,

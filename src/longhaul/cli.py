@@ -23,6 +23,7 @@ from longhaul.back import go_back
 from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
 from longhaul.errors import CheckpointError, ConfigError, FormatError, LonghaulError, StorageError
+from longhaul.holder import if_stopped
 from longhaul.identity import accept_identity, identity_of
 from longhaul.passport import read_passport
 from longhaul.places import RESULTS, RunFolder
@@ -30,6 +31,7 @@ from longhaul.plan import Plan, schemas
 from longhaul.profile_command import profile
 from longhaul.rehearsals import rehearsal_of
 from longhaul.run import Run
+from longhaul.slurm.again import was_submitted
 from longhaul.slurm.commands import has_command
 from longhaul.slurm.out import jobs_out, queue_of
 from longhaul.slurm.successors import cancel_waiting
@@ -116,9 +118,11 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
 def restart(run: str, directory: Directory = HERE) -> None:
     """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
     places = _must_exist(run, directory)
-    claim, why_free = lease.current_claim(places.lease)
+    claim, why_free = lease.watched_claim(places.lease, lambda line: print(f"{run}: {line}", flush=True))
     if claim is not None and not why_free:
-        raise ConfigError([f"{run}: is being written, {claim.describe()}; stop that job first"])
+        raise ConfigError(
+            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
+        )
     _cancel_waiting(run, directory)
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
@@ -210,7 +214,7 @@ def _must_exist(run: str, directory: Path) -> RunFolder:
 
 def _cancel_waiting(run: str, directory: Path) -> None:
     """Those that nobody drives: one of them would begin the run anew before its user is ready."""
-    if not has_command("squeue"):
+    if not was_submitted(run, directory) or not has_command("squeue"):
         return
     numbers = cancel_waiting(run, directory)
     if numbers is None:

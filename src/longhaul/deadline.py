@@ -76,9 +76,10 @@ class Deadline:
         return self.forced - time.monotonic()
 
     def moved(self, end_unix: float) -> Deadline:
-        """The same after Slurm has moved the end of the job; itself if it has not, or says a time that is past.
+        """The same after Slurm has moved the end of the job; itself if it has not, or if that is past.
 
-        A longer job works longer, if it was made for this segment alone; a shorter one leaves earlier.
+        A longer job works longer, if it was made for this segment alone; a shorter one leaves earlier.  `end_unix` is
+        by this node's clock.
         """
         now = time.monotonic()
         forced = now + end_unix - time.time()
@@ -99,9 +100,9 @@ def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
     It is not always: an allocation may serve many segments, and a partition without a limit says a year.
     """
     now = time.monotonic()
-    if job is None or job.end_unix is None:
+    if job is None or job.end_here_unix is None:
         return Deadline(now + segment_seconds)
-    forced = now + job.end_unix - time.time()
+    forced = now + job.end_here_unix - time.time()
     return Deadline(min(now + segment_seconds, forced), forced)
 
 

@@ -30,7 +30,7 @@ REMEMBERED_ATTEMPTS = 20
 def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt]) -> Attempt:
     """The line of history that a killed holder could not write any more, with what Slurm says of its job."""
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
-    return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc))
+    return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
 
 
 def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:
@@ -88,7 +88,7 @@ def all_attempts(places: RunFolder) -> list[Attempt]:
         return attempts
     if claim is None or claim.released_utc or any(attempt.token == claim.token for attempt in attempts):
         return attempts
-    if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc) is None:
+    if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
         return attempts  # it lives
     return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
 
@@ -97,7 +97,7 @@ def with_cause(attempt: Attempt) -> Attempt:
     """The same with what Slurm says of its job, if the attempt itself could not know it: it was told to leave."""
     if attempt.cause or attempt.outcome.settles or not attempt.slurm_job:
         return attempt
-    found = how_slurm_ended(attempt.slurm_job, attempt.started_utc)
+    found = how_slurm_ended(attempt.slurm_job, attempt.started_utc, attempt.slurm_cluster)
     return replace(attempt, cause=found.ending.value) if found else attempt
 
 
@@ -107,9 +107,9 @@ def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [*attempts[:settled], *map(with_cause, attempts[settled:])]
 
 
-def how_slurm_ended(slurm_job: str, started_utc: str) -> Ended | None:
+def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> Ended | None:
     """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
-    return ended(slurm_job, unix_seconds(started_utc)) if slurm_job else None
+    return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
 
 def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
@@ -180,6 +180,7 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
         slurm_job=claim.slurm_job,
         message=f"the job was killed{why}; what it had published counts",
         slurm_node=claim.slurm_node,
+        slurm_cluster=claim.slurm_cluster,
         cause=found.ending.value if found else "",
         mem_mb=claim.mem_mb,
         start=claim.start,

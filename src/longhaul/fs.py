@@ -111,6 +111,14 @@ def write_atomic(path: Path, text: str) -> None:
         flush_folder(path.parent)
 
 
+def overwrite(path: Path, text: str) -> None:
+    """Writes over what is there, which needs no room on the disk; does nothing if that is of another size."""
+    data = text.encode()
+    with path.open("r+b") as file:
+        if os.fstat(file.fileno()).st_size == len(data):
+            file.write(data)
+
+
 def create_exclusive(path: Path, text: str) -> bool:
     """Makes `path` with its whole content if nobody has made it yet; False if somebody has.
 

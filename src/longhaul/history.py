@@ -39,6 +39,7 @@ class Attempt:
     message: str
     # Histories that began before these were kept lack them.
     slurm_node: str = ""
+    slurm_cluster: str = ""
     cause: str = ""  # how Slurm ended the job, in its own words, where that is known
     mem_mb: int = 0  # what the config asked for
     is_hopeless: bool = False  # the computation itself went wrong; the same again would bring the same

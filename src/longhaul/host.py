@@ -42,13 +42,33 @@ def boot_id() -> str:
 
 def process_start(pid: int) -> str:
     """When the process started, in the kernel's ticks since boot; empty if it is gone.  Field 22 of proc(5) stat."""
+    fields = _stat(pid)
+    is_gone = not fields or fields[0] in {"Z", "X"}
+    return "" if is_gone else fields[19]
+
+
+def is_stopped(pid: int) -> bool:
+    """True while a signal, or a debugger, keeps the process from running."""
+    return _stat(pid)[:1] in (["T"], ["t"])
+
+
+def is_hidden(pid: int) -> bool:
+    """True if there is such a process of another user whom /proc does not show (mounted with hidepid)."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        os.kill(pid, 0)
+    except PermissionError:
+        return not _stat(pid)
     except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    is_zombie = fields[0] in {"Z", "X"}
-    return "" if is_zombie else fields[19]
+        return False
+    return False
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields 3 and following of proc(5) stat; none if there is no such process, or it is not shown."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 @functools.cache

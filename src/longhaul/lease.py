@@ -2,9 +2,9 @@
 
 `results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
 the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
-NFS: no locks, only exclusive creation.  The holder's heartbeat is the file's time, compared with the file server's own
-clock.  A holder that slept and was replaced sees the higher number (`confirm`) before it shows anything: the token is
-a fencing token.
+NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
+many of its own polls it stays the same (`holder`).  A holder that slept and was replaced sees the higher number
+(`confirm`) before it shows anything: the token is a fencing token.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longhaul import fs, host
-from longhaul.clock import unix_seconds, utc_now
+from longhaul.clock import duration, utc_now
 from longhaul.driver_start import START
 from longhaul.errors import FencedError, LeaseError, LonghaulError, StorageError
-from longhaul.slurm.ending import ended
+from longhaul.holder import STALE_POLLS, Life, Watch, life_of
 
 HEARTBEAT_SECONDS = 10.0
-# How often a waiting job asks Slurm whether the holder's job still lives.
-QUESTION_SECONDS = 30.0
-# A dozen missed heartbeats: longer than a file server's usual hang, far shorter than a night.
-STALE_SECONDS = 120.0
+# What the waiter's polls without a heartbeat take at least.
+STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
+
+# More than a claim has; so it can be rewritten in its place.
+CLAIM_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Claim:
     started_utc: str
     released_utc: str = ""
     slurm_node: str = ""
+    slurm_cluster: str = ""  # a job's number means something there alone
     mem_mb: int = 0
     start: str = ""  # the start of snakemake that its attempt belongs to
 
@@ -111,9 +113,13 @@ class Lease:
             self.confirm()
         except (OSError, LonghaulError):
             return
-        # A full disk must not hide the error that we may be leaving with; the claim ends with our process anyway.
-        with contextlib.suppress(StorageError):
-            fs.write_atomic(_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now())))
+        path, text = _path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
+        # A full disk must not hide the error that we may be leaving with, nor keep the run for a process that lives on.
+        try:
+            fs.write_atomic(path, text)
+        except StorageError:
+            with contextlib.suppress(OSError):
+                fs.overwrite(path, text)
 
     def _beat(self) -> None:
         path = _path(self.folder, self.claim.token)
@@ -145,37 +151,73 @@ def take(
     with fs.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     give_up = time.monotonic() + wait_seconds
-    told, next_question = False, 0.0
+    watch, told = Watch(HEARTBEAT_SECONDS), list[str]()
     while True:
         held, reason = current_claim(folder)
-        if held is not None and not reason and time.monotonic() >= next_question:
-            next_question = time.monotonic() + QUESTION_SECONDS
-            reason = _why_slurm_freed(held)
-        if reason:
+        if held is not None and not reason:
+            reason = watch.why_free(_path(folder, held.token), held)
+        if held is None or reason:
             lease = _claim_next(folder, held, segment, environment, mem_mb)
             if lease is not None:
                 if held is not None and not held.released_utc:
                     tell(f"took the run over from {held.describe()}: {reason}")
                 return lease
             continue
-        if held is not None and not told:
-            tell(f"waiting: the run is held, {held.describe()}; only one job may write it")
-            told = True
+        remark = watch.remark(held)
+        if not told:
+            told.append(f"waiting: the run is held, {held.describe()}; only one job may write it")
+            tell(told[0])
+        if remark and remark not in told:
+            told.append(remark)
+            tell(remark)
         if time.monotonic() >= give_up:
-            who = held.describe() if held else "unknown"
-            raise LeaseError(f"{folder.parent}: held, {who}; let it finish (or stop that job) and start again")
+            todo = remark or "let it finish (or stop that job)"
+            raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
         check()
-        time.sleep(0.5)
+        time.sleep(min(0.5, HEARTBEAT_SECONDS))
 
 
 def current_claim(folder: Path) -> tuple[Claim | None, str]:
-    """Who holds the run now, and why it is free if it is ('' while a live job holds it)."""
+    """Who holds the run now, and why it is free if one look shows that; '' else, also where nobody can know.
+
+    A holder on another machine needs more than one look: `watched_claim`.
+    """
     while True:
         try:
             held = _newest_claim(folder)
-            return held, _why_free(folder, held)
         except FileNotFoundError:
             time.sleep(0.01)  # somebody took the next number in between and removed this one
+            continue
+        return held, _why_free(held)
+
+
+def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
+    """The same, surely: a holder that cannot be seen from here is watched until its heart beats, or is found dead."""
+    watch, has_told = Watch(HEARTBEAT_SECONDS), False
+    while True:
+        held, reason = current_claim(folder)
+        if held is None or reason:
+            return held, reason
+        reason = watch.why_free(_path(folder, held.token), held)
+        if reason or watch.has_beaten or life_of(held) is not Life.OUT_OF_SIGHT:
+            return held, reason
+        if not has_told:
+            tell(f"held, {held.describe()}; looking for up to {duration(STALE_SECONDS)} whether it lives")
+            has_told = True
+        time.sleep(min(0.5, HEARTBEAT_SECONDS))
+
+
+def long_silence(folder: Path, held: Claim) -> str:
+    """`no sign of life for 3.5 h` of a holder that cannot be seen from here; '' if that is not so.
+
+    By its file's time, which a clock may have spoilt: for people to read, and never a reason to take over.
+    """
+    try:
+        silent = _silent_seconds(folder, held.token)
+    except FileNotFoundError:  # it was replaced in this moment
+        return ""
+    is_hidden = not held.released_utc and life_of(held) is Life.OUT_OF_SIGHT
+    return f"no sign of life for {duration(silent)}" if is_hidden and silent > STALE_SECONDS else ""
 
 
 def _claim_next(
@@ -194,6 +236,7 @@ def _claim_next(
         getpass.getuser(),
         utc_now(),
         slurm_node=environment.get("SLURMD_NODENAME", ""),
+        slurm_cluster=environment.get("SLURM_CLUSTER_NAME", ""),
         mem_mb=mem_mb,
         start=environment.get(START, ""),
     )
@@ -205,25 +248,12 @@ def _claim_next(
     return Lease(folder, claim)
 
 
-def _why_free(folder: Path, held: Claim | None) -> str:
+def _why_free(held: Claim | None) -> str:
     if held is None:
         return "never held"
     if held.released_utc:
         return "released"
-    is_same_boot = held.host == platform.node() and held.boot_id == host.boot_id()
-    if is_same_boot and held.pid_namespace == host.pid_namespace() and host.process_start(held.pid) != held.pid_start:
-        return "its process is gone"
-    silent = _silent_seconds(folder, held.token)
-    # Two machines may share a name (localhost), so the heart of the other one is asked too.
-    if held.host == platform.node() and held.boot_id != host.boot_id() and silent > 3 * HEARTBEAT_SECONDS:
-        return "its machine was restarted"
-    return f"no heartbeat for {silent:.0f} s" if silent > STALE_SECONDS else ""
-
-
-def _why_slurm_freed(held: Claim) -> str:
-    """Not for a lost node: what runs there may still write, and only its silence shows that it does not."""
-    found = ended(held.slurm_job, unix_seconds(held.started_utc)) if held.slurm_job else None
-    return f"{found.ending.in_words} ({found.ending.value})" if found and found.is_certain else ""
+    return "its process is gone" if life_of(held) is Life.GONE else ""
 
 
 def _silent_seconds(folder: Path, token: int) -> float:
@@ -234,7 +264,7 @@ def _silent_seconds(folder: Path, token: int) -> float:
         now = probe.stat().st_mtime
         probe.unlink()
     except OSError:
-        now = time.time()  # who may only read here cannot take over either
+        now = time.time()  # who may only read here
     return now - _path(folder, token).stat().st_mtime
 
 
@@ -270,4 +300,5 @@ def _path(folder: Path, token: int) -> Path:
 
 
 def _text(claim: Claim) -> str:
-    return json.dumps(vars(claim), indent=2) + "\n"
+    """Of one size, whether it is released or not."""
+    return json.dumps(vars(claim), indent=2).ljust(CLAIM_BYTES) + "\n"

@@ -43,8 +43,8 @@ from longhaul.slurm.job import job_around_us
 from longhaul.store import Checkpoint, Store, describe_done
 from longhaul.work import Work
 
-# A holder that works to its own end needs its length and a little more.
-WAITING_SECONDS = 60.0
+# A holder that works to its own end needs its length and a little more; one that cannot be seen, its silence.
+WAITING_SECONDS = lease.STALE_SECONDS + 60.0
 T = TypeVar("T")
 
 
@@ -274,6 +274,8 @@ class _Segment:
         if slurm_job is not None and slurm_job.end_unix is None:
             alone = f"counting on {run.segment_minutes:g} minutes alone"
             self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
+        if slurm_job is not None and slurm_job.remark:
+            self.job.tell(slurm_job.remark)
         deadline = deadline_for(seconds, slurm_job)
         margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
         self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")

@@ -13,6 +13,7 @@ from longhaul.contract import Desk
 from longhaul.endings import all_attempts
 from longhaul.errors import LeaseError
 from longhaul.history import Attempt
+from longhaul.holder import if_stopped
 from longhaul.judge import is_finished
 from longhaul.outcome import Outcome
 from longhaul.places import RESULTS, RunFolder
@@ -65,15 +66,15 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
     jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
-    claim, is_live, problem = _holder(places)
-    live = read_progress(Desk(places.work / f"{claim.token:06d}").progress) if claim and is_live else None
+    holder = _holder(places, attempts)
+    live = read_progress(Desk(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
     progress = live or (newest.passport.progress if newest else None)
     used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
-    state = State.WORKING if is_live else _state(newest, attempts, used, run)
+    state = State.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))
     if jobs and state not in {State.WORKING, State.FINISHED}:
         state = State.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
-    advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, claim, run)
+    advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
     return RunStatus(
         name,
         state,
@@ -83,7 +84,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
         newest.name if newest else None,
         age_seconds(newest.passport.created_utc) if newest else None,
         0.0 if state is State.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
-        problem or _with_jobs(advice, state, jobs),
+        holder.problem or _with_jobs(advice, state, jobs),
     )
 
 
@@ -93,17 +94,37 @@ def known_runs(base: Path) -> list[str]:
     return sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
 
 
-def _holder(places: RunFolder) -> tuple[lease.Claim | None, bool, str]:
+@dataclass(frozen=True)
+class _Holder:
+    """The claim of a live holder; else that it has shown no sign of life for long, or what is wrong with it."""
+
+    claim: lease.Claim | None = None
+    silence: str = ""
+    problem: str = ""
+
+
+def _holder(places: RunFolder, attempts: Sequence[Attempt]) -> _Holder:
     try:
         claim, why_free = lease.current_claim(places.lease)
+        if claim is None or why_free:
+            return _Holder()
+        silent = lease.long_silence(places.lease, claim)
     except (LeaseError, OSError) as error:
-        return None, False, str(error)
-    return claim, claim is not None and not why_free, ""
+        return _Holder(problem=str(error))
+    if not silent:
+        return _Holder(claim)
+    is_told = any(attempt.token == claim.token for attempt in attempts)  # Slurm knows how it ended
+    who = f"{silent} from {claim.describe()}; type snakemake: it goes on if that job is gone"
+    return _Holder(silence="" if is_told else who)
 
 
-def _state(newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None) -> State:
+def _state(
+    newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None, is_silent: bool
+) -> State:
     if is_finished(newest, run):
         return State.FINISHED
+    if is_silent:
+        return State.STOPPED
     if not attempts:
         return State.NOT_STARTED if newest is None else State.PAUSED
     if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
@@ -144,15 +165,15 @@ def _with_jobs(advice: str, state: State, jobs: Sequence[OutJob]) -> str:
     return "; ".join([*kept, *told])
 
 
-def _advice(
-    state: State, places: RunFolder, attempts: Sequence[Attempt], claim: lease.Claim | None, run: Run | None
-) -> str:
+def _advice(state: State, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
     """What to read or to type next."""
     match state:
         case State.FINISHED:
             return f"results: {places.final}"
         case State.WORKING:
-            return claim.describe() if claim else ""
+            return "; ".join(filter(None, (holder.claim.describe(), if_stopped(holder.claim)))) if holder.claim else ""
+        case State.STOPPED if holder.silence:
+            return holder.silence
         case State.STOPPED:
             message, log = attempts[-1].message, places.log(attempts[-1].segment)
             return message if str(log.parent) in message else f"{message}; {log}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from longhaul import child
 from longhaul.alarm import Alarm
 from longhaul.contract import EXIT_FINISHED, EXIT_PAUSED, Found
-from longhaul.deadline import Deadline, Margin
+from longhaul.deadline import MOVED_SECONDS, Deadline, Margin
 from longhaul.engine import Engine, Task
 from longhaul.job import Job
 from longhaul.memory import Kills, out_of_memory_kills
@@ -64,6 +65,9 @@ class Work:
     _next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_SECONDS)
     _has_looked_last: bool = False
     _reminders: int = 0
+
+    def __post_init__(self) -> None:
+        self._written_unix = self.task.deadline_unix
 
     @property
     def last(self) -> Checkpoint | None:
@@ -138,7 +142,7 @@ class Work:
         before, wrote = self.margin, self.last.passport.save_seconds if self.last else None
         self.margin = before.after_save(wrote, self.publisher.save_seconds)
         if self.margin.publish_seconds > before.publish_seconds:
-            self.task.desk.write_deadline(self.deadline.unix(self.margin.publish_seconds))
+            self._write_deadline()
         if abs(self.margin.stop_seconds - before.stop_seconds) >= TOLD_SECONDS:
             self.job.tell(f"by what a save takes: told to stop {self.margin.stop_seconds:.1f} s before the end")
 
@@ -164,17 +168,35 @@ class Work:
         self._has_looked_last = is_nearly_over
         self._next_look = now + LOOK_SECONDS
         self._follow_slurm()
+        if abs(self._deadline_unix() - self._written_unix) >= MOVED_SECONDS:  # somebody has set this node's clock
+            self._write_deadline()
+
+    def _deadline_unix(self) -> float:
+        return self.deadline.unix(self.margin.publish_seconds)
+
+    def _write_deadline(self) -> None:
+        """By this node's clock, which is the one that the program has."""
+        self._written_unix = self._deadline_unix()
+        self.task.desk.write_deadline(self._written_unix)
 
     def _follow_slurm(self) -> None:
-        end = self.slurm_job.asked().end_unix if self.slurm_job else None
-        moved = self.deadline.moved(end) if end is not None else self.deadline
+        asked = self.slurm_job.asked() if self.slurm_job else None
+        moved = self.deadline.moved(self._end_here(asked)) if asked and asked.end_unix else self.deadline
         if moved is self.deadline:
             return
+        self.slurm_job = asked
         before, self.deadline, self._has_looked_last = self.deadline, moved, False
         difference = moved.forced - before.forced
         change = f"{abs(difference):.0f} s {'later' if difference > 0 else 'sooner'}"
         self.job.tell(f"Slurm ends the job {change} than it said; {moved.left_seconds():.0f} s are left")
-        self.task.desk.write_deadline(moved.unix(self.margin.publish_seconds))
+        self._write_deadline()
+
+    def _end_here(self, asked: SlurmJob) -> float:
+        """The end of the job by this node's clock, which may have been set meanwhile: Slurm's two ends are compared."""
+        known = self.slurm_job.end_unix if self.slurm_job else None
+        if known is None or asked.end_unix is None:
+            return asked.timed().end_here_unix or math.inf
+        return time.time() + self.deadline.seconds_to_force() + asked.end_unix - known
 
     def _start_stopping(self, reason: StopReason, now: float) -> None:
         self.stop_reason, self._stop_asked = reason, now

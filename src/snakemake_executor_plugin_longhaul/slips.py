@@ -34,8 +34,8 @@ class Slip:
 
     @property
     def is_being_filled(self) -> bool:
-        """True while its driver is just asking Slurm."""
-        return not self.job_id and self.age_seconds < UNANSWERED_SECONDS
+        """True while its driver is just asking Slurm; not for a slip from the future, for a clock was set back."""
+        return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
 
 def newest(segment: Segment) -> Slip | None:

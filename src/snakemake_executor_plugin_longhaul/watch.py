@@ -13,6 +13,7 @@ from longhaul.history import Attempt
 from longhaul.slurm.ended_job import EndedJob, ended_job
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs
 from longhaul.slurm.nodes import default_partition, spare_nodes
+from longhaul.slurm.reasons import advice
 from longhaul.slurm.states import ALIVE
 from longhaul.slurm.unnoted import is_held, line_of
 from snakemake_executor_plugin_longhaul.pulse import Pulse, feel
@@ -174,6 +175,7 @@ class Watch:
 
 def _tell_stuck(out: Out, job: MyJob, tell: Callable[[str], None]) -> None:
     if job.is_stuck and out.told_waiting != job.reason:
-        todo = f"; release it: scontrol release {job.job_id}" if "eld" in job.reason else ""
-        tell(f"{out.segment.name}: job {job.job_id} does not start by itself ({job.reason}){todo}")
+        held = f"release it: scontrol release {job.job_id}" if "eld" in job.reason else ""
+        todo = held or advice(job.reason, job.job_id)
+        tell(f"{out.segment.name}: job {job.job_id} does not start by itself ({job.reason}); {todo}")
         out.told_waiting = job.reason

@@ -6,6 +6,8 @@ import time
 import pytest
 from cluster.lab import Cluster
 
+from longhaul.slurm import clock
+from longhaul.slurm.cluster import own_cluster
 from longhaul.slurm.ending import Ended, Ending, end_of, ended
 
 
@@ -107,3 +109,21 @@ def test_of_a_heterogeneous_job_the_component_that_ends_first_decides(cluster: C
     cluster.wait_until(lambda: "RUNNING" in cluster.state(job))
 
     assert end_of(job) == pytest.approx(time.time() + 120, abs=10)
+
+
+def test_slurms_own_time_is_asked_for_and_on_this_machine_is_ours(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+
+    assert clock.ahead_seconds() == pytest.approx(0, abs=30)
+
+
+def test_a_job_is_asked_for_on_its_own_cluster_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = cluster.sbatch("true")
+    cluster.wait_until(lambda: cluster.state(job) == "COMPLETED")
+    name = own_cluster()
+
+    assert name != ""
+    assert ended(job, time.time(), name) == Ended(Ending.COMPLETED, is_certain=True)
+    assert ended(job, time.time(), f"not-{name}") is None

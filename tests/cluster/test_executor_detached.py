@@ -96,13 +96,14 @@ def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others
         work.configure({run: one_step_segments(3, goal=3) for run in "ab"})
         text = submit(work)
         wait_for_jobs(cluster)  # it puts itself back into the queue after each segment
-        over = [run for run in "ab" if len(work.history(run)) == 3]
+        over = [run for run in "ab" if len(work.records(run)) == 3]
         submit(work)
         wait_for_jobs(cluster)
 
     assert "only one may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
     assert over
-    assert [[attempt.outcome for attempt in work.history(run)] for run in "ab"] == [
+    # On a busy machine a job may have used up its minute before its program is there, and the next one does the segment.
+    assert [[attempt.outcome for attempt in work.history(run) if attempt.outcome.settles] for run in "ab"] == [
         [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
     ] * 2
 
@@ -119,7 +120,7 @@ def test_a_site_that_allows_few_jobs_gets_few_and_the_rest_follows(work: WorkDir
 
     assert "the queue takes no more jobs now; a job that is out submits it later" in text
     assert [work.history(run)[-1].outcome for run in "abc"] == [Outcome.FINISHED] * 3
-    assert [len(work.history(run)) for run in "abc"] == [3, 3, 3]
+    assert [len(work.records(run)) for run in "abc"] == [3, 3, 3]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from support.disks import as_root
 from support.toyrun import checkpoints, hidden, history, program, start_segment, toy_job
 
+from longhaul import lease
 from longhaul.pick import verify
 
 Mount = Callable[[str], Path]
@@ -52,6 +53,15 @@ def test_a_disk_that_is_full_when_a_checkpoint_is_published_is_told_with_the_byt
     needed, free, missing = numbers(ended.error)
     assert needed > 3_000_000 and free < 4096 and missing == needed - free
     assert is_untouched(base)
+
+
+def test_a_process_that_lives_on_gives_the_run_back_on_a_full_disk_too(small_disk: Mount) -> None:
+    """A notebook, say: nobody takes a run from a process that lives."""
+    results = small_disk("size=256k") / "results"
+    with lease.take(results / "demo" / "lease", 1, 0.0, print), pytest.raises(OSError, match="No space left"):
+        (results / "ballast").write_bytes(b"x" * 1_000_000)
+
+    assert lease.current_claim(results / "demo" / "lease")[1] == "released"
 
 
 def test_after_a_full_disk_the_run_goes_on_once_there_is_room(small_disk: Mount) -> None:

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from support.toyrun import (
     PYTHONPATH,
+    SegmentProcess,
     checkpoints,
     final_files,
     history,
@@ -22,8 +22,10 @@ from support.toyrun import (
     whole_toy,
 )
 
+from longhaul.job import Job
+
 # A heart that beats fast and is missed soon.
-QUICK = {"lease.HEARTBEAT_SECONDS": 0.1, "lease.STALE_SECONDS": 1.5}
+QUICK = {"lease.HEARTBEAT_SECONDS": 0.1}
 
 
 def races(kind: str, folder: Path, rounds: int) -> list[list[str]]:
@@ -130,12 +132,35 @@ def test_the_run_of_a_killed_job_is_taken_over_at_once_and_its_line_is_written(t
     ]
 
 
+def sleep_elsewhere(job: Job, sleeper: SegmentProcess) -> None:
+    """Stops a job whose claim then says that it works on another machine, where nobody sees its process."""
+    (claim,) = job.places.lease.glob("[0-9]*.json")
+    sleeper.kill(signal.SIGSTOP)
+    claim.write_text(json.dumps({**json.loads(claim.read_text()), "host": "elsewhere"}))
+
+
+def test_a_job_on_this_machine_that_was_stopped_is_never_robbed_and_named_with_what_to_type(tmp_path: Path) -> None:
+    first = start_segment(tmp_path, 1, command=program("one_step"), patch={"lease.HEARTBEAT_SECONDS": 1000})
+    until(lambda: (tmp_path / "results/demo/lease/000001.json").exists())
+    first.kill(signal.SIGSTOP)
+    second = start_segment(tmp_path, 2, command=program("one_step"), patch={"lease.HEARTBEAT_SECONDS": 0.01})
+    log = tmp_path / "logs/demo/002.log"
+    hint = f"type kill -CONT {first.pid} and it goes on, or kill -KILL {first.pid} and the run is free"
+    line = f"process {first.pid} is stopped (SIGSTOP, or Ctrl-Z); {hint}"
+    until(lambda: log.exists() and line in log.read_text())
+    first.kill(signal.SIGCONT)
+    ended = [first.end(), second.end()]
+
+    assert [one.record.get("done") for one in ended] == [1, 2], [one.screen for one in ended]
+    assert [one.outcome.value for one in history(toy_job(tmp_path))] == ["paused", "paused"]
+
+
 def test_a_job_that_slept_while_another_took_over_publishes_nothing_and_ends_its_program(tmp_path: Path) -> None:
     job = toy_job(tmp_path)
     sleeper = start_segment(tmp_path, 1, command=program("obedient"), patch=QUICK)
     child = sleeper.child_pid()
     until(lambda: (job.places.lease / "000001.json").exists())
-    sleeper.kill(signal.SIGSTOP)
+    sleep_elsewhere(job, sleeper)
     second = start_segment(tmp_path, 1, command=program("one_step"), patch=QUICK).end()
     before = sorted(str(path) for path in job.places.root.rglob("*"))
     was_alive = is_alive(child)
@@ -144,7 +169,9 @@ def test_a_job_that_slept_while_another_took_over_publishes_nothing_and_ends_its
 
     assert was_alive
     assert second.record["done"] == 1
-    assert "took the run over from segment 1 by process" in second.screen and "no heartbeat for" in second.screen
+    assert (
+        "took the run over from segment 1 by process" in second.screen and "no heartbeat in 12 looks" in second.screen
+    )
     assert ended.code == 1
     assert ended.error.startswith(
         "FencedError: results/demo/lease: this job (claim 1) was taken for dead and the run w"
@@ -160,8 +187,7 @@ def test_a_sleeper_whose_program_went_on_alone_keeps_nothing_of_it(tmp_path: Pat
     job = toy_job(tmp_path)
     sleeper = start_segment(tmp_path, 1, command=program("silent_but_saving", 30), patch=QUICK)
     until(lambda: checkpoints(job))
-    sleeper.kill(signal.SIGSTOP)
-    until(lambda: time.time() - max(path.stat().st_mtime for path in job.places.lease.glob("[0-9]*")) > 1.6)
+    sleep_elsewhere(job, sleeper)
     second = start_segment(tmp_path, 2, command=program("one_step"), patch=QUICK).end()
     names = [checkpoint.name for checkpoint in checkpoints(job)]
     sleeper.kill(signal.SIGCONT)

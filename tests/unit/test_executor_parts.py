@@ -226,10 +226,11 @@ def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> No
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
-def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path) -> None:
+@pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
+def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
     slips.take(segment(), None)
     (path,) = (here / ".snakemake/longhaul/demo").iterdir()
-    os.utime(path, (0, 0))
+    os.utime(path, (dated, dated))
 
     slip = slips.newest(segment())
 

@@ -1,20 +1,26 @@
 """Who holds a run.  Races between real processes are in tests/protocol/test_one_writer.py."""
 
 import errno
+import getpass
 import json
 import os
 import platform
+import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from longhaul import fs, host, lease
+from longhaul import fs, holder, host, lease
 from longhaul.errors import FencedError, LeaseError
-from longhaul.lease import Claim, current_claim, take
+from longhaul.holder import Watch
+from longhaul.lease import Claim, current_claim, take, watched_claim
+from longhaul.slurm import cluster
+from longhaul.slurm.ending import Ended, Ending
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
 
@@ -43,25 +49,12 @@ def our_claim(token: int = 1, **changes: object) -> Claim:
     return replace(claim, **changes)  # type: ignore[arg-type]
 
 
-def put(folder: Path, claim: Claim, silent_seconds: float = 0.0, now: float | None = None) -> Path:
+def put(folder: Path, claim: Claim, silent_seconds: float = 0.0) -> Path:
     path = folder / f"{claim.token:06d}.json"
     path.write_text(json.dumps(vars(claim)))
-    last = (time.time() if now is None else now) - silent_seconds
+    last = time.time() - silent_seconds
     os.utime(path, (last, last))
     return path
-
-
-@pytest.fixture
-def server_time(monkeypatch: pytest.MonkeyPatch) -> float:
-    """The time on the file server, which stands still: that of every probe."""
-    touch, now = Path.touch, time.time()
-
-    def touch_by_server(path: Path) -> None:
-        touch(path)
-        os.utime(path, (now, now))
-
-    monkeypatch.setattr(Path, "touch", touch_by_server)
-    return now
 
 
 def dead_process() -> tuple[int, str]:
@@ -152,87 +145,292 @@ def test_a_zombie_process_holds_nothing(folder: Path) -> None:
     assert reason == "its process is gone"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"host": "elsewhere", "boot_id": "another"},
-        {"host": "elsewhere"},  # a clone of a machine carries its boot id along
-        {"pid_namespace": "pid:[1]"},  # a container, where the same number is another process
-    ],
-)
-@pytest.mark.parametrize(("silent", "is_free"), [(lease.STALE_SECONDS - 20, False), (lease.STALE_SECONDS + 20, True)])
-def test_whom_we_cannot_see_is_dead_when_its_heart_stopped_and_not_before(
-    folder: Path, server_time: float, changes: dict[str, object], silent: float, is_free: bool
+UNSEEN = [
+    {"host": "elsewhere", "boot_id": "another"},
+    {"host": "elsewhere"},  # a clone of a machine carries its boot id along
+    {"pid_namespace": "pid:[1]"},  # a container, where the same number is another process
+]
+
+
+class Waiter:
+    """Somebody who waits for a claim: its polls are made when the test says so, on a clock of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._now = folder, 1000.0
+        self._watch = Watch(lease.HEARTBEAT_SECONDS)
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def look(self, after_seconds: float = lease.HEARTBEAT_SECONDS) -> str:
+        """Why the run is free, so many seconds later on its clock."""
+        self._now += after_seconds
+        held, reason = current_claim(self._folder)
+        assert held is not None
+        return reason or self._watch.why_free(self._folder / f"{held.token:06d}.json", held)
+
+    def remark(self) -> str:
+        held, _ = current_claim(self._folder)
+        assert held is not None
+        return self._watch.remark(held)
+
+
+@pytest.fixture
+def waiter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Waiter:
+    return Waiter(folder, monkeypatch)
+
+
+@pytest.mark.parametrize("changes", UNSEEN)
+def test_whom_we_cannot_see_is_dead_after_twelve_looks_without_a_heartbeat_and_not_before(
+    folder: Path, waiter: Waiter, changes: dict[str, object]
 ) -> None:
     pid, start = dead_process()
-    put(folder, our_claim(**{"pid": pid, "pid_start": start, **changes}), silent, server_time)
+    put(folder, our_claim(**{"pid": pid, "pid_start": start, **changes}))
 
-    _, reason = current_claim(folder)
+    first, *looks = [waiter.look() for _ in range(13)]
 
-    assert reason == (f"no heartbeat for {silent:.0f} s" if is_free else "")
-
-
-def test_a_machine_that_was_restarted_holds_nothing(folder: Path) -> None:
-    put(folder, our_claim(boot_id="before"), 3 * lease.HEARTBEAT_SECONDS + 10)
-
-    assert current_claim(folder)[1] == "its machine was restarted"
+    assert [first, *looks[:-1]] == [""] * 12
+    assert looks[-1] == "no heartbeat in 12 looks, one every 10 s"
 
 
-def test_another_machine_of_the_same_name_whose_heart_beats_is_alive(folder: Path) -> None:
-    put(folder, our_claim(boot_id="another", pid=1), lease.HEARTBEAT_SECONDS)
+@pytest.mark.parametrize("silent_seconds", [10**6, -(10**6), 0])
+def test_no_time_stamp_makes_anybody_dead_or_alive(folder: Path, waiter: Waiter, silent_seconds: float) -> None:
+    """Restored files, a clock that was set back, a file server with a time of its own."""
+    put(folder, our_claim(**OTHER_HOST), silent_seconds)
 
-    assert current_claim(folder)[1] == ""
+    looks = [waiter.look() for _ in range(13)]
 
-
-def test_a_sleeping_process_of_ours_is_dead_when_its_heart_stopped(folder: Path, server_time: float) -> None:
-    put(folder, our_claim(), lease.STALE_SECONDS + 20, server_time)
-
-    assert current_claim(folder)[1] == f"no heartbeat for {lease.STALE_SECONDS + 20:.0f} s"
+    assert [bool(look) for look in looks] == [False] * 12 + [True]
 
 
-@pytest.mark.parametrize("skew", [-86400, 86400])
-def test_a_clock_that_is_wrong_here_makes_nobody_dead_or_alive(
-    folder: Path, skew: float, monkeypatch: pytest.MonkeyPatch
+def test_a_heartbeat_starts_the_count_again(folder: Path, waiter: Waiter) -> None:
+    path = put(folder, our_claim(**OTHER_HOST), 10**6)
+    for _ in range(12):
+        assert waiter.look() == ""
+    os.utime(path)
+
+    looks = [waiter.look() for _ in range(13)]
+
+    assert [bool(look) for look in looks] == [False] * 12 + [True]
+
+
+def test_however_long_the_waiter_itself_slept_that_was_one_look(folder: Path, waiter: Waiter) -> None:
+    put(folder, our_claim(**OTHER_HOST))
+
+    looks = [waiter.look(after_seconds=86400) for _ in range(12)]
+
+    assert looks == [""] * 12
+
+
+def test_looks_that_follow_each_other_sooner_are_one_look(folder: Path, waiter: Waiter) -> None:
+    put(folder, our_claim(**OTHER_HOST))
+
+    assert [waiter.look(after_seconds=0.5) for _ in range(240)] == [""] * 240
+    assert waiter.look() != ""
+
+
+def test_a_file_server_that_does_not_answer_shows_nobodys_silence(
+    folder: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(folder, our_claim(**OTHER_HOST), 10)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + skew)
+    put(folder, our_claim(**OTHER_HOST))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", raising(errno.EIO))
+        patch.setattr(Path, "is_dir", lambda path: True)
+        looks = [waiter.look() for _ in range(30)]
 
-    assert current_claim(folder)[1] == ""
+    assert looks + [waiter.look() for _ in range(12)] == [""] * 42
 
 
-def test_a_file_servers_clock_that_is_wrong_makes_nobody_dead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server gives both times: that of the claim and that of the probe."""
-    put(folder, our_claim(**OTHER_HOST), -86400)
-    touch = Path.touch
+def raising(number: int) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number))
 
-    def touch_by_server(path: Path) -> None:
-        touch(path)
-        os.utime(path, (time.time() + 86400 + 50, time.time() + 86400 + 50))
+    return fail
 
-    monkeypatch.setattr(Path, "touch", touch_by_server)
 
-    assert current_claim(folder)[1] == ""
+def test_a_machine_that_was_restarted_holds_nothing(folder: Path, waiter: Waiter) -> None:
+    put(folder, our_claim(boot_id="before"))
+
+    assert [waiter.look() for _ in range(4)] == ["", "", "", "its machine was restarted"]
+
+
+def test_another_machine_of_the_same_name_whose_heart_beats_is_alive(folder: Path, waiter: Waiter) -> None:
+    path = put(folder, our_claim(boot_id="another", pid=1))
+    looks = []
+    for _ in range(12):
+        os.utime(path)
+        looks.append(waiter.look())
+
+    assert looks == [""] * 12
+
+
+def test_a_process_that_lives_here_is_never_robbed_however_silent_and_whatever_slurm_says(
+    folder: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(holder, "ended", lambda *words: asked.append(words) or Ended(Ending.CANCELLED, True))
+    put(folder, our_claim(slurm_job="17"), 10**6)
+
+    looks = [waiter.look() for _ in range(30)]
+
+    assert (looks, asked) == ([""] * 30, [])
+    hint = f"if it hangs, type kill -KILL {os.getpid()}"
+    assert waiter.remark() == f"process {os.getpid()} lives, but its heart does not beat; {hint}"
+
+
+def test_a_stopped_process_is_named_with_what_to_type(folder: Path) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    put(folder, our_claim(pid=process.pid, pid_start=host.process_start(process.pid)))
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    told: list[str] = []
+    with pytest.raises(LeaseError) as caught:
+        take_now(folder, told)
+    process.kill()
+    process.wait()
+
+    number = process.pid
+    todo = f"type kill -CONT {number} and it goes on, or kill -KILL {number} and the run is free"
+    assert told[1:] == [f"process {number} is stopped (SIGSTOP, or Ctrl-Z); {todo}"]
+    assert str(caught.value).endswith(f"{todo} and start again")
+
+
+def test_a_process_that_the_system_hides_is_not_taken_for_gone(
+    folder: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc that is mounted with hidepid shows no process of another user."""
+    monkeypatch.setattr(os, "kill", raising(errno.EPERM))
+    put(folder, our_claim(pid=2**22 + 1))
+
+    assert waiter.look() == ""
+
+
+# --- what Slurm says -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_claim", "may_ask"),
+    [("alpha", "alpha", True), ("alpha", "beta", False), ("alpha", "", True), ("", "beta", True)],
+)
+def test_a_job_is_asked_for_on_its_own_cluster_alone(
+    folder: Path, waiter: Waiter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, of_the_claim: str,
+    may_ask: bool,
+) -> None:  # fmt: skip
+    """Another cluster's job of the same number may have ended long ago."""
+    slurm_that_says(tmp_path, monkeypatch, squeue="CANCELLED|1700000000", scontrol=f"ClusterName = {own}" * bool(own))
+    put(folder, our_claim(**OTHER_HOST, slurm_job="17", slurm_cluster=of_the_claim))
+
+    assert waiter.look() == ("the job was cancelled (CANCELLED)" if may_ask else "")
+
+
+def test_a_job_knows_its_cluster_without_asking(
+    folder: Path, waiter: Waiter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm_that_says(tmp_path, monkeypatch, squeue="CANCELLED|1700000000", scontrol="ClusterName = beta")
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "alpha")
+    put(folder, our_claim(**OTHER_HOST, slurm_job="17", slurm_cluster="beta"))
+
+    assert waiter.look() == ""
+
+
+def test_a_claim_names_user_cluster_and_job(folder: Path) -> None:
+    job = {"SLURM_JOB_ID": "17", "SLURM_CLUSTER_NAME": "alpha", "SLURMD_NODENAME": "node1"}
+    with take(folder, 1, 0, lambda line: None, environment=job) as held:
+        claim = held.claim
+
+    assert (claim.slurm_job, claim.slurm_cluster, claim.slurm_node) == ("17", "alpha", "node1")
+    assert claim.user == getpass.getuser()
+
+
+def slurm_that_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
+    """Commands of Slurm with recorded answers in front of all others."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in answers.items():
+        (commands / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
+    cluster._by_controller.cache_clear()
+
+
+# --- those who look once -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", UNSEEN)
+def test_one_look_takes_nothing_from_whom_we_cannot_see(folder: Path, changes: dict[str, object]) -> None:
+    put(folder, our_claim(**changes), 10**6)
+
+    held, reason = current_claim(folder)
+
+    assert held is not None and reason == ""
+    assert lease.long_silence(folder, held) == "no sign of life for 11.6 d"
+
+
+@pytest.mark.parametrize(
+    ("changes", "silent"), [({}, 10**6), (OTHER_HOST, 60), (OTHER_HOST, -(10**6)), ({**OTHER_HOST, "token": 2}, 10**6)]
+)
+def test_silence_is_said_of_those_alone_who_cannot_be_seen_and_were_silent_for_long(
+    folder: Path, changes: dict[str, object], silent: float
+) -> None:
+    held = our_claim(**changes)
+    if held.token == 1:  # else somebody has replaced it
+        put(folder, held, silent)
+
+    assert lease.long_silence(folder, held) == ""
+
+
+def test_whoever_would_move_a_run_watches_until_the_heart_beats(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    path = put(folder, our_claim(**OTHER_HOST), 10**6)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        os.utime(path)
+
+    held, reason = watched_claim(folder, tell)
+
+    assert held is not None and reason == ""
+    assert told == [
+        "held, segment 1 by process 1 on elsewhere since 2026-11-21T00:00:00Z; looking for up to 2 min whether it lives"
+    ]
+
+
+def test_whoever_would_move_a_run_learns_that_nobody_holds_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    put(folder, our_claim(**OTHER_HOST))
+
+    assert watched_claim(folder, lambda line: None)[1].startswith("no heartbeat in 12 looks")
+
+
+def test_a_run_whose_holder_is_out_of_sight_is_taken_by_looking_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    put(folder, our_claim(**OTHER_HOST), -(10**6))
+    told: list[str] = []
+
+    with take(folder, 2, 60, told.append) as held:
+        assert held.claim.token == 2
+
+    assert told[-1].endswith("no heartbeat in 12 looks, one every 0.01 s")
 
 
 def test_whoever_may_only_read_still_sees_who_holds_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder, our_claim(**OTHER_HOST), 10)
-
-    def forbidden(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "touch", forbidden)
+    monkeypatch.setattr(Path, "touch", raising(errno.EACCES))
 
     held, reason = current_claim(folder)
 
-    assert held is not None and held.host == "elsewhere"
-    assert reason == ""
+    assert held is not None and (held.host, reason) == ("elsewhere", "")
+    assert lease.long_silence(folder, held) == ""
 
 
-def test_a_probe_leaves_nothing_behind(folder: Path) -> None:
+def test_a_look_leaves_nothing_behind(folder: Path) -> None:
     put(folder, our_claim(**OTHER_HOST), 10)
 
-    current_claim(folder)
+    held, _ = current_claim(folder)
+    assert held is not None
+    lease.long_silence(folder, held)
 
     assert [path.name for path in folder.iterdir()] == ["000001.json"]
 

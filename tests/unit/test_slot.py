@@ -130,11 +130,12 @@ def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here
     assert not again.any_left_out()
 
 
-def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path) -> None:
+@pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
+def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
     again.leave_out("a")
     with again.left_out():
         (taken,) = again.FOLDER.iterdir()
-        os.utime(taken, (0, 0))
+        os.utime(taken, (dated, dated))
 
         assert not again.any_left_out()
 

@@ -1,6 +1,8 @@
 """Records are cheap: whatever is lost of them is made anew from the store, and no work is done again."""
 
+import os
 import shutil
+import time
 
 import pytest
 from support.workdir import Done, WorkDir, one_step_segments
@@ -46,6 +48,23 @@ def test_lost_records_do_not_hide_the_segments_that_are_new(work: WorkDir) -> No
 
     assert [attempt.progress_to for attempt in work.history("demo")] == [1, 2, 3, 4, 5]
     assert [attempt.segment for attempt in work.history("demo")] == [1, 2, 3, 4, 5]
+
+
+def test_a_record_from_the_future_holds_no_run_up(work: WorkDir, whole) -> None:
+    """A clock was set back, or the files were restored: Snakemake fails a job whose input is newer than its output."""
+    work.configure({"demo": one_step_segments(segments=1, goal=3)})
+    work.snakemake()
+    tomorrow = time.time() + 86400
+    (claim,) = work.places("demo").lease.glob("*.json")
+    for path in (work.places("demo").record(1), claim):
+        os.utime(path, (tomorrow, tomorrow))
+    work.configure({"demo": one_step_segments(segments=3, goal=3)})
+
+    done = work.snakemake()
+
+    assert (done.code, work.final("demo")) == (0, whole(3)), done.text
+    assert len(work.history("demo")) == 3
+    assert work.plan() == 0
 
 
 def test_a_lost_final_folder_is_made_anew_without_work(work: WorkDir, whole) -> None:

@@ -48,6 +48,11 @@ def keep(run: str, again: Again) -> None:
     fs.write_atomic(path, json.dumps(vars(again)) + "\n")
 
 
+def was_submitted(run: str, base: Path = Path()) -> bool:
+    """True if the run was ever submitted without a driver from this folder."""
+    return (base / _path(run)).exists()
+
+
 def submit(run: str, start: str) -> str:
     """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not."""
     again = _kept(run)
@@ -128,9 +133,9 @@ def any_left_out() -> bool:
 
 
 def _is_fresh(path: Path) -> bool:
-    """False if whoever took the run was killed over it."""
+    """False if whoever took the run was killed over it; also where a clock was set back since."""
     try:
-        return time.time() - path.stat().st_mtime < PATIENCE_SECONDS
+        return abs(time.time() - path.stat().st_mtime) < PATIENCE_SECONDS
     except OSError:
         return False
 

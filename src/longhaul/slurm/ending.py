@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from longhaul.slurm.cluster import may_ask_here
 from longhaul.slurm.commands import ask
 from longhaul.slurm.states import ALIVE, STARTED
 
@@ -76,8 +77,13 @@ class Ended:
     who: str = ""
 
 
-def ended(job_id: str, ran_at_unix: float) -> Ended | None:
-    """How the start of the job ended that ran at that time; None while it lives, or if nobody knows."""
+def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> Ended | None:
+    """How the start of the job ended that ran at that time; None while it lives, or if nobody knows.
+
+    Nobody knows it of a job of another cluster; `cluster` is empty where it was not noted.
+    """
+    if not may_ask_here(cluster):
+        return None
     state, start = _in_queue(job_id)
     if state in STARTED and (start is None or start <= ran_at_unix + SLACK_SECONDS):
         return None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-import pwd
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from longhaul.messages import listed, near
 from longhaul.run import Run
-from longhaul.slurm.commands import ask
+from longhaul.slurm import names
 from longhaul.slurm.partitions import Partition, together
 from longhaul.slurm.site import Request
 
@@ -37,9 +35,22 @@ class Cluster:
     @cached_property
     def accounts(self) -> list[str]:
         """Those of this user; none if they cannot be asked for."""
-        user = pwd.getpwuid(os.getuid()).pw_name
-        answer = ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account")
-        return list(dict.fromkeys((answer or "").split()))
+        return names.accounts() or []
+
+    @cached_property
+    def qos(self) -> list[str]:
+        """Those of the cluster; none if they cannot be asked for."""
+        return names.qos_names() or []
+
+    @cached_property
+    def doors(self) -> dict[str, names.Doors]:
+        """Which QOS the partitions let in; empty if they cannot be asked."""
+        return names.doors() or {}
+
+    @cached_property
+    def features(self) -> dict[str, set[str]]:
+        """What the nodes of the partitions have; empty if they cannot be asked."""
+        return names.features() or {}
 
 
 Asked = tuple[Run, Request]
@@ -51,7 +62,7 @@ def limit_mistakes(asked: Iterable[Asked], cluster: Cluster, site_file: Callable
     for run, request in asked:
         for key, text in _mistakes(run, request, cluster, site_file):
             runs.setdefault((key, text), []).append(run.name)
-    return [f"{_where(key, names)}: {text}" for (key, text), names in runs.items()]
+    return [f"{_where(key, sharing)}: {text}" for (key, text), sharing in runs.items()]
 
 
 def absences(asked: Iterable[Asked], cluster: Cluster) -> list[str]:
@@ -61,19 +72,21 @@ def absences(asked: Iterable[Asked], cluster: Cluster) -> list[str]:
     return [f"{_called(partition)} is down or all its nodes are (sinfo); its jobs will wait" for partition in away]
 
 
-def _where(key: str, names: list[str]) -> str:
+def _where(key: str, runs: list[str]) -> str:
     """`site.account`, `runs.a.threads`, `runs.a.threads (and 3 more runs)`."""
     if key.startswith("site."):
         return key
-    more = f" (and {len(names) - 1} more run{'s' if len(names) > 2 else ''})" if len(names) > 1 else ""
-    return f"runs.{names[0]}.{key}{more}"
+    more = f" (and {len(runs) - 1} more run{'s' if len(runs) > 2 else ''})" if len(runs) > 1 else ""
+    return f"runs.{runs[0]}.{key}{more}"
 
 
 def _mistakes(run: Run, request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
     accounts = cluster.accounts if request.account else []
     yield from _of_names("account", request, accounts, "your accounts (sacctmgr) are {}", site_file)
-    names = list(cluster.partitions)
-    yield from _of_names("partition", request, names, "the partitions of this cluster (sinfo) are {}", site_file)
+    known = list(cluster.partitions)
+    yield from _of_names("partition", request, known, "the partitions of this cluster (sinfo) are {}", site_file)
+    yield from _of_qos(request, cluster, site_file)
+    yield from _of_constraint(request, cluster, site_file)
     partition = cluster.of(request)
     if partition is not None:
         yield from _of_time(run, partition)
@@ -86,14 +99,57 @@ def _of_names(
 ) -> Iterator[tuple[str, str]]:
     value: str | None = getattr(request, key)
     for name in (value or "").split(",") if known else ():
-        # Slurm writes accounts in small letters.
-        if name and name not in known and (key != "account" or name.lower() not in known):
-            where, todo = _source(request.sources[key], site_file)
-            guess = near(name, known)
-            hint = f"did you mean `{guess}`?" if guess else todo
-            if guess and where.startswith("site."):
-                hint = f"{hint} {todo}"
-            yield where, f"found '{name}', but {are.format(listed(known).replace(' or ', ' and '))}; {hint}"
+        # Slurm writes accounts and QOS in small letters.
+        if name and name not in known and (key == "partition" or name.lower() not in known):
+            where, hint = _hint(key, name, request, known, site_file)
+            yield where, f"found '{name}', but {are.format(_all_of(known))}; {hint}"
+
+
+def _of_qos(request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
+    qos = request.qos
+    if qos is None:
+        return
+    are = "the QOS of this cluster (sacctmgr) are {}"
+    unknown = list(_of_names("qos", request, cluster.qos, are, site_file))
+    yield from unknown
+    doors = [cluster.doors.get(name) for name in (request.partition or "").split(",")]
+    known = [door for door in doors if door is not None]
+    # Where the plugin or Slurm may choose among partitions, one that lets it in is enough.
+    if unknown or len(known) < len(doors) or any(door.lets_in(qos) for door in known):
+        return
+    allowed = list(dict.fromkeys(name for door in known for name in door.allowed or ()))
+    where, hint = _hint("qos", qos, request, allowed, site_file)
+    takes = f"takes no other QOS than {_all_of(allowed)}" if allowed else "does not take it"
+    yield where, f"found '{qos}', but partition {request.partition} {takes} (scontrol show partition); {hint}"
+
+
+def _of_constraint(request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
+    constraint = request.constraint
+    if constraint is None or not cluster.features:
+        return
+    partitions = (request.partition or "").split(",")
+    # Of several partitions or features that may stand for each other, one that exists anywhere may do.
+    is_anywhere = names.is_choice(constraint) or not all(name in cluster.features for name in partitions)
+    among = list(cluster.features) if is_anywhere else partitions
+    known = sorted(set[str]().union(*(cluster.features[name] for name in among)))
+    for feature in names.features_in(constraint):
+        if feature not in known:
+            where, hint = _hint("constraint", feature, request, known, site_file)
+            nodes = "no node" if is_anywhere else f"no node of partition {request.partition}"
+            have = f"their features are {_all_of(known)}" if known else "no feature is known there"
+            yield where, f"found '{constraint}', but {nodes} has the feature {feature} (sinfo); {have}; {hint}"
+
+
+def _hint(key: str, name: str, request: Request, known: list[str], site_file: Callable[[], str]) -> tuple[str, str]:
+    """The place where the name was written, and what to type in its stead."""
+    where, todo = _source(request.sources[key], site_file)
+    guess = near(name, known)
+    hint = f"did you mean `{guess}`?" if guess else todo
+    return where, f"{hint} {todo}" if guess and where.startswith("site.") else hint
+
+
+def _all_of(known: list[str]) -> str:
+    return listed(known).replace(" or ", " and ")
 
 
 def _source(source: str, site_file: Callable[[], str]) -> tuple[str, str]:

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul.slurm.commands import ask
+from longhaul.slurm.reasons import needs_hand
 from longhaul.slurm.states import ALIVE
-
-# Why a job waits that will wait for ever unless somebody does something [man squeue: JOB REASON CODES].
-_HELD = {"JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "BadConstraints"}
-_REFUSED = {"AccountNotAllowed", "InvalidAccount", "InvalidQOS", "PartitionNodeLimit", "PartitionTimeLimit"}
-_TOO_LONG = {"QOSTimeLimit", "AssociationTimeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"}
-STUCK = frozenset(_HELD | _REFUSED | _TOO_LONG)
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class MyJob:
     @property
     def is_stuck(self) -> bool:
         """True if it waits for somebody to do something, such as to release it."""
-        return self.state == "PENDING" and (self.reason in STUCK or "held" in self.reason)
+        return self.state == "PENDING" and needs_hand(self.reason)
 
 
 def my_jobs() -> list[MyJob] | None:

@@ -8,27 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul.slurm.commands import ask, has_command
+from longhaul.slurm.reasons import advice
 from longhaul.slurm.states import ALIVE
 
 # A user who types `longhaul status` waits for it.
 PATIENCE_SECONDS = 5.0
 # The comment by which snakemake-executor-plugin-slurm 2.8 names the rule and the wildcards of a job.
 _COMMENT = re.compile(r"rule_\w+_segment_wildcards_(?P<run>.+)_(?P<segment>\d+)")
-# Reasons why a job waits, and what to type [man squeue: JOB REASON CODES].
-_HELP = {
-    "JobHeldUser": "it is held; type: scontrol release {id}",
-    "JobHeldAdmin": "an administrator holds it; ask them",
-    "ReqNodeNotAvail": "a node that it needs is down or drained; look at: sinfo -R",
-    "PartitionDown": "its partition is down; look at: sinfo",
-    "PartitionInactive": "its partition is inactive; look at: sinfo",
-    "PartitionTimeLimit": "it asks for more time than its partition gives",
-    "DependencyNeverSatisfied": "it waits for a job that ended otherwise; type: scancel {id}",
-    "AssocMaxJobsLimit": "your account runs as many jobs as it may",
-    "QOSMaxJobsPerUserLimit": "you run as many jobs as you may",
-    "BeginTime": "Slurm starts it again shortly",
-    "Resources": "it is next as soon as there is room",
-    "Priority": "others come first",
-}
 
 
 @dataclass(frozen=True)
@@ -51,10 +37,8 @@ class OutJob:
         text = f"Slurm job {self.job_id} for segment {self.segment} is {self.state}"
         if not self.is_waiting:
             return text
-        # "ReqNodeNotAvail, UnavailableNodes:node[2-4]"; "launch failed requeued held", which waits for its owner.
-        known = "JobHeldUser" if self.reason.endswith("requeued held") else self.reason.partition(",")[0]
-        help_text = _HELP.get(known, "")
-        text += f" ({self.reason})" + (f": {help_text.format(id=self.job_id)}" if help_text else "")
+        todo = advice(self.reason, self.job_id)
+        text += f" ({self.reason})" + (f": {todo}" if todo else "")
         if self.start_unix is None or self.start_unix < time.time():
             return text
         return f"{text}; expected to start {time.strftime('%d %b %H:%M', time.localtime(self.start_unix))}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from longhaul.clock import utc_now
 from longhaul.contract import FINAL
 from longhaul.digests import preferred_algorithm
 from longhaul.errors import NoCheckpointError
+from longhaul.holder import Life, life_of
 from longhaul.host import this_host
 from longhaul.own_folder import confirm_all_own
 from longhaul.passport import Passport
@@ -132,7 +132,7 @@ class Home:
 
     def contract(self, saves: Saves, environment: Mapping[str, str] = os.environ) -> Contract:
         """What a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
-        job_end = self._slurm_job.end_unix if self._slurm_job else None
+        job_end = self._slurm_job.end_here_unix if self._slurm_job else None
         told = environment.get("LONGHAUL_DEADLINE")
         ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
         self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
@@ -222,9 +222,9 @@ def say(line: str) -> None:
 
 
 def _take(folder: Path, tell: Callable[[str], None]) -> lease.Lease:
-    held, reason = lease.current_claim(folder)
-    is_near = held is not None and held.host == platform.node()
-    return lease.take(folder, 1, 0.0 if is_near and not reason else OTHER_MACHINE_SECONDS, tell)
+    held, _ = lease.current_claim(folder)
+    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
+    return lease.take(folder, 1, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:
