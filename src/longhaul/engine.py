@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from longhaul.contract import FINAL, Desk, Found, loose_state, ready_states
 from longhaul.progress import Progress, read_progress
 from longhaul.run import Run
 from longhaul.store import Checkpoint
+
+
+def _say_nothing(_line: str) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Task:
     desk: Desk
     deadline_unix: float
     stop_unix: float = math.inf  # when it will be told, should it not have left by then
+    tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
 
 
 class Engine(ABC):
@@ -90,6 +95,10 @@ class Engine(ABC):
         found = ready_states(task.desk)
         loose = loose_state(task.desk, task.desk.root / "loose") if has_left_well else None
         return [*found, loose] if loose else found
+
+    def why_nothing_newer(self, task: Task) -> str:
+        """Why what the program left is no newer checkpoint, for the line of a failed attempt; empty if unknown."""
+        return ""
 
     def salvage(self, task: Task) -> list[Found]:
         """Complete states on the desk of an attempt that was killed, oldest first; `task` is that attempt's.

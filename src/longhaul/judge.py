@@ -57,8 +57,8 @@ def judge(work: Work) -> Judgement:
 
 
 def explained(judgement: Judgement, work: Work) -> Judgement:
-    """The same with what the program could not know: that memory or the disk ran out."""
-    return _with_memory(_with_disk(judgement, work), work)
+    """The same with what the engine knows of it, and what the program could not know: memory or the disk ran out."""
+    return _with_memory(_with_disk(_with_engine(judgement, work), work), work)
 
 
 def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
@@ -76,6 +76,11 @@ def describe_exit(code: int | None) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
+
+
+def _with_engine(judgement: Judgement, work: Work) -> Judgement:
+    why = "" if judgement.outcome is not Outcome.FAILED else work.engine.why_nothing_newer(work.task)
+    return Judgement(judgement.outcome, f"{judgement.message}; {why}") if why else judgement
 
 
 def _with_disk(judgement: Judgement, work: Work) -> Judgement:

@@ -74,7 +74,7 @@ class _Salvage:
 
     def of(self, claim: Claim, desk: Desk, identity: Identity) -> Checkpoint | None:
         job = replace(self.job, segment=claim.segment)
-        task = Task(job.run, claim.segment, self.origin, desk, time.time())
+        task = Task(job.run, claim.segment, self.origin, desk, time.time(), tell=self.job.tell)
         estate = Estate(claim, self.held.confirm)
         try:
             worked_seconds = _worked_seconds(claim, desk.root)

@@ -285,7 +285,7 @@ class _Segment:
             desk.write_deadline(deadline.unix(margin.publish_seconds))
             salvage.leave_note(desk, origin, self.identity)
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
-        task = Task(run, self.job.segment, origin, desk, ends, told)
+        task = Task(run, self.job.segment, origin, desk, ends, told, self.job.tell)
         publisher = Publisher(self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin)
         return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from longhaul.command.filling import ALWAYS, OF_CHECKPOINT, named, strange, strange_in_template
 from longhaul.command.settings import Output, Program, SavedBy, program_of, record_of, texts, words
-from longhaul.command.states import glob_pattern
+from longhaul.command.states import glob_pattern, is_progress_file_kept
 from longhaul.messages import found as shown
 from longhaul.run import Run
 from longhaul.tasks import PASSED_ON, is_launcher, starts_tasks
@@ -19,7 +19,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What the engine needs its own folder for.
 _NEEDS_OWN_FOLDER = ("inputs", "templates", "files", "outputs", "final_files", "finished_file", "live_file")
 # What says something of restart files, and nothing without them.
-_NEEDS_FILES = ("saved_marker", "progress_file", "progress_pattern", "progress_json", "progress_command")
+_NEEDS_FILES = (
+    "saved_marker",
+    "progress_file",
+    "progress_pattern",
+    "progress_json",
+    "progress_command",
+    "check_command",
+)
 _OURS = ("parts", "final", "manifest.json")
 
 
@@ -67,6 +74,7 @@ def _placeholder_mistakes(run: Run, program: Program, _base: Path) -> Iterator[M
         ("environment", program.environment.values(), resumed),
         ("stop_text", (program.stop_text,), resumed),
         ("progress_command", program.progress_command, ["base"]),
+        ("check_command", program.check_command, ["base"]),
     ):
         for text in texts_:
             for found in strange(text, known):
@@ -80,9 +88,10 @@ def _strange(found: str, text: str, known: Collection[str], run: Run) -> str:
     word = found.strip("{}")
     if word == "goal" and run.goal is None:
         return f"found '{found}' in {shown(text)}, but there is no `goal`; type for example `goal: 5000`"
-    if word in OF_CHECKPOINT and "checkpoint" not in known:
+    is_of_start = "run" in known and "checkpoint" not in known
+    if word in OF_CHECKPOINT and is_of_start:
         return f"found '{found}' in {shown(text)}, but at the start there is no checkpoint; use it in `resume`"
-    if word == "file":
+    if word == "file" and "run" in known:
         return f"found '{found}' in {shown(text)}, but `files` is empty; name the restart file there"
     listed = ", ".join(f"{{{name}}}" for name in known)
     return f"found '{found}' in {shown(text)}, allowed: {listed}; a brace itself is typed twice"
@@ -178,7 +187,7 @@ def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
         yield "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
     elif (program.progress_pattern or program.progress_json) and not program.progress_file:
         yield "progress_file", f"is missing beside `{ways[0]}`; name the restart file that has the number"
-    elif program.progress_file and program.saved_by is not SavedBy.EXIT and not _is_among(program):
+    elif program.progress_file and program.saved_by is not SavedBy.EXIT and not is_progress_file_kept(program):
         yield (
             "progress_file",
             f"found '{program.progress_file}', which is none of `files`: while the program runs it says another number "
@@ -194,13 +203,11 @@ def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
 _WAYS = "type {progress} into their names, or progress_file, or progress_command"
 
 
-def _is_among(program: Program) -> bool:
-    return program.progress_file in program.files or any(
-        glob_pattern(name).fullmatch(program.progress_file) for name in program.files
-    )
-
-
 def _output_mistakes(_run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
+    names = [output.name for output in program.outputs]
+    for name in sorted(program.outputs_with_gaps.difference(names)):
+        allowed = f"allowed: {', '.join(names)}" if names else "but there are no `outputs`"
+        yield "outputs_with_gaps", f"found '{name}', {allowed}"
     for output in program.outputs:
         if output.record is None and (program.saved_by is not SavedBy.EXIT or program.keeps_the_contract):
             yield (

@@ -7,20 +7,27 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from longhaul import fs
 from longhaul.child import Child
+from longhaul.command.contract_keeper import ContractKeeper
+from longhaul.command.file_keeper import FileKeeper
 from longhaul.command.filling import filled, values_of
 from longhaul.command.folder import first_file, prepare, restart_files
-from longhaul.command.keeper import ContractKeeper, FileKeeper, Keeper
+from longhaul.command.holes import MissingRecordsError
+from longhaul.command.keeper import Keeper
+from longhaul.command.origin import confirm_origin
 from longhaul.command.pieces import join
-from longhaul.command.reading import last_number
+from longhaul.command.reading import confirm_check, last_number
 from longhaul.command.settings import Program, program_of
 from longhaul.command.states import matching
 from longhaul.contract import EXIT_FINISHED, EXIT_PAUSED, Found
 from longhaul.engine import Engine, Task
+from longhaul.errors import ForeignFolderError, LonghaulError
+from longhaul.own_folder import confirm_own
 from longhaul.places import RunFolder
 from longhaul.progress import Metric, Progress
 from longhaul.run import Run
@@ -58,6 +65,8 @@ class CommandEngine(Engine):
         program, values = program_of(task.run), self._values(task)
         if not program.folder:
             prepare(self.folder(task), program, self._base, values, task.origin)
+        confirm_check(task.run, self._with_its_base(program))
+        confirm_origin(task, self._with_its_base(program))
         self._keeper(task)  # remembers what was put back
         words = program.resume if task.origin else program.start
         return self._findable([filled(word, values) for word in words], task)
@@ -106,23 +115,37 @@ class CommandEngine(Engine):
         may_be_finished, may_be_paused = code in program.exit_finished, code in program.exit_paused
         if not (may_be_finished or may_be_paused):
             return code if code not in (EXIT_FINISHED, EXIT_PAUSED) else 1
-        self._says_done = self._asked_if_done(task, program)
+        try:
+            self._says_done = self._asked_if_done(task, program)
+        except LonghaulError:
+            self._keep_failed(task)
+            raise
         self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
         return self._means
 
     def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
         """What the program left; of one that failed only what was complete before."""
-        program = program_of(task.run)
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
-        found = self._keeper(task).at_end(has_left_well, is_finished)
-        if not program.folder:
-            self._set_aside(task, has_left_well)
+        keeper = self._keeper(task)
+        try:
+            found = keeper.at_end(has_left_well, is_finished)
+        except LonghaulError:
+            self._keep_failed(task)
+            raise
+        keeper.close()
+        if not program_of(task.run).folder:
+            self._set_aside(task, has_left_well and not keeper.why_nothing_newer())
         return found
+
+    def why_nothing_newer(self, task: Task) -> str:
+        """What the restart files say, and what of the config read it."""
+        return self._keeper(task).why_nothing_newer()
 
     def salvage(self, task: Task) -> list[Found]:
         """What a killed attempt had complete in its folder."""
         if program_of(task.run).folder or not self.folder(task).is_dir():
             return []
+        confirm_origin(task, self._with_its_base(program_of(task.run)))
         return self._keeper(task).salvage()
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
@@ -134,7 +157,10 @@ class CommandEngine(Engine):
             for name in restart_files(checkpoint):
                 (final / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(checkpoint.folder / name, final / name)
-        join(checkpoint, program.outputs, final)
+        try:
+            join(checkpoint, program.outputs, final, program.outputs_with_gaps)
+        except MissingRecordsError as error:
+            raise error.advised(run.name) from error
 
     # --- inside ---
 
@@ -145,6 +171,14 @@ class CommandEngine(Engine):
             kind = ContractKeeper if program.keeps_the_contract else FileKeeper
             self._keepers[task.desk.root] = kind(task, program, folder)
         return self._keepers[task.desk.root]
+
+    def _keep_failed(self, task: Task) -> None:
+        """Sets the program's folder aside, should it be ours still: something else in its place is left alone."""
+        self._keeper(task).close()
+        if not program_of(task.run).folder:
+            with suppress(ForeignFolderError):
+                confirm_own(self.folder(task))
+                self._set_aside(task, has_left_well=False)
 
     def _set_aside(self, task: Task, has_left_well: bool) -> None:
         """Keeps the folder of the last attempt that failed, to be looked at, until one leaves well."""
@@ -159,7 +193,11 @@ class CommandEngine(Engine):
 
     def _with_its_base(self, program: Program) -> Program:
         base = {"base": str(self._base.resolve())}
-        return replace(program, progress_command=tuple(filled(word, base) for word in program.progress_command))
+        return replace(
+            program,
+            progress_command=tuple(filled(word, base) for word in program.progress_command),
+            check_command=tuple(filled(word, base) for word in program.check_command),
+        )
 
     def _values(self, task: Task) -> dict[str, str]:
         program = program_of(task.run)

@@ -6,19 +6,31 @@ import json
 import math
 import mmap
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul import child
 from longhaul.command.settings import Program
 from longhaul.command.states import matching
-from longhaul.errors import CheckpointError
+from longhaul.errors import CheckpointError, SegmentError
+from longhaul.messages import found as shown
 from longhaul.run import Run
 
 # Of a file that grows only the end is read.
 TAIL_BYTES = 64 * 1024
 ANSWER_SECONDS = 60.0
+LONGEST_LINE = 120
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far restart files are, None where the config does not say how to know, and what says so."""
+
+    done: float | None
+    how: str
 
 
 def progress_of(run: Run, program: Program, folder: Path, number: str) -> float | None:
@@ -26,19 +38,26 @@ def progress_of(run: Run, program: Program, folder: Path, number: str) -> float 
 
     CheckpointError names the file, and what is not in it.
     """
+    return reading_of(run, program, folder, number).done
+
+
+def reading_of(run: Run, program: Program, folder: Path, number: str, among: Collection[str] | None = None) -> Reading:
+    """The same with what says so, for a message.
+
+    `number` is the one in the names of the files; `among` are the names in the folder of which progress_file is one.
+    """
     if number:
-        return float(number)
+        return Reading(float(number), f"the names of `files` have {number} in them")
     if program.progress_command:
-        return _answered(run, program.progress_command, folder)
+        done = _answered(run, program.progress_command, folder)
+        return Reading(done, f"progress_command {' '.join(program.progress_command)} printed {done:.10g}")
     if not program.progress_file:
-        return None
-    path = _named_file(folder, program.progress_file)
+        return Reading(None, "")
+    path = _named_file(folder, program.progress_file, among)
     if program.progress_json:
-        return _in_json(path, program.progress_json)
-    found = _last_in_all(path, program.progress_pattern)
-    if found is None:
-        raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {program.progress_pattern}")
-    return found
+        done = _in_json(path, program.progress_json)
+        return Reading(done, f"progress_json {program.progress_json} is {done:.10g} in {path.relative_to(folder)}")
+    return _last_in_all(path, program.progress_pattern, folder)
 
 
 def last_number(path: Path, pattern: str) -> float | None:
@@ -51,23 +70,42 @@ def last_number(path: Path, pattern: str) -> float | None:
         return None
 
 
-def _last_in_all(path: Path, pattern: str) -> float | None:
+def _last_in_all(path: Path, pattern: str, folder: Path) -> Reading:
     """The same in a whole restart file, which may be larger than the memory and is written by nobody now."""
     if path.stat().st_size == 0:
-        return None
+        raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return _last_match(pattern, text)
+        span = None
+        for match in re.finditer(pattern.encode(), text, re.MULTILINE):
+            span = match.span(1)
+            del match  # it would keep the map open
+        if span is None or span[0] < 0:
+            begins = shown(_line_at(text, 0))
+            raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {begins}")
+        matched, line = bytes(text[slice(*span)]).decode(errors="replace"), shown(_line_at(text, span[0]))
+    done = _number(matched)
+    if done is None:
+        raise CheckpointError(f"{path}: progress_pattern: {pattern} matched {shown(matched)}, allowed: a number")
+    return Reading(done, f"progress_pattern {pattern} matched '{matched}' in {path.relative_to(folder)}: {line}")
 
 
-def _last_match(pattern: str, text: bytes | mmap.mmap) -> float | None:
+def _line_at(text: mmap.mmap, at: int) -> str:
+    """The beginning of the line in which a byte is."""
+    begin = text.rfind(b"\n", 0, at) + 1
+    end = text.find(b"\n", at)
+    end = len(text) if end < 0 else end
+    return bytes(text[begin : min(end, begin + LONGEST_LINE)]).decode(errors="replace").rstrip()
+
+
+def _last_match(pattern: str, text: bytes) -> float | None:
     found = None
     for match in re.finditer(pattern.encode(), text, re.MULTILINE):
         found = bytes(match[1])
     return _number(found.decode(errors="replace")) if found else None
 
 
-def _named_file(folder: Path, glob: str) -> Path:
-    names = matching(folder, [glob])
+def _named_file(folder: Path, glob: str, among: Collection[str] | None) -> Path:
+    names = [name for name in matching(folder, [glob]) if among is None or name in among]
     if not names:
         raise CheckpointError(f"{folder}: no file in it matches progress_file: {glob}")
     return folder / names[-1]
@@ -86,16 +124,45 @@ def _in_json(path: Path, dotted: str) -> float:
     return number
 
 
+def confirm_check(run: Run, program: Program) -> None:
+    """SegmentError if check_command cannot be started, which would leave every restart file out."""
+    words = program.check_command
+    if words and not run.modules and not run.enter and shutil.which(words[0]) is None:
+        found = f"found '{words[0]}', which is not a program that can be found here"
+        raise SegmentError(f"runs.{run.name}.settings.check_command: {found}")
+
+
+def why_not_whole(run: Run, program: Program, folder: Path) -> str:
+    """What check_command says against the restart files in `folder`; empty if they are whole, or nothing is asked."""
+    if not program.check_command:
+        return ""
+    said = f"check_command {' '.join(program.check_command)}"
+    try:
+        answer = _ask(run, program.check_command, folder)
+    except SegmentError as error:
+        return f"{said}: {error}"
+    last = f", last line {shown(_last_line(answer))}" if _last_line(answer) else ""
+    return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
+
+
 def _answered(run: Run, command: Sequence[str], folder: Path) -> float:
     """What a command of the user says of the folder that it is started in."""
-    prefix = run.enter if run.tasks == 1 else ()  # a launcher would start it many times
-    answer = child.ask(child.entered(command, run.modules, prefix), folder, seconds=ANSWER_SECONDS)
-    last = next((line for line in reversed(answer.lines) if line.strip()), "")
+    answer = _ask(run, command, folder)
+    last = _last_line(answer)
     number = _number(last.strip())
     if answer.code != 0 or number is None:
         said = f"exit code {answer.code}, last line {last!r}"
         raise CheckpointError(f"progress_command {' '.join(command)}: {said}, allowed: exit code 0 and a number")
     return number
+
+
+def _ask(run: Run, command: Sequence[str], folder: Path) -> child.Answer:
+    prefix = run.enter if run.tasks == 1 else ()  # a launcher would start it many times
+    return child.ask(child.entered(command, run.modules, prefix), folder, seconds=ANSWER_SECONDS)
+
+
+def _last_line(answer: child.Answer) -> str:
+    return next((line for line in reversed(answer.lines) if line.strip()), "")
 
 
 def _number(text: str) -> float | None:

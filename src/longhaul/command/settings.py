@@ -49,9 +49,11 @@ class Program:
     progress_pattern: str
     progress_json: str
     progress_command: tuple[str, ...]
+    check_command: tuple[str, ...]
     live_file: str
     live_pattern: str
     outputs: tuple[Output, ...]
+    outputs_with_gaps: frozenset[str]
     final_files: tuple[str, ...]
     stop_file: str
     stop_text: str
@@ -97,9 +99,11 @@ def program_of(run: Run) -> Program:
         progress_pattern=str(values["progress_pattern"]),
         progress_json=str(values["progress_json"]),
         progress_command=words(values["progress_command"]),
+        check_command=words(values["check_command"]),
         live_file=str(values["live_file"]),
         live_pattern=str(values["live_pattern"]),
         outputs=tuple(Output(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
+        outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
         final_files=words(values["final_files"]),
         stop_file=str(values["stop_file"]),
         stop_text=str(values["stop_text"]),

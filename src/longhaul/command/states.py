@@ -46,6 +46,12 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
 
 
+def is_progress_file_kept(program: Program) -> bool:
+    """True if the file that says how far it is is one of the restart files."""
+    name = program.progress_file
+    return any(name == each or glob_pattern(each).fullmatch(name) for each in program.files)
+
+
 def matching(folder: Path, globs: Sequence[str]) -> list[str]:
     """The plain files below a folder that match one of the globs."""
     patterns = [glob_pattern(glob) for glob in globs]

@@ -1,0 +1,239 @@
+"""The command engine and a program that writes its restart file in place: found out, or asked by check_command."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
+from support.toyrun import until
+
+from longhaul.command import reading
+from longhaul.command.engine import CommandEngine
+from longhaul.command.open_files import OpenStates
+from longhaul.command.reading import why_not_whole
+from longhaul.command.settings import program_of
+from longhaul.command.states import complete_states
+from longhaul.errors import ConfigError, LonghaulError
+from longhaul.outcome import Outcome
+
+COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
+SETTINGS = {
+    "start": ["true"],
+    "files": ["state.txt"],
+    "saved_by": "rename",
+    "progress_file": "state.txt",
+    "progress_pattern": r"^step (\d+)$",
+    "goal": 10**6,
+}
+REFUSED = (
+    "runs.demo.settings.saved_by: found 'rename', but the program writes state.txt in place (the very same file had "
+)
+WAYS_OUT = "; allowed: exit, marker or next, a program that writes under another name and renames, or a check_command"
+
+
+def counter(*options):
+    words = ["--goal", "{goal}", "--stop", "{stop}", "--steps", 10**6, "--every", 10**7, "--save-every", 1, *options]
+    return {**SETTINGS, "start": [sys.executable, "-I", "-S", str(COUNTER), *map(str, words)]}
+
+
+def checkpoints(base):
+    return sorted(command_job(base, SETTINGS).places.checkpoints.glob("[0-9]*"))
+
+
+@pytest.fixture
+def engine_at(tmp_path):
+    """An engine, its task, and the folder of a program that a test plays."""
+    task = task_at(command_job(tmp_path, SETTINGS, save_minutes=10**-9))
+    engine = CommandEngine(tmp_path)
+    engine.command(task)
+    return engine, task, engine.folder(task)
+
+
+def look(engine, task):
+    engine._next_look = 0.0  # the next one is due
+    return engine.states(task)
+
+
+def rename(folder, step):
+    (folder / "state.tmp").write_text(f"step {step}\n")
+    os.replace(folder / "state.tmp", folder / "state.txt")
+
+
+# --- found out ---
+
+
+def test_a_program_that_writes_in_place_is_refused(tmp_path):
+    with pytest.raises(LonghaulError) as error:
+        command_segment(tmp_path, counter("--style", "in-place", "--rest-seconds", 0.2))
+
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(REFUSED) and line.endswith(WAYS_OUT)
+    assert [(path / "state.txt").read_text().count("\n") for path in checkpoints(tmp_path)] == []
+
+
+@pytest.mark.parametrize("text", ["step 20\n", "step 2000\n"])
+def test_a_file_that_changes_under_its_name_was_written_in_place(engine_at, text):
+    engine, task, folder = engine_at
+    (folder / "state.txt").write_text("step 10\n")
+    look(engine, task)
+    (folder / "state.txt").write_text(text)
+    os.utime(folder / "state.txt", (1000, 1000))
+
+    with pytest.raises(LonghaulError, match=r"writes state\.txt in place"):
+        look(engine, task)
+
+
+def test_what_was_put_back_and_is_written_in_place_is_found_out_too(tmp_path):
+    first = 'echo "step 5" > state.tmp; mv state.tmp state.txt; exit 85'
+    then = "while :; do echo step 9 >> state.txt; sleep 0.1; done"
+    asked = {**SETTINGS, "start": ["sh", "-c", first], "resume": ["sh", "-c", then]}
+    command_segment(tmp_path, asked)
+
+    with pytest.raises(LonghaulError, match=r"writes state\.txt in place"):
+        command_segment(tmp_path, asked, segment=2)
+
+    assert len(checkpoints(tmp_path)) == 1
+
+
+def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(tmp_path):
+    """File systems use the number of an inode again at once, and their clocks go by ticks."""
+    program, states = program_of(command_run(**SETTINGS)), OpenStates()
+
+    for step in range(1000):
+        rename(tmp_path, step)
+        same, change = states.look(lambda: complete_states(tmp_path, program), is_due=step % 2 == 0)
+
+        assert change is None
+        assert list(same) == ([""] if step else [])
+    states.close()
+
+
+def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_path):
+    process = start_command_segment(tmp_path, counter("--rest-seconds", 0.01), save_minutes=0.001)
+
+    until(lambda: len(checkpoints(tmp_path)) >= 2)
+
+    process.kill()
+    process.end()
+    for path in checkpoints(tmp_path):
+        assert (path / "state.txt").read_text().count("\n") == 3
+
+
+def test_of_a_program_that_renames_the_file_of_the_last_look_is_taken_whole(engine_at):
+    engine, task, folder = engine_at
+    rename(folder, 10)
+    assert look(engine, task) == []
+    rename(folder, 20)
+
+    (found,) = look(engine, task)
+
+    assert (found.draft / "state.txt").read_text() == "step 10\n"
+    assert found.handover.progress.done == 10
+    engine.last_states(task, has_left_well=False)
+
+
+@pytest.mark.parametrize(("is_renamed", "steps"), [(True, [20]), (False, [])])
+def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine_at, is_renamed, steps):
+    engine, task, folder = engine_at
+    rename(folder, 10)
+    look(engine, task)
+    if is_renamed:
+        rename(folder, 20)
+    else:
+        (folder / "state.txt").write_text("step 200")
+
+    found = engine.last_states(task, has_left_well=False)
+
+    assert [each.handover.progress.done for each in found] == steps
+    assert bool(engine.why_nothing_newer(task)) is not is_renamed
+
+
+def test_nothing_is_held_open_when_the_attempt_is_over(engine_at):
+    engine, task, folder = engine_at
+    rename(folder, 10)
+    look(engine, task)
+    before = open_restart_files()
+
+    engine.last_states(task, has_left_well=True)
+
+    assert before == 1
+    assert open_restart_files() == 0
+
+
+def open_restart_files():
+    return sum("state.txt" in os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+
+
+# --- check_command ---
+
+WHOLE = ["grep", "-q", "^end$", "state.txt"]
+# Writes half of a file, waits until that was refused, writes the rest, waits until that is a checkpoint.
+PATIENT = """
+    base=$1
+    wait_for() { n=0; until eval "$1"; do n=$((n + 1)); [ $n -gt 1200 ] && exit 9; sleep 0.05; done; }
+    echo "step 7" > state.txt
+    wait_for 'grep -q "restart files are not take[n]" "$base/logs/demo/001.log"'
+    echo end >> state.txt
+    wait_for 'ls "$base"/results/demo/checkpoints/0*'
+    exit 85
+"""
+
+
+def test_check_command_leaves_out_a_torn_copy_and_takes_the_next_one(tmp_path):
+    words = ["sh", "-c", PATIENT.replace("{", "{{").replace("}", "}}"), "sh", "{base}"]
+
+    record = command_segment(tmp_path, {**SETTINGS, "start": words, "check_command": WHOLE})
+
+    assert record.outcome is Outcome.PAUSED
+    assert [(path / "state.txt").read_text() for path in checkpoints(tmp_path)] == ["step 7\nend\n"]
+    log = command_job(tmp_path, SETTINGS).log.read_text()
+    said = "restart files are not taken: check_command grep -q ^end$ state.txt: exit code 1; the next ones may be"
+    assert log.count(said) == 1
+
+
+def test_a_torn_file_at_the_end_of_a_segment_is_no_checkpoint(tmp_path):
+    words = ["sh", "-c", "echo step 7 > state.txt; exit 85"]
+
+    with pytest.raises(LonghaulError) as error:
+        command_segment(tmp_path, {**SETTINGS, "saved_by": "exit", "start": words, "check_command": WHOLE})
+
+    assert str(error.value).endswith("; check_command grep -q ^end$ state.txt: exit code 1")
+    assert "left no newer checkpoint" in str(error.value)
+    assert checkpoints(tmp_path) == []
+
+
+def test_a_check_that_does_not_answer_leaves_the_copy_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.2)
+    run = command_run(**SETTINGS, check_command=["sleep", "600"])
+
+    why = why_not_whole(run, program_of(run), tmp_path)
+
+    assert why == "check_command sleep 600: sleep 600: no answer in 0.2 s; it was killed"
+
+
+def test_a_check_that_does_not_exist_is_told_before_the_program_starts(tmp_path):
+    with pytest.raises(LonghaulError) as error:
+        command_segment(tmp_path, {**SETTINGS, "check_command": ["/no/such/check"]})
+
+    assert str(error.value) == (
+        "runs.demo.settings.check_command: found '/no/such/check', which is not a program that can be found here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"start": ["x"], "check_command": ["y"]},
+            "check_command: does nothing without `files`; name the restart files",
+        ),
+        ({**SETTINGS, "check_command": ["{file}"]}, "check_command: found '{file}' in '{file}', allowed: {base}; a "),
+        ({**SETTINGS, "outputs_with_gaps": ["t"]}, "outputs_with_gaps: found 't', but there are no `outputs`"),
+    ],
+)
+def test_mistakes_in_these_settings_are_one_line(settings, line):
+    with pytest.raises(ConfigError) as error:
+        command_run(**settings)
+
+    assert any(said.startswith(f"runs.demo.settings.{line}") for said in error.value.mistakes), error.value.mistakes
