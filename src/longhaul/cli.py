@@ -22,6 +22,7 @@ from longhaul.ancestry import only_parts
 from longhaul.back import go_back
 from longhaul.clock import duration, folder_stamp, utc_now
 from longhaul.config import read_runs
+from longhaul.copies.restore import restore
 from longhaul.errors import CheckpointError, ConfigError, FormatError, LonghaulError, StorageError
 from longhaul.holder import if_stopped
 from longhaul.identity import accept_identity, identity_of
@@ -136,6 +137,17 @@ def restart(run: str, directory: Directory = HERE) -> None:
         return
     os.rename(places.root, target)
     print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+
+
+@app.command("restore")
+def restore_run(
+    run: str,
+    source: Annotated[Path, typer.Option("--from", help="The folder of `copies:`, or the run's folder in there.")],
+    directory: Directory = HERE,
+) -> None:
+    """Rebuilds a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
+    restore(run, source, directory, print)
+    print(f"{run}: it goes on with: snakemake")
 
 
 @app.command()

@@ -13,8 +13,8 @@ from longhaul.errors import AbsentFileError, ConfigError
 from longhaul.identity import IdentityKeys
 from longhaul.messages import NO_SUCH_FILE
 from longhaul.own_checks import own_mistakes
-from longhaul.run import Run
-from longhaul.schema import Schema, Schemas, load_schemas
+from longhaul.run import CopySettings, Run
+from longhaul.schema import Key, Schema, Schemas, load_schemas
 from longhaul.table import Table, read_table
 from longhaul.tasks import mistakes as task_mistakes
 from longhaul.tasks import settled_enter
@@ -75,8 +75,19 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
     values["settings"] = _settled(engine, mapping(defaults.get("settings")), entry.settings)
     if values["gpus"] is None:
         values["gpus"] = int(values["place"] == "gpu")
+    values["copies"] = _copies(book.run, values["copies"])
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
     return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
+
+
+def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
+    """What the run says of its second place, the rest as the schema has it."""
+    if written is None:
+        return None
+    parts = {name: Key(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}
+    defaults = {name: part.schema["default"] for name, part in parts.items() if "default" in part.schema}
+    settled: dict[str, Any] = {name: parts[name].settled(value) for name, value in {**defaults, **written}.items()}
+    return CopySettings(**settled)
 
 
 def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:

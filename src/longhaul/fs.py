@@ -45,6 +45,11 @@ def free_bytes(path: Path) -> int:
     return state.f_bavail * state.f_frsize
 
 
+def is_full(error: OSError) -> bool:
+    """True if there is no room, or a quota is used up."""
+    return error.errno in _FULL_ERRNOS
+
+
 @contextmanager
 def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
     """Turns a full or unwritable disk into one StorageError line that names the path and the bytes missing."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from longhaul import driver_start, job_note
 from longhaul.config import engine_identity, read_runs
+from longhaul.copies import start
 from longhaul.endings import all_attempts
 from longhaul.errors import ConfigError, ForeignFolderError, LonghaulError
 from longhaul.final import SUMMARY
@@ -112,6 +113,8 @@ class Plan:
         this machine or cluster cannot do."""
         mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
         mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        unfinished = (run for run in self.runs if not _has_finished(RunFolder(run.name, self.base), run))
+        mistakes += start.mistakes(unfinished, self.base, tell)
         if self.slurm:
             mistakes += self.slurm.mistakes(files)
         elif current_job() is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from longhaul import __version__
 from longhaul.clock import utc_now
 from longhaul.contract import Found
+from longhaul.copies.beside import Copier
 from longhaul.digests import preferred_algorithm
 from longhaul.engine import Engine
 from longhaul.errors import ForeignFolderError, SegmentError, StorageError
@@ -52,6 +53,7 @@ class Publisher:
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
     doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
+    copier: Copier | None = None  # who copies them to a second place, and must not lose one meanwhile
 
     def __post_init__(self) -> None:
         # Its program may read it for as long as it works.
@@ -73,6 +75,8 @@ class Publisher:
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
+        if self.copier is not None:
+            self.copier.wake()
         self.writer.confirm()
         self._set_doubtful_aside()
         self.prune({self._origin} if self._origin else ())
@@ -86,8 +90,10 @@ class Publisher:
         self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
         self.doubtful = None
 
-    def prune(self, spared: Container[str] = ()) -> None:
+    def prune(self, spared: Collection[str] = ()) -> None:
         """Removes old checkpoints; what cannot be removed now is told, and tried again after the next save."""
+        if self.copier is not None:
+            spared = {*spared, self.copier.busy}
         try:
             left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared)
         except (OSError, StorageError, ForeignFolderError) as error:

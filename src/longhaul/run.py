@@ -12,6 +12,15 @@ METRIC_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
+class CopySettings:
+    """The second place of a run's checkpoints, how many stay there, and how far apart in time they are at least."""
+
+    folder: str
+    keep: int
+    every_minutes: float
+
+
+@dataclass(frozen=True)
 class Run:
     """A long computation; every default stands in the schema, so none stands here."""
 
@@ -45,6 +54,7 @@ class Run:
     settings: Mapping[str, object]
     # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
     metric_goals: Mapping[str, float] = field(default_factory=dict)
+    copies: CopySettings | None = None
 
     @property
     def goal(self) -> float | None:

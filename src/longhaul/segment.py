@@ -14,6 +14,7 @@ from longhaul.alarm import Alarm
 from longhaul.attempt_log import AttemptLog
 from longhaul.clock import utc_now
 from longhaul.contract import Desk
+from longhaul.copies.beside import Copier
 from longhaul.deadline import deadline_for, learn_margin
 from longhaul.engine import Engine, Task
 from longhaul.errors import (
@@ -65,7 +66,10 @@ def run_segment(job: Job, engine: Engine) -> Record:
         patience = 1.5 * seconds + WAITING_SECONDS
         mem_mb = job.run.mem_mb
         with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told, mem_mb=mem_mb) as held:
-            return _Segment(job, engine, held, alarm).run()
+            with Copier(job, held, alarm) as copier:
+                record = _Segment(job, engine, held, alarm, copier).run()
+                copier.is_last = record.outcome is Outcome.FINISHED
+            return record
 
 
 @dataclass
@@ -76,6 +80,7 @@ class _Segment:
     engine: Engine
     held: Lease
     alarm: Alarm
+    copier: Copier
 
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)
@@ -286,7 +291,9 @@ class _Segment:
             salvage.leave_note(desk, origin, self.identity)
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
         task = Task(run, self.job.segment, origin, desk, ends, told, self.job.tell)
-        publisher = Publisher(self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin)
+        publisher = Publisher(
+            self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
+        )
         return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:

@@ -102,7 +102,7 @@ def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others
 
     assert "only one may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
     assert over
-    # On a busy machine a job may have used up its minute before its program is there, and the next one does the segment.
+    # On a busy machine a job may have used up its minute before its program is there; the next one does the segment.
     assert [[attempt.outcome for attempt in work.history(run) if attempt.outcome.settles] for run in "ab"] == [
         [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
     ] * 2

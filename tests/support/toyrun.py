@@ -20,7 +20,7 @@ from longhaul.identity import IdentityKeys
 from longhaul.job import Job
 from longhaul.passport import FILE_NAME
 from longhaul.record import Record
-from longhaul.run import Run
+from longhaul.run import CopySettings, Run
 from longhaul.segment import run_segment
 from longhaul.store import Checkpoint, Store
 
@@ -64,6 +64,8 @@ def toy_run(name: str = "demo", **changes: object) -> Run:
         "enter": (),
     }
     keys.update({key: value for key, value in changes.items() if key not in SETTINGS})
+    if isinstance(copies := keys.get("copies"), dict):
+        keys["copies"] = CopySettings(**{"keep": 2, "every_minutes": 0, **copies})
     return Run(name=name, settings=settings, **keys)  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ from support.needs import require
 from longhaul.config import engine_identity, read_runs, schema_engines
 from longhaul.identity import IdentityKeys
 from longhaul.installed import root_folder, workflow_folder
+from longhaul.run import CopySettings
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"
@@ -59,6 +60,7 @@ def test_a_run_gets_every_default_of_the_schema():
         "enter": (),
         "settings": {"goal": 9, "seed": 0, "step_seconds": 0.01, "save_steps": 0},
         "metric_goals": {},
+        "copies": None,
     }
 
 
@@ -75,6 +77,22 @@ def test_a_run_stands_above_defaults_and_defaults_above_the_schema():
     assert (first.keep, first.mem_mb, first.stall_minutes, first.settings["seed"]) == (5, 500, 3, 3)
     assert (second.keep, second.mem_mb, second.stall_minutes, second.settings["seed"]) == (6, 500, None, 4)
     assert (second.settings["goal"], second.settings["save_steps"]) == (7, 0)
+
+
+def test_what_a_run_says_of_its_copies_takes_the_place_of_the_default_as_a_whole():
+    first, second, third = read(
+        f"""
+        defaults: {{{GOOD}, {TOY}, copies: {{folder: /backup, keep: 5}}}}
+        runs:
+          first: {{}}
+          second: {{copies: {{folder: other, every_minutes: 30.0}}}}
+          third: {{copies: null}}
+        """
+    )
+
+    assert first.copies == CopySettings("/backup", 5, 0)
+    assert second.copies == CopySettings("other", 2, 30)
+    assert third.copies is None
 
 
 def test_a_run_on_a_gpu_place_gets_a_gpu_unless_it_says_otherwise():

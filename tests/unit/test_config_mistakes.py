@@ -16,11 +16,12 @@ GOOD = "engine: toy, segments: 4, segment_minutes: 2"
 TOY = "settings: {goal: 9}"
 RUN_KEYS = (
     "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
-    "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, save_minutes, "
+    "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
     "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
+COPIES = "a mapping such as {folder: /backup/me, keep: 2, every_minutes: 0}, or null"
 ENGINES = listed(schema_engines(SCHEMAS))
 YES = "true (so YAML reads yes, on and true)"
 
@@ -62,6 +63,16 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "mem_mb: 2G": [".mem_mb: found '2G', allowed: a whole number, 1 or more"],
     "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more or null"],
     "keep: 0": [".keep: found 0, allowed: a whole number, 1 or more (checkpoints)"],
+    "copies: /backup": [f".copies: found '/backup', allowed: {COPIES}"],
+    "copies: {keep: 3}": [f'.copies: found a mapping {{"keep": 3}}, allowed: {COPIES}'],
+    "copies: {folder: /backup, kep: 3}": [
+        f'.copies: found a mapping {{"folder": "/backup", "kep": 3}}, allowed: {COPIES}'
+    ],
+    "copies: {folder: '', keep: 0, every_minutes: -1}": [
+        ".copies.folder: found '', allowed: text that is not empty",
+        ".copies.keep: found 0, allowed: a whole number, 1 or more (checkpoints)",
+        ".copies.every_minutes: found -1, allowed: a number, 0 or more (minutes)",
+    ],
     "stall_minutes: 0": [".stall_minutes: found 0, allowed: a number above 0 or null"],
     "stall_minutes: never": [".stall_minutes: found 'never', allowed: a number above 0 or null"],
     "note: 2024": ['.note: found 2024, allowed: text; type "2024", with the quotes'],

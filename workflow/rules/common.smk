@@ -2,6 +2,7 @@
 
 import math
 
+from longhaul.copies.start import rebuild_lost
 from longhaul.many_jobs import asked_often
 from longhaul.slurm.plan import jobs_of_earlier_starts
 
@@ -63,9 +64,11 @@ segment_resources = {
 
 
 def check_start():
-    """Before the first job: refuses to go to Slurm without the site's settings, and names jobs that are still out."""
+    """Before the first job: refuses to go to Slurm without the site's settings, rebuilds what is lost but for its copies,
+    and names jobs that are still out."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
+    rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
 
 

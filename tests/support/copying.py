@@ -1,0 +1,87 @@
+"""Runs with a second place: each segment makes one step and one piece of the result, in a few milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.toyrun import run_program, toy_job, toy_run
+
+from longhaul import lease
+from longhaul.alarm import Alarm
+from longhaul.ancestry import ancestors, verified_parts
+from longhaul.copies.beside import Copier
+from longhaul.copies.place import Place
+from longhaul.job import Job
+from longhaul.record import Record
+from longhaul.run import Run
+from longhaul.store import Store
+
+GOAL = 6
+# Refuses to go on from anything but what it saved; hands over an empty folder and a program too.
+PROGRAM = r"""
+n=0
+[ -z "$LONGHAUL_RESUME" ] || read n < "$LONGHAUL_RESUME/state" || exit 4
+n=$((n + 1))
+cd "$LONGHAUL_SAVE"
+mkdir draft draft/parts draft/empty
+echo "$n" > draft/state
+head -c ${BIG:-100} /dev/zero > draft/big
+echo true > draft/tool
+chmod +x draft/tool
+echo "piece $n" > "draft/parts/piece_$n"
+echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > draft/progress.json
+mv draft "$n.ready"
+[ $n -lt "$LONGHAUL_GOAL" ] || exit 0
+exit 85
+"""
+STEP = ["sh", "-c", PROGRAM]
+
+
+def big_step(size_bytes: int) -> list[str]:
+    """The same with so large a file."""
+    return ["sh", "-c", f"BIG={size_bytes}\n{PROGRAM}"]
+
+
+def step(base: Path, folder: Path | str, segment: int, command: list[str] = STEP, **copies: object) -> Record:
+    """One segment with its copies in `folder`."""
+    named = {"folder": str(folder), **copies}
+    return run_program(base, command, segment, goal=GOAL, copies=named)
+
+
+def copied_run(folder: Path | str, **copies: object) -> Run:
+    """The run as the config describes it."""
+    return toy_run(goal=GOAL, copies={"folder": str(folder), **copies})
+
+
+def job(base: Path, segment: int = 1) -> Job:
+    return toy_job(base, segment, goal=GOAL)
+
+
+def log(base: Path, segment: int = 1) -> list[str]:
+    """What a segment said of its copies."""
+    lines = job(base).places.log(segment).read_text().splitlines()
+    return [line.partition(": copies: ")[2] for line in lines if ": copies: " in line]
+
+
+def result(base: Path) -> list[str]:
+    """The whole result: every piece in order, each proved, by the chain of the parents."""
+    store = Store(job(base).places.checkpoints)
+    line = ancestors(store, store.readable()[-1])
+    return [path.read_text() for checkpoint in line for path in verified_parts(checkpoint)]
+
+
+def whole_result(steps: int = GOAL) -> list[str]:
+    """The same of a run in one piece."""
+    return [f"piece {number}\n" for number in range(1, steps + 1)]
+
+
+def copy_now(base: Path, folder: Path, **copies: object) -> None:
+    """Copies what is there, without a segment's work, and waits for the end of it."""
+    there = toy_job(base, 1, goal=GOAL, copies={"folder": str(folder), **copies})
+    with lease.take(there.places.lease, 1, 60.0, there.tell) as held, Copier(there, held, Alarm()):
+        pass
+
+
+def copies(folder: Path) -> Place:
+    """The second place of the run."""
+    return Place(folder / "demo")

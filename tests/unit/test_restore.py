@@ -1,0 +1,387 @@
+"""The way back from the copies: by a command, or where a run's folder is gone and the disk that it stood on answers."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.copying import GOAL, STEP, big_step, copied_run, copies, copy_now, job, result, step, whole_result
+from support.disks import as_root, mount_small, unmount
+from support.making import publish
+from support.snapshots import snapshot
+from support.toyrun import checkpoints, flip_byte, history, start_segment, until
+
+from longhaul import cli, lease
+from longhaul.copies import start
+from longhaul.copies.place import number_of
+from longhaul.copies.restore import restore
+from longhaul.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
+from longhaul.outcome import Outcome
+from longhaul.pick import verify
+from longhaul.store import Store
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    base = tmp_path / "base"
+    base.mkdir()
+    return base
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    return folder
+
+
+def worked(base: Path, backup: Path, segments: int = 3) -> None:
+    """A run that has pruned some of its checkpoints, and copied them."""
+    for segment in range(1, segments + 1):
+        step(base, backup, segment, keep=2)
+
+
+def to_the_end(base: Path, backup: Path, segment: int) -> None:
+    while step(base, backup, segment).outcome is not Outcome.FINISHED:
+        segment += 1
+
+
+def quiet(line: object) -> None:
+    pass
+
+
+def rebuilt(base: Path, backup: Path) -> list[str]:
+    """What a driver says that starts now."""
+    told: list[str] = []
+    if refused := start.mistakes([copied_run(backup)], base, told.extend):
+        raise ConfigError(refused)
+    start.rebuild_lost([copied_run(backup)], base, told.extend)
+    return told
+
+
+# --- by the command --------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_run_goes_on_to_the_result_of_an_uninterrupted_one(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    places = job(base).places
+    before = {path.name: path.read_bytes() for path in places.segments.iterdir()}
+    attempts = history(job(base))
+    shutil.rmtree(base / "results")
+
+    restore("demo", backup, base, quiet)
+
+    newest = checkpoints(job(base))[-1]
+    assert verify(newest.folder, "demo").passport.progress.done == 3
+    assert os.readlink(places.checkpoints / "latest") == newest.name
+    assert {path.name: path.read_bytes() for path in places.segments.iterdir()} == before
+    assert history(job(base)) == attempts
+    assert not list((base / "results").glob(".*"))
+    to_the_end(base, backup, 4)
+    assert result(base) == whole_result()
+    assert copies(backup).store.readable()[-1].passport.is_finished
+
+
+def test_a_restored_run_can_be_lost_again(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    for segment in (4, 5):
+        shutil.rmtree(base / "results")
+        restore("demo", backup / "demo", base, quiet)
+        step(base, backup, segment)
+    shutil.rmtree(base / "results")
+    restore("demo", backup, base, quiet)
+
+    to_the_end(base, backup, 6)
+    assert result(base) == whole_result()
+
+
+def test_what_was_not_copied_is_done_again(base: Path, backup: Path) -> None:
+    """History and records are copied more often than checkpoints: they speak of segment 2, whose work is lost."""
+    step(base, backup, 1, every_minutes=60)
+    step(base, backup, 2, every_minutes=60)
+    shutil.rmtree(base / "results")
+
+    restore("demo", backup, base, quiet)
+
+    places = job(base).places
+    lost = history(job(base))[1]
+    assert [path.name for path in places.segments.iterdir()] == ["001.json"]
+    assert (lost.outcome, lost.to_checkpoint, lost.progress_to) == (Outcome.DIED, None, 1)
+    assert "its checkpoints were lost; the run was restored from the copy of 000001" in lost.message
+    assert step(base, backup, 2).has_worked
+    to_the_end(base, backup, 3)
+    assert result(base) == whole_result()
+
+
+def test_a_bad_copy_is_left_out_and_the_one_before_taken(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    newest = copies(backup).store.readable()[-1]
+    flip_byte(newest.folder / "big")
+    shutil.rmtree(base / "results")
+    told: list[str] = []
+
+    restore("demo", backup, base, told.append)
+
+    assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job(base))] == [2]
+    assert told[0].startswith(f"demo: a copy is bad and left out: {newest.folder}/big: the content changed")
+    assert newest.folder.is_dir()
+    to_the_end(base, backup, 3)
+    assert result(base) == whole_result()
+
+
+def test_without_a_good_copy_nothing_is_restored(base: Path, backup: Path) -> None:
+    step(base, backup, 1)
+    flip_byte(copies(backup).store.readable()[-1].folder / "big")
+    shutil.rmtree(base / "results")
+
+    with pytest.raises(NoCheckpointError, match="demo: no good copy of a checkpoint; demo was not rebuilt"):
+        restore("demo", backup, base, quiet)
+
+    assert not (base / "results" / "demo").exists()
+
+
+def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
+    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worked(base, backup)
+    before = snapshot(base / "results")
+    monkeypatch.setattr("sys.argv", ["longhaul", "restore", "demo", "--from", str(backup), "--directory", str(base)])
+    capsys.readouterr()
+
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+
+    assert left.value.code == 1
+    assert capsys.readouterr().err == (
+        f"longhaul: {base}/results/demo: the run is there, nothing was restored; type: snakemake (it goes on), or: "
+        f"longhaul restart demo (sets it aside), then: longhaul restore demo --from {backup}/demo\n"
+    )
+    assert snapshot(base / "results") == before
+
+
+def test_the_command_restores_and_says_how_far_the_run_is(
+    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worked(base, backup)
+    shutil.rmtree(base / "results")
+    monkeypatch.setattr("sys.argv", ["longhaul", "restore", "demo", "--from", str(backup), "--directory", str(base)])
+    capsys.readouterr()
+
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert left.value.code == 0
+    assert first.startswith(
+        f"demo: rebuilt in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps, checkpoint 000003"
+    )
+    assert second == "demo: it goes on with: snakemake"
+
+
+def test_where_there_are_no_copies_of_the_run_the_line_says_so(base: Path, backup: Path) -> None:
+    worked(base, backup)
+
+    with pytest.raises(
+        ConfigError, match=r"--from: found .*base, which holds no copies of demo; allowed: the folder of"
+    ):
+        restore("demo", base, base, quiet)
+    with pytest.raises(ConfigError, match=r"--from: .*/demo holds copies of the run 'demo', not of 'other'"):
+        restore("other", backup / "demo", base, quiet)
+
+
+def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
+    base: Path, backup: Path, tmp_path: Path
+) -> None:
+    worked(base, backup)
+    other = tmp_path / "other"
+    other.mkdir()
+    restore("demo", backup, other, quiet)
+    before = snapshot(backup)
+
+    with pytest.raises(ConfigError, match=rf"holds the copies of another run of this name, {other}/results/demo"):
+        step(base, backup, 4)
+
+    assert snapshot(backup) == before
+    to_the_end(other, backup, 4)
+    assert result(other) == whole_result()
+
+
+def test_copies_that_cannot_be_written_can_be_restored(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "readonly"
+    folder.mkdir()
+    mount_small(folder, "size=4m")
+    try:
+        worked(base, folder)
+        number = number_of(job(base).places.root)
+        shutil.rmtree(base / "results")
+        assert as_root("mount", "-o", "remount,ro", str(folder)).returncode == 0
+        told: list[str] = []
+        restore("demo", folder, base, told.append)
+    finally:
+        unmount(folder)
+
+    assert number_of(job(base).places.root) == number
+    assert "Read-only file system" in told[0] and "should the lost run come back" in told[0]
+    assert checkpoints(job(base))[-1].passport.progress.done == 3
+
+
+def test_a_disk_without_room_for_the_run_is_told_and_a_second_try_goes_on(base: Path, backup: Path) -> None:
+    step(base, backup, 1, big_step(2_000_000))
+    shutil.rmtree(base / "results")
+    (base / "results").mkdir()
+    mount_small(base / "results", "size=1m")
+    try:
+        with pytest.raises(StorageError, match=r"No space left on device; [\d,]+ bytes needed"):
+            restore("demo", backup, base, quiet)
+        left = os.listdir(base / "results")
+    finally:
+        unmount(base / "results")
+    restore("demo", backup, base, quiet)
+
+    assert left == [".restoring-demo"]
+    assert checkpoints(job(base))[-1].passport.progress.done == 1
+
+
+def test_of_two_that_restore_at_once_one_is_told_to_wait(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    shutil.rmtree(base / "results")
+    draft = base / "results" / ".restoring-demo"
+    draft.mkdir(parents=True)
+
+    with lease.take(draft / "lease", 0, 0.0, quiet), pytest.raises(LeaseError, match="held, segment 0 by process"):
+        restore("demo", backup, base, quiet)
+
+
+def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    there = job(base, 4)
+    with lease.take(there.places.lease, 4, 0.0, there.tell) as held:
+        shutil.rmtree(base / "results")
+        restore("demo", backup, base, quiet)
+
+        with pytest.raises(LeaseError, match="was taken for dead and the run was taken over"):
+            held.confirm()
+    assert held.is_lost
+
+
+# --- by a driver -----------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_rebuilds_a_run_whose_folder_is_gone(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    shutil.rmtree(base / "results")
+
+    told = rebuilt(base, backup)
+
+    assert told[0] == f"demo: {base}/results/demo is gone; rebuilding it from {backup}/demo"
+    assert told[-1].startswith(f"demo: rebuilt in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps")
+    assert rebuilt(base, backup) == []
+    to_the_end(base, backup, 4)
+    assert result(base) == whole_result()
+
+
+def test_a_run_that_was_restarted_is_not_brought_back(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    cli.restart("demo", base)
+
+    with pytest.raises(
+        ConfigError, match=r"holds the copies of another run of this name.*; type: longhaul restore demo"
+    ):
+        rebuilt(base, backup)
+
+    assert not (base / "results" / "demo").exists()
+
+
+def test_a_run_with_all_its_checkpoints_gone_or_bad_is_not_taken_from_the_copies(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    for checkpoint in checkpoints(job(base)):
+        flip_byte(checkpoint.folder / "big")
+
+    assert rebuilt(base, backup) == []
+    with pytest.raises(NoCheckpointError, match="no good checkpoint is left"):
+        step(base, backup, 4)
+    assert checkpoints(job(base)) == []
+
+
+def test_a_first_place_that_does_not_answer_brings_nothing_back(
+    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked(base, backup)
+    note = copies(backup).note()
+    assert note is not None
+    really = os.stat
+
+    def silent(path: object, *args: object, **more: object) -> os.stat_result:
+        if str(path).startswith(str(base / "results")):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return really(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", silent)
+
+    with pytest.raises(OSError, match="Stale file handle"):
+        start.is_lost(note, copied_run(backup), base)
+
+
+def test_a_disk_that_is_not_mounted_brings_nothing_back(base: Path, backup: Path) -> None:
+    """What is seen then is the empty folder below, on a disk that answers; the run may be at work all the time."""
+    (base / "results").mkdir()
+    mount_small(base / "results", "size=4m")
+    try:
+        worked(base, backup)
+    finally:
+        unmount(base / "results")
+
+    with pytest.raises(
+        ConfigError, match=r"holds the copies of another run of this name.*; type: longhaul restore demo"
+    ):
+        rebuilt(base, backup)
+
+    assert list((base / "results").iterdir()) == []
+
+
+def test_an_outage_in_the_middle_of_a_run_starts_nothing_from_its_copies(base: Path, backup: Path) -> None:
+    """The first place vanishes under a job, a driver looks meanwhile, and it comes back."""
+    disk = base.with_name("disk")
+    disk.mkdir()
+    (base / "results").symlink_to(disk)
+    worked(base, backup)
+    script = ["sh", "-c", STEP[2].replace("[ $n -lt", "sleep 1000; [ $n -lt")]
+    process = start_segment(base, 4, command=script, goal=GOAL, copies={"folder": str(backup)})
+    until(lambda: len(copies(backup).store.names()) and copies(backup).store.names()[-1].startswith("000004"))
+    disk.rename(disk.with_name("away"))
+
+    with pytest.raises(ConfigError, match="nothing there was touched"):
+        rebuilt(base, backup)
+    process.kill()
+    process.end()
+    nothing = not disk.exists() and sorted(base.iterdir()) == sorted([base / "logs", base / "results"])
+    disk.with_name("away").rename(disk)
+
+    assert nothing
+    assert rebuilt(base, backup) == []
+    to_the_end(base, backup, 4)
+    assert result(base) == whole_result()
+    assert [attempt.outcome for attempt in history(job(base))].count(Outcome.DIED) == 1
+
+
+def test_a_run_without_its_folder_and_copies_out_of_reach_does_not_begin_anew(base: Path, backup: Path) -> None:
+    worked(base, backup)
+    shutil.rmtree(base / "results")
+    backup.rename(backup.with_name("away"))
+
+    with pytest.raises(ConfigError, match=r"copies\.folder: found .*, but there is no such folder"):
+        rebuilt(base, backup)
+
+
+def test_the_best_checkpoint_comes_back_too(base: Path, backup: Path) -> None:
+    store = Store(job(base).places.checkpoints)
+    for sequence in (1, 2, 3):
+        publish(store, sequence, is_best=sequence == 1)
+        copy_now(base, backup, keep=1)
+    shutil.rmtree(base / "results")
+
+    restore("demo", backup, base, quiet)
+
+    assert [checkpoint.passport.sequence for checkpoint in store.readable()] == [1, 3]
+    assert [os.readlink(store.root / link) for link in ("best", "latest")] == store.names()

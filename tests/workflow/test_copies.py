@@ -1,0 +1,67 @@
+"""Copies through real snakemake processes: a run that is lost goes on from them, by a driver or by the command."""
+
+import shutil
+
+from support.workdir import WorkDir, one_step_segments
+
+from longhaul.store import Store
+
+
+def worked(work: WorkDir) -> None:
+    """Three of five segments are done, and copied."""
+    (work.root / "backup").mkdir()
+    copies = {"folder": "backup", "keep": 1}
+    work.configure({"demo": one_step_segments(segments=6, goal=5, copies=copies)})
+    done = work.snakemake("-c1", "results/demo/segments/003.json")
+    assert done.code == 0, done.text
+    assert work.saved("demo") == 3
+
+
+def test_the_next_driver_rebuilds_a_run_whose_folder_is_gone_and_a_dry_run_does_not(work: WorkDir, whole) -> None:
+    worked(work)
+    shutil.rmtree(work.root / "results")
+
+    work.plan("-c1")
+    assert not (work.root / "results").exists()
+    done = work.snakemake("-c1")
+
+    assert done.code == 0, done.text
+    assert "longhaul: demo: results/demo is gone; rebuilding it from backup/demo" in done.text
+    assert "longhaul: demo: rebuilt in results/demo from backup/demo: 3 of 5 steps, checkpoint 000003" in done.text
+    assert work.final("demo") == whole(5)
+    assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
+    assert Store(work.root / "backup" / "demo" / "checkpoints").readable()[-1].passport.is_finished
+
+
+def test_restart_begins_anew_though_there_are_copies(work: WorkDir, whole) -> None:
+    worked(work)
+    assert work.longhaul("restart", "demo").code == 0
+
+    refused = work.snakemake("-c1")
+    shutil.move(work.root / "backup" / "demo", work.root / "backup" / "demo.old")
+    done = work.snakemake("-c1")
+
+    assert refused.code == 1
+    assert "longhaul: runs.demo.copies.folder: backup/demo holds the copies of another run of this name" in refused.text
+    assert (
+        "type: longhaul restore demo --from backup (it goes on here), or mv backup/demo backup/demo.old" in refused.text
+    )
+    assert done.code == 0, done.text
+    assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
+    assert work.final("demo") == whole(5)
+
+
+def test_a_run_that_was_restarted_can_be_restored_by_the_command(work: WorkDir, whole) -> None:
+    worked(work)
+    exists = work.longhaul("restore", "demo", "--from", "backup", columns=400)
+    assert work.longhaul("restart", "demo").code == 0
+
+    restored = work.longhaul("restore", "demo", "--from", "backup", columns=400)
+    done = work.snakemake("-c1")
+
+    assert exists.code == 1
+    assert "longhaul restart demo (sets it aside), then: longhaul restore demo --from backup/demo" in exists.text
+    assert restored.code == 0, restored.text
+    assert restored.text.splitlines()[-1] == "demo: it goes on with: snakemake"
+    assert done.code == 0, done.text
+    assert work.final("demo") == whole(5)
