@@ -226,16 +226,14 @@ class _Segment:
         error: LonghaulError | None = None
         is_rejected = False
         try:
-            work.run()
-            is_rejected = self.rejections.heed(work)
-            judgement = explained(judge(work), work)
-        except OSError:
-            self.held.confirm()  # a successor that took us for dead has removed our desk
-            raise
+            with fs.os_errors(self.job.places.root):
+                work.run()
+                is_rejected = self.rejections.heed(work)
+                judgement = explained(judge(work), work)
         except LonghaulError as raised:
             error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
             work.is_hopeless = isinstance(raised, SickError)
-        self.held.confirm()
+        self.held.confirm()  # first of all: a successor that took us for dead has removed our desk
         if is_rejected:
             work.task.desk.close()
             self._remove_desk(work.task.desk.root)

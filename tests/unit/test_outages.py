@@ -231,3 +231,26 @@ def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_go
 
     assert record.progress.done == 3
     assert not (toy_job(tmp_path).places.checkpoints / ".quarantine").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOTCONN, errno.EBUSY, errno.EIO])
+def test_an_outage_while_a_state_is_published_has_its_line_and_costs_no_checkpoint(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_program(tmp_path, program("one_step"))
+    (before,) = checkpoints(toy_job(tmp_path))
+
+    def publish_nothing(*_: object) -> None:
+        raise OSError(number, os.strerror(number), "results/demo/checkpoints")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "publish", publish_nothing)
+        with pytest.raises(
+            LonghaulError, match=f"results/demo/checkpoints: {os.strerror(number)}; earlier checkpoints"
+        ):
+            run_program(tmp_path, program("one_step"), 2)
+
+    assert checkpoints(toy_job(tmp_path)) == [before]
+    last = history(toy_job(tmp_path))[-1]
+    assert (last.outcome, last.before_work) == (Outcome.FAILED, "")
+    assert run_program(tmp_path, program("one_step"), 2, 2).progress.done == 2
