@@ -33,6 +33,10 @@ raise SystemExit(0 if done == 4 else 85)
 """
 
 
+# A driver that asks Slurm soon about jobs that left no record.
+DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
+
+
 @dataclass(frozen=True)
 class Trigger:
     """Something that breaks, how many jobs may start then, and what is said."""
@@ -176,7 +180,7 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     trigger = TRIGGERS[name]
     if name == "disk full":
         with_small_disk(work)
-    driver = work.start("--executor", "longhaul")
+    driver = work.start(*DRIVEN)
     until_first_job_is_done(work, cluster)
     cluster.wait_until(lambda: not cluster.jobs("running,completing"))
 
@@ -287,7 +291,7 @@ def with_black_hole(work: WorkDir, cluster: Cluster) -> str:
 def test_a_driver_goes_round_a_node_on_which_nothing_of_ours_runs(work: WorkDir, cluster: Cluster) -> None:
     bad = with_black_hole(work, cluster)
 
-    done = work.start("--executor", "longhaul").wait(PATIENCE_SECONDS)
+    done = work.start(*DRIVEN).wait(PATIENCE_SECONDS)
 
     history = work.history("a")
     assert done.code == 0, done.text
