@@ -5,6 +5,7 @@ Pure: the attempts so far in, why the run stops out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,12 +104,16 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     Without those from which the machine or the disk was taken away, which say nothing about the program.
     """
     idle: list[Attempt] = []
-    for attempt in reversed(attempts):
-        if attempt.segment != segment or attempt.outcome.settles or attempt.has_advanced:
-            break
-        if attempt.cause not in _NOT_TO_BLAME and attempt.before_work != BeforeWork.UNAVAILABLE.value:
+    best = -math.inf
+    for attempt in attempts:
+        # One that went on from an earlier checkpoint is a step forward only where it comes further than those before.
+        is_behind = attempt.progress_from < best and attempt.progress_to <= best
+        if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
+            idle = []
+        elif attempt.cause not in _NOT_TO_BLAME and attempt.before_work != BeforeWork.UNAVAILABLE.value:
             idle.append(attempt)
-    return idle[::-1]
+        best = max(best, attempt.progress_to)
+    return idle
 
 
 def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
@@ -121,7 +126,8 @@ def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
 
 
 def _from_both(idle: Sequence[Attempt], now: Situation) -> str:
-    if not now.older or idle[-1].from_checkpoint != now.older:
+    tried = {attempt.from_checkpoint for attempt in idle}
+    if not now.older or now.newest not in tried or idle[-1].from_checkpoint != now.older:
         return ""
     return f", neither from {now.newest} nor from {now.older}, the checkpoint before; both stay where they are"
 

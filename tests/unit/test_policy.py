@@ -15,12 +15,13 @@ RULES = Rules(attempts_without_progress=2)
 
 
 def attempt(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
-    values = {"outcome": outcome, "from_checkpoint": None, "to_checkpoint": None, "message": "it broke", **more}
+    nothing = {"from_checkpoint": None, "to_checkpoint": None, "progress_from": 0.0, "progress_to": 0.0}
+    values = {"outcome": outcome, "message": "it broke", **nothing, **more}
     return replace(ATTEMPT, **values)  # type: ignore[arg-type]
 
 
 def saved(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
-    return replace(attempt(outcome, **more), to_checkpoint="000002_2")
+    return replace(attempt(outcome, **{"progress_to": 1.0, **more}), to_checkpoint="000002_2")
 
 
 def before_work(why: BeforeWork, **more: object) -> Attempt:
@@ -76,11 +77,13 @@ def test_a_cancelled_job_stops_its_run() -> None:
 def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
     rules = Rules(attempts_without_progress=9, retries=2)
 
-    assert not stops([saved()] * 2, rules=rules)
-    assert why_stop([saved()] * 3, rules, Situation(1, log="logs/demo/001.log")) == (
+    steps = [saved(progress_from=step, progress_to=step + 1) for step in range(9)]
+
+    assert not stops(steps[:2], rules=rules)
+    assert why_stop(steps[:3], rules, Situation(1, log="logs/demo/001.log")) == (
         "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; mend the cause, then start snakemake again"
     )
-    assert not stops([saved()] * 9)
+    assert not stops(steps)
 
 
 @pytest.mark.parametrize(
@@ -241,3 +244,13 @@ def test_what_says_nothing_of_the_checkpoint_leads_to_no_other(attempts: list[At
 
 def test_a_run_with_one_checkpoint_stops() -> None:
     assert why_stop(from_newest(2), RULES, replace(NOW, older="")) != ""
+
+
+def test_a_way_that_was_gone_before_is_no_step_forward() -> None:
+    """From the checkpoint before, a program may save what it had saved already, and break there again and again."""
+    newest = [replace(each, progress_from=2.0, progress_to=2.0) for each in from_newest(2)]
+    same_way = replace(saved(), from_checkpoint="000001_1", progress_from=1.0, progress_to=2.0)
+    further = replace(same_way, progress_to=3.0)
+
+    assert stops([*newest, same_way])
+    assert not stops([*newest, further])

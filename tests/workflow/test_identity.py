@@ -118,7 +118,7 @@ def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> N
 
     assert accepted.code == 0
     assert accepted.text.startswith("demo: accepted: content of settings.inputs data.txt was sha256 ")
-    assert accepted.text.endswith(f". It goes on from {begun.history('demo')[1].to_checkpoint} with: snakemake\n")
+    assert accepted.text.endswith(f"; it goes on from {begun.history('demo')[1].to_checkpoint} with: snakemake\n")
     assert done.code == 0
     assert [attempt.progress_to for attempt in begun.history("demo")] == [1, 2, 3]
 
