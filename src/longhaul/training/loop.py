@@ -16,7 +16,7 @@ from longhaul.training.bar import Kind as Bar
 from longhaul.training.bar import check_kind
 from longhaul.training.book import Book
 from longhaul.training.connection import Connection
-from longhaul.training.course import Course
+from longhaul.training.course import Course, Placed
 from longhaul.training.pace import Phase
 from longhaul.training.processes import Processes
 from longhaul.training.trust import give_verdict
@@ -24,7 +24,7 @@ from longhaul.training.wish import Wish
 from longhaul.verdict import Kind
 
 
-class Loop(ABC):
+class Loop(Placed, ABC):
     """The part of `Training` that is the same whatever trains; `_link` is None where nothing is saved."""
 
     _book: Book

@@ -88,7 +88,10 @@ def check(folder: Path, states: Any) -> None:
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole."""
+    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole.
+
+    A part may be a mapping of tensors, too.
+    """
     shards: Shards = {}
     filled = {name: _filled(state, name, _likes(parts[name], name), shards) for name, state in states.items()}
     if shards:
@@ -114,7 +117,7 @@ def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
             return value
         return _mapped(value, where, note)
 
-    note(part.state_dict(), name)
+    note(part if isinstance(part, Mapping) else part.state_dict(), name)
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
     parameters = [parameter for group in part.param_groups for parameter in group["params"]]
