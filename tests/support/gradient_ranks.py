@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from longhaul.training.torch import Training, seed_everything
@@ -30,6 +30,8 @@ def built(kind, size):
     model = nn.Sequential(nn.Linear(6, 33), nn.ReLU(), nn.Dropout(0.5), nn.Linear(33, 1))
     if kind.startswith("ddp"):
         return DistributedDataParallel(model, gradient_as_bucket_view=kind == "ddp-views")
+    if kind == "fsdp1":
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     if kind.startswith("fsdp"):
         mesh = init_device_mesh("cpu", (size,))
         fully_shard(model[0], mesh=mesh)
@@ -46,7 +48,7 @@ def note(name, model, rank):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["ddp", "ddp-views", "fsdp", "fsdp-unshared", "plain"])
+    parser.add_argument("kind", choices=["ddp", "ddp-views", "fsdp", "fsdp-unshared", "fsdp1", "plain"])
     parser.add_argument("--signals", type=int, nargs="*", default=[])
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -236,6 +236,16 @@ def test_gradients_that_ranks_of_fsdp2_have_not_shared_are_refused_after_the_fir
     assert parent.handovers == []
 
 
+def test_fsdp1_is_refused_in_one_line(tmp_path: Path) -> None:
+    parent = ranks(tmp_path / "run", "fsdp1")
+
+    assert parent.run() == 1
+    line = (
+        "TypeError: Training(model=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+    )
+    assert parent.log.count(f"{line}each rank under the same names; allowed: FSDP2; type fully_shard(model)") == 2
+
+
 def noted(parent: ForkedRanks, name: str) -> list[dict[str, torch.Tensor]]:
     return [torch.load(path, weights_only=True) for path in sorted(parent.root.glob(f"{name}-*.pt"))]
 

@@ -92,6 +92,7 @@ class Training(Loop):
         **parts: Stateful | RandomGenerator,
     ) -> None:
         torch_state.check_parts(parts)
+        torch_shards.check_kinds(parts)
         self._seed, self._book, self._ranks = seed, Book(guard, best), Ranks.here()
         self._book.is_alone = self._ranks.size == 1
         self._content = Content(seed, parts, self._book, validate, self._ranks)

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,6 +27,17 @@ SHARDS = "shards"
 _NOTE = "longhaul.shard"
 
 Shards = dict[str, torch.Tensor]
+
+
+def check_kinds(parts: Mapping[str, object]) -> None:
+    """TypeError names the keyword of Training whose state is spread over ranks in a way that is not known here."""
+    for name, part in parts.items():
+        modules = part.modules() if isinstance(part, torch.nn.Module) else ()
+        if any(isinstance(module, FullyShardedDataParallel) for module in modules):
+            raise TypeError(
+                f"Training({name}=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+                "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
+            )
 
 
 def own_part(part: Any) -> Any:
