@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from longhaul.contract import EXIT_PAUSED
 from longhaul.progress import Metric, Progress
+from longhaul.training import once
 from longhaul.training.bar import Kind as Bar
 from longhaul.training.bar import check_kind
 from longhaul.training.book import Book
@@ -115,6 +116,7 @@ class Loop(Placed, ABC):
             if origin is None:
                 self._give_up(Kind.BAD_CHECKPOINT, mistrust)
         self._book.open(self._course.position.step, link.contract.progress.parent)
+        once.note_begun(link.contract)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)
