@@ -11,8 +11,10 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from support import gradient_ranks  # noqa: E402
 from support.forked_ranks import ForkedRanks  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 
 from longhaul.training.torch import Saves, Training, seed_everything  # noqa: E402
+from longhaul.training.torch_gradients import Gradients  # noqa: E402
 
 PROGRAM = Path(gradient_ranks.__file__).read_text()
 BATCHES, EPOCHS = 6, 2
@@ -203,6 +205,22 @@ def test_a_model_without_its_optimizer_is_enough(tmp_path: Path) -> None:
 
     assert codes == [0, 85, 0]
     assert content(pieces) == content(whole)
+
+
+def test_an_earlier_training_that_is_collected_in_the_middle_of_a_step_disturbs_nothing() -> None:
+    """torch goes through its hooks then, and does not bear it that one is taken away."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    earlier = [Gradients({"model": nn.Linear(2, 1)})]
+    hook = register_optimizer_step_post_hook(lambda *_: earlier.clear())
+    now = Gradients({"model": model})
+
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    hook.remove()
+
+    assert earlier == []
+    assert now.state()["stepped"] == ["model.weight", "model.bias"]
 
 
 def ranks(folder: Path, *arguments: object, count: int = 2) -> ForkedRanks:

@@ -6,8 +6,9 @@ that was not seen to do so, or that goes on with used ones, has all of them save
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -31,9 +32,7 @@ class Gradients:
         self._are_replaced = False  # after a step there came new gradients,
         self._are_kept = False  # and never one that a step had used before
         self._pending: list[tuple[torch.Tensor, torch.Tensor | None, bool | None]] | None = None  # to be put back
-        # Of all optimizers, because wrappers call one of torch's that was not given.
-        hook = register_optimizer_step_post_hook(_noting(weakref.ref(self)))
-        weakref.finalize(self, hook.remove).atexit = False
+        _watching().add(self)
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """All of them, by the part that has them and their name in it, or their number if the part is an optimizer."""
@@ -138,15 +137,21 @@ def _own_memory(gradient: torch.Tensor) -> torch.Tensor:
     return gradient if gradient.layout is torch.strided else gradient.clone()
 
 
-def _noting(watching: weakref.ref[Gradients]) -> Callable[..., None]:
-    """A hook that keeps nobody alive."""
+@functools.cache
+def _watching() -> weakref.WeakSet[Gradients]:
+    """Who hears of each step; asked for the first time, it makes one hook for all optimizers of this process.
+
+    All, because wrappers call one of torch's that was not given.  The hook stays: torch goes through its hooks while
+    an old `Gradients` may be collected, and does not bear it that one is removed then.
+    """
+    watching: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
     def note(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        gradients = watching()
-        if gradients is not None:
+        for gradients in list(watching):
             gradients.note_step(optimizer)
 
-    return note
+    register_optimizer_step_post_hook(note)
+    return watching
 
 
 def _own(gradient: torch.Tensor) -> torch.Tensor:
