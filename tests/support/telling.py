@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from longhaul.training import once
+
 
 @contextmanager
 def told_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> Iterator[Path]:
@@ -22,3 +24,9 @@ def told_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def begin_as_a_new_process() -> None:
+    """For a test that plays several attempts: what this process has trained before is forgotten."""
+    once._begun.clear()
+    once._finished.clear()

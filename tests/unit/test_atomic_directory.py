@@ -169,6 +169,10 @@ for mode in ("any", "all"):
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}")
         assert (directory.newest / f"rank{1 - rank}").read_text() == "4"
+try:
+    AtomicDirectory(base / f"rank{rank}")
+except Exception as error:
+    said.append(f"{type(error).__name__}: {error}")
 (base / f"said{rank}").write_text("\\n".join(said))
 dist.destroy_process_group()
 """
@@ -187,6 +191,12 @@ def test_all_ranks_make_one_checkpoint_and_vote_on_milestones_and_one_that_fails
     kept = {mode: [checkpoint.passport.progress.done for checkpoint in found[mode]] for mode in found}
     assert kept == {"any": [1, 2, 4], "all": [2, 4]}
     told = [(tmp_path / f"said{rank}").read_text().splitlines() for rank in (0, 1)]
-    assert told[1] == ["ValueError: mine"] * 2
-    assert all("no checkpoint at 5: rank 1: ValueError('mine')" in line for line in told[0])
+    assert told[1][:2] == ["ValueError: mine"] * 2
+    assert all("no checkpoint at 5: rank 1: ValueError('mine')" in line for line in told[0][:2])
+    for rank, (*_, line) in enumerate(told):
+        own, other = (str(tmp_path / f"rank{number}") for number in (rank, 1 - rank))
+        assert line.startswith(
+            f"CheckpointError: AtomicDirectory({own!r}), and rank {1 - rank} has {other!r}; allowed: one folder for all"
+        )
+    assert [path.name for path in tmp_path.glob("rank*")] == []
     assert found["any"][-1].passport.files.keys() == {"rank0", "rank1"}

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from support.telling import begin_as_a_new_process
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -23,6 +24,7 @@ def training(tmp_path, monkeypatch, signals_kept):
 
     def make(**options):
         keras.utils.clear_session()
+        begin_as_a_new_process()
         seed_everything(3)
         return Training(dense_model(), folder=tmp_path / "kept", **options)
 

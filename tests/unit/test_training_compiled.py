@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.telling import begin_as_a_new_process
 from support.training_parent import TrainingParent
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -67,6 +68,7 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
     training.finish({"model.pt": training._content.parts["best_copy"].weights})
     versions = json.loads((tmp_path / "checkpoints" / "latest" / "manifest.json").read_text())["versions"]
     capsys.readouterr()
+    begin_as_a_new_process()
     resumed = Training(model=plain, best_copy=BestCopy(plain), folder=tmp_path)
     resumed._link.place.close()
     said = capsys.readouterr().out
@@ -81,6 +83,7 @@ def test_an_average_of_a_compiled_model_goes_on_as_one(tmp_path: Path) -> None:
     averages = [AveragedModel(torch.compile(small())) for _ in range(2)]
     averages[0].update_parameters(small())
     Training(average=averages[0], folder=tmp_path).finish()
+    begin_as_a_new_process()
     Training(average=averages[1], folder=tmp_path)._link.place.close()
 
     assert int(averages[1].n_averaged) == 1

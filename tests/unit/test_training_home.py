@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.telling import begin_as_a_new_process
 from support.toyrun import flip_byte
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -43,6 +44,7 @@ def train(
     folder, stop_at=None, number=signal.SIGTERM, width=8, epochs=2, saves=OFTEN, best=None, each_step=None, workers=0
 ):
     """4 batches an epoch; returns the exit code."""
+    begin_as_a_new_process()
     torch.set_num_threads(1)
     seed_everything(1)
     model = nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 1))

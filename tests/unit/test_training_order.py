@@ -164,3 +164,48 @@ def test_a_state_of_another_order_is_refused():
         sampler.load_state_dict(InterruptibleSampler(53, seed=5).state_dict())
     with pytest.raises(ValueError, match="the state was made with size 54, and this sampler has 53"):
         sampler.load_state_dict(InterruptibleSampler(54, seed=4).state_dict())
+
+
+def dropped_out(sampler, stop_at=1000, start=None, **options):
+    """A loop of one's own with dropout, over two epochs; returns all masks, and the state at the stop."""
+    torch.manual_seed(0)
+    masks, state = [], None
+    if start:
+        sampler.load_state_dict(start["sampler"])
+        torch.set_rng_state(start["random"])
+    for epoch in range(sampler.epoch, 2):
+        sampler.set_epoch(epoch)
+        for batch in DataLoader(range(53), batch_sampler=sampler, **options):
+            masks.append((batch.tolist(), torch.nn.functional.dropout(torch.ones(8)).tolist()))
+            sampler.advance()
+            if len(masks) == stop_at:
+                return masks, {"sampler": sampler.state_dict(), "random": torch.get_rng_state()}
+    return masks, state
+
+
+@pytest.mark.parametrize("has_generator", [True, False])
+def test_a_loader_needs_a_generator_of_its_own_where_dropout_is_to_go_on_exactly(has_generator):
+    def options():
+        return {"generator": torch.Generator()} if has_generator else {}
+
+    def sampler():
+        return InterruptibleBatchSampler(53, 5, seed=4)
+
+    whole, _ = dropped_out(sampler(), **options())
+    before, state = dropped_out(sampler(), stop_at=4, **options())
+    after, _ = dropped_out(sampler(), start=state, **options())
+
+    assert [batch for batch, _ in before + after] == [batch for batch, _ in whole]
+    assert (before + after == whole) is has_generator
+
+
+def test_to_count_more_than_is_left_stays_at_the_end_of_the_epoch():
+    one, batches = InterruptibleSampler(53, seed=4), InterruptibleBatchSampler(53, 5, seed=4)
+    for _ in range(11):
+        one.advance(5)
+        batches.advance()
+    ends = one.done, batches.done
+    one.advance(5)
+    batches.advance()
+
+    assert ends == (one.done, batches.done) == (53, 11)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.telling import told_here
+from support.telling import begin_as_a_new_process, told_here
 from support.toyrun import ProgramEngine, checkpoints, history, toy_job
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -306,6 +306,7 @@ def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second
     value, store = [1.0], tmp_path / "folder" / "checkpoints"
 
     def train() -> None:
+        begin_as_a_new_process()
         training = Training(folder=tmp_path / "folder", saves=Saves(steps=1, keep=9), validate=lambda: value[0])
         loader = training.loader(TensorDataset(torch.zeros(3)), 1)
         for _ in training.epochs(1):
@@ -338,6 +339,7 @@ def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_i
     value, steps, store = [1.0], [], tmp_path / "folder" / "checkpoints"
 
     def train(epochs: int, last_value: float) -> None:
+        begin_as_a_new_process()
         training = Training(folder=tmp_path / "folder", saves=Saves(steps=1, keep=9), validate=lambda: value[0])
         loader = training.loader(TensorDataset(torch.zeros(3)), 1)
         for epoch in training.epochs(epochs):
@@ -376,6 +378,7 @@ def test_a_wider_tolerance_given_later_counts(told: Path, monkeypatch: pytest.Mo
 
     value[0] = 1.25
     Training(validate=Validate(lambda: value[0], rtol=0.25, atol=0.0))
+    begin_as_a_new_process()
     with pytest.raises(
         SystemExit, match=r"1 of 1 numbers, by up to 0.25 \(number 0: 1 then, 1.25 now; allowed: 0.1 \+"
     ):

@@ -17,20 +17,22 @@ from longhaul.errors import CheckpointError
 from longhaul.progress import Progress
 from longhaul.training import torch_state
 from longhaul.training.accelerate_kinds import check_kind
-from longhaul.training.course import Course
+from longhaul.training.course import Course, Placed
 from longhaul.training.keeper import Wish
 from longhaul.training.order import Share
 from longhaul.training.pace import Phase
 from longhaul.training.torch_data import end_workers
+from longhaul.training.torch_gradients import NONE, Gradients
 from longhaul.training.torch_keeper import RanksKeeper, refuse
 from longhaul.training.torch_resumable import ResumableLoader, resumable_loader
 from longhaul.training.torch_save import save_verified
+from longhaul.training.torch_shards import own_part
 
 # Where Accelerate puts the random numbers of each rank.
 RANDOM_FILE = "random_states_{}.pkl"
 
 
-class Segments:
+class Segments(Placed):
     """The segments of a loop with Accelerate.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
@@ -55,7 +57,8 @@ class Segments:
                 )
             self._keeper.join()
         self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
-        self._random: Mapping[str, Any] | None = None
+        self._gradients: Gradients | None = None
+        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
         self.metrics: dict[str, float] = {}
         accelerator.register_for_checkpointing(self)
 
@@ -72,12 +75,13 @@ class Segments:
         """
         course = self._course
         course.aim(self._keeper.contract, goal, unit)
+        self._gradients = Gradients(self._parts())
         if self._keeper.resume:
             self._accelerator.load_state(str(self._keeper.resume))
         while not course.is_over:
             course.position.is_closed = False
             if course.position.batch == 0:
-                self._put_random_back()
+                self._put_back()
             yield course.position.epoch
             course.close_epoch()
             if not course.is_over:
@@ -92,11 +96,11 @@ class Segments:
         self._enter(loader)
         is_over = course.is_epoch_over
         if is_over:
-            self._put_random_back()
+            self._put_back()
             return
         loader.go_to(course.position.epoch, course.position.batch)
         iterator = iter(loader)
-        self._put_random_back()  # not before: the start of a loader is no part of the training
+        self._put_back()  # not before: the start of a loader is no part of the training
         announced = _Announced(len(loader))
         announced.begin()
         try:
@@ -126,22 +130,23 @@ class Segments:
     # --- what Accelerate saves and puts back: this object is registered ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is, and its random numbers."""
+        """Where the training is, its random numbers, and gradients that are still needed."""
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
         state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
+        state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes it over; the random numbers follow where the loop goes on.
+        """Takes it over; random numbers and gradients follow where the loop goes on.
 
         CheckpointError if it was made with another seed or by other ranks.
         """
         if state["seed"] != self._seed:
             refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, and Segments has {self._seed}")
         self._keeper.check_ranks(state.get("ranks", 1))
-        vars(self._course.position).update(state["position"])
-        self.metrics, self._random = dict(state["metrics"]), self._keeper.own(state)["random"]
+        self._course.restore(state["position"])
+        self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
 
     # --- our own ---
 
@@ -156,7 +161,7 @@ class Segments:
         position.batches = len(loader)
 
     def _ask(self, ended: Phase, following: Phase) -> None:
-        """Between two steps; gradients that are still being added up are in no checkpoint, so they come first."""
+        """Between two steps; while `accumulate` adds up gradients, a save waits for its end.  Others are saved."""
         wish = self._keeper.step(self._progress(self._course.reported), ended, following)
         if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
             return
@@ -178,10 +183,19 @@ class Segments:
     def _progress(self, done: float) -> Progress:
         return Progress(done, self._course.goal, self._course.unit, self.metrics)
 
-    def _put_random_back(self) -> None:
-        if self._random is not None:
-            torch_state.restore_random(self._random, {})
-            self._random = None
+    def _put_back(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            torch_state.restore_random(loaded["random"], {})
+            if self._gradients:
+                self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
+                self._gradients.put_back()
+
+    def _parts(self) -> dict[str, object]:
+        """What was prepared and may hold gradients."""
+        models, optimizers = self._accelerator._models, self._accelerator._optimizers
+        parts: dict[str, object] = {f"model{number}": own_part(model) for number, model in enumerate(models)}
+        return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
 
 
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from longhaul.errors import CheckpointError
 
@@ -31,6 +32,7 @@ class Position:
     epoch: int = 0
     batch: int = 0
     step: int = 0
+    epoch_step: int = 0  # what `step` was when the epoch began
     batches: int | None = None  # in this epoch, as far as known
     is_closed: bool = False  # in the middle of an epoch, its end has been run because the goal lies there
     is_stopped: bool = False  # the training ends here, wherever the goal lies
@@ -46,6 +48,13 @@ class Course:
     is_in_batch: bool = False
     per_step: int = 1  # how far a step brings `position.batch`, most often
     next_batch: int | None = None  # how many are finished after the step that is in the air; None: one more
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Goes to the position that another one had."""
+        at = self.position
+        vars(at).update(position)
+        if "epoch_step" not in position:  # of a checkpoint that does not say it
+            at.epoch_step = at.step - math.ceil(at.batch / self.per_step)
 
     def aim(self, told: Aim | None, goal: float | None, unit: str | None) -> None:
         """Sets the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
@@ -122,4 +131,28 @@ class Course:
         if self.is_at_goal and at.batch != at.batches:
             at.is_closed = True
         else:
-            at.epoch, at.batch = at.epoch + 1, 0
+            at.epoch, at.batch, at.epoch_step = at.epoch + 1, 0, at.step
+
+
+class Placed:
+    """Who says where a training is, as its own loop counts."""
+
+    _course: Course
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch, from 0."""
+        return self._course.position.epoch
+
+    @property
+    def batch(self) -> int:
+        """How many batches of the epoch are finished: in the loop the number of this one, as `enumerate` has it.
+
+        A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
+        """
+        return self._course.position.step - self._course.position.epoch_step
+
+    @property
+    def step(self) -> int:
+        """The same over all epochs."""
+        return self._course.position.step

@@ -23,7 +23,8 @@ class AtomicDirectory:
 
     Kept are the newest `keep`, the best, every `milestone_every`-th, and the milestones.  In a process group of
     torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
-    calls it one, or only if all do (`milestones`).  LeaseError if another program writes the folder.
+    calls it one, or only if all do (`milestones`).  LeaseError if another program writes the folder, CheckpointError if
+    not all ranks name the same one.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class AtomicDirectory:
         if keep < 1:
             raise ValueError(f"AtomicDirectory(keep={keep!r}), allowed: 1 or more")
         self._vote, self._ranks = VOTES[milestones], _ranks()
+        self._check_same(Path(folder).absolute())
         self._home: Home | None = None  # of the first rank
         self._newest = self._by_first(lambda: self._open(Path(folder), keep, milestone_every))
 
@@ -82,6 +84,15 @@ class AtomicDirectory:
         if self._home is None:
             raise CheckpointError("only the first rank writes the folder")
         return self._home
+
+    def _check_same(self, folder: Path) -> None:
+        others = [(rank, told) for rank, told in enumerate(self._ranks.gather(str(folder))) if told != str(folder)]
+        if others:
+            rank, told = others[0]
+            raise CheckpointError(
+                f"AtomicDirectory({str(folder)!r}), and rank {rank} has {told!r}; allowed: one folder for all ranks, "
+                "which write files of their own names into one checkpoint; type draft / f'rank{rank}.pt'"
+            )
 
     def _open(self, folder: Path, keep: int, milestone_every: int) -> Path | None:
         self._home = Home(folder, "files", keep, milestone_every, say)

@@ -29,6 +29,7 @@ from longhaul.places import RunFolder
 from longhaul.progress import Handover
 from longhaul.slurm.job import job_around_us
 from longhaul.store import Checkpoint, Store, describe_done
+from longhaul.training import once
 from longhaul.training.contract import Contract, DeadlineFile, Outbox, Place, read_contract
 from longhaul.training.saves import Saves
 
@@ -98,6 +99,7 @@ class Home:
             self._tell(f"{describe_done(self._last)}: {self._last.folder}")
         self._store.prune(self._keep, self._milestone_every)
         if self._last.passport.is_finished:
+            once.note_finished(self.places.base)
             final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
         return self._last
 
@@ -204,14 +206,17 @@ class Home:
 def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, Place] | None:
     """What this process is told, and where its checkpoints go: to longhaul's workflow, which comes first, or a folder.
 
-    The folder may be named by LONGHAUL_FOLDER as well.  None if there is neither.
+    The folder may be named by LONGHAUL_FOLDER as well.  None if there is neither.  CheckpointError if a
+    training of this process was there before.
     """
     contract = read_contract()
     if contract:
+        once.check_run(contract)
         return contract, Outbox(contract.save)
     place = folder or os.environ.get("LONGHAUL_FOLDER")
     if not place:
         return None
+    once.check_folder(Path(place))
     home = Home(Path(place), "training", saves.keep, saves.milestone_every, say)
     return home.contract(saves), home
 

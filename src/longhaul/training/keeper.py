@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from longhaul.contract import EXIT_PAUSED
 from longhaul.progress import Handover, Progress
+from longhaul.training import once
 from longhaul.training.contract import Contract, Outbox, Reporter, Signals, passport_save_seconds, read_contract
 from longhaul.training.pace import Pace, Phase
 from longhaul.training.saves import Saves
@@ -81,11 +82,17 @@ class Keeper:
             self._pace.steps_ahead = steps
 
     def step(self, progress: Progress, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
-        """To be asked between two steps; `ended` and `following` are their kinds."""
+        """To be asked between two steps; `ended` and `following` are their kinds.
+
+        CheckpointError if this process has trained for the same contract before.
+        """
         if self.contract is None:
             return Wish.GO_ON
         if self._has_begun:
             self._pace.end_step(ended)
+        else:
+            once.check_run(self.contract)
+            once.note_begun(self.contract)
         self._has_begun = True
         self._report(progress)
         self._pace.begin_step()

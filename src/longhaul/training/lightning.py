@@ -20,6 +20,7 @@ from longhaul.training import torch_state
 from longhaul.training.keeper import Wish
 from longhaul.training.order import Share
 from longhaul.training.pace import Phase
+from longhaul.training.torch_gradients import NONE, Gradients
 from longhaul.training.torch_keeper import RanksKeeper, refuse
 from longhaul.training.torch_resumable import ResumableLoader, resumable_loader
 
@@ -47,6 +48,7 @@ class LonghaulCallback(pl.callbacks.Checkpoint):
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         versions = {"lightning": str(vars(pl)["__version__"]), "torch": str(torch.__version__)}
         self._keeper = RanksKeeper({**versions, "python": platform.python_version()})
+        self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
         self._epoch = 0
@@ -92,6 +94,7 @@ class LonghaulCallback(pl.callbacks.Checkpoint):
                 "longhaul.training.torch",
             )
         self._keeper.join()
+        self._gradients = Gradients({"model": pl_module})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """TypeError if the data cannot be resumed."""
@@ -112,7 +115,11 @@ class LonghaulCallback(pl.callbacks.Checkpoint):
     ) -> None:
         """Between two batches all that belongs to the one before is done, with its validation and its epoch's end."""
         if self._loaded is not None:
-            _put_back(trainer, self._loaded, self._keeper.own(self._loaded))
+            own = self._keeper.own(self._loaded)
+            _put_back(trainer, self._loaded, own)
+            if self._gradients:
+                self._gradients.restore(own.get("gradients", NONE), str(self._keeper.resume))
+                self._gradients.put_back()
             self._loaded = None
         is_last = batch_idx + 1 == trainer.num_training_batches
         ended = Phase.END if batch_idx == 0 else Phase.BATCH
@@ -134,8 +141,10 @@ class LonghaulCallback(pl.callbacks.Checkpoint):
         self._save(trainer, 0, is_finished=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """What Lightning does not save: random numbers; more follows in `on_save_checkpoint`."""
-        return {"random": torch_state.canonical(torch_state.collect_random({}), "random"), "ranks": self._share.ranks}
+        """What Lightning does not save: random numbers, gradients; more follows in `on_save_checkpoint`."""
+        gradients = self._gradients.state() if self._gradients else NONE
+        state = {"random": torch_state.collect_random({}), "gradients": gradients, "ranks": self._share.ranks}
+        return {name: torch_state.canonical(value, name) for name, value in state.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps it until the first batch: what Lightning does before draws from the generators."""
@@ -183,7 +192,10 @@ def _limit(value: int | None) -> float | None:
 
 
 def _has_no_gradients(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """True if no gradients were added up that a later batch will use; they are in no checkpoint."""
+    """True if Lightning has added up none that a later batch will use: it begins each epoch with a new group.
+
+    Those of a manual optimization are saved.
+    """
     return batch_idx % trainer.accumulate_grad_batches == 0
 
 

@@ -12,11 +12,12 @@ from typing import NoReturn
 
 from longhaul.contract import EXIT_PAUSED
 from longhaul.progress import Metric, Progress
+from longhaul.training import once
 from longhaul.training.bar import Kind as Bar
 from longhaul.training.bar import check_kind
 from longhaul.training.book import Book
 from longhaul.training.connection import Connection
-from longhaul.training.course import Course
+from longhaul.training.course import Course, Placed
 from longhaul.training.pace import Phase
 from longhaul.training.processes import Processes
 from longhaul.training.trust import give_verdict
@@ -24,7 +25,7 @@ from longhaul.training.wish import Wish
 from longhaul.verdict import Kind
 
 
-class Loop(ABC):
+class Loop(Placed, ABC):
     """The part of `Training` that is the same whatever trains; `_link` is None where nothing is saved."""
 
     _book: Book
@@ -115,6 +116,7 @@ class Loop(ABC):
             if origin is None:
                 self._give_up(Kind.BAD_CHECKPOINT, mistrust)
         self._book.open(self._course.position.step, link.contract.progress.parent)
+        once.note_begun(link.contract)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)

@@ -109,7 +109,7 @@ class Core(Loop):
         for group, variables in self._groups().items():
             if group != "metrics":  # fit makes them later
                 tensorflow_state.put_back(group, variables, notes, folder)
-        vars(self.course.position).update(notes["position"])
+        self.course.restore(notes["position"])
         self.book.watch.restore(notes["watch"])
         self.book.metrics.restore(**notes["metrics"])
         self._origin, self._notes = folder, notes

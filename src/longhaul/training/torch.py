@@ -92,6 +92,7 @@ class Training(Loop):
         **parts: Stateful | RandomGenerator,
     ) -> None:
         torch_state.check_parts(parts)
+        torch_shards.check_kinds(parts)
         self._seed, self._book, self._ranks = seed, Book(guard, best), Ranks.here()
         self._book.is_alone = self._ranks.size == 1
         self._content = Content(seed, parts, self._book, validate, self._ranks)
@@ -168,6 +169,8 @@ class Training(Loop):
                 self._book.show_steps(course)
                 feed.advance()
                 self._book.timers.samples += feed.samples(before, course.position.batch)
+                if phase is Phase.START:  # now, not when it is to be saved
+                    self._check_gradients()
                 self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
         finally:
@@ -200,10 +203,10 @@ class Training(Loop):
 
     @property
     def _is_repeating(self) -> bool:
-        return self._content.has_random_to_put_back
+        return self._content.has_rest_to_put_back
 
     def _put_back(self) -> None:
-        self._content.put_random_back()
+        self._content.put_the_rest_back()
 
     def _clean_up(self) -> None:
         for loader in self._loaders:
@@ -234,7 +237,12 @@ class Training(Loop):
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
             self._link.save(Point(self._state(), self._progress(done), step, is_best, **more), following)
 
+    def _check_gradients(self) -> None:
+        if unshared := self._content.gradients.unshared():
+            self._give_up(Kind.HOPELESS, unshared)
+
     def _state(self) -> dict[str, Any]:
+        self._check_gradients()
         state, trust = self._content.state(), self._content.trust
         if self._book.watch.guard.finite:
             sick = trust.sick_prediction(state["trust"])

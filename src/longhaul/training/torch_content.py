@@ -1,4 +1,4 @@
-"""What of a training is in a checkpoint: its parts, where it is, its metrics, its random numbers."""
+"""What of a training is in a checkpoint: its parts, where it is, its metrics, its random numbers, its gradients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from longhaul.training import torch_joint, torch_shards, torch_state
 from longhaul.training.book import Book
 from longhaul.training.course import Course
 from longhaul.training.torch_feed import StatefulLoader, is_stateful_loader
+from longhaul.training.torch_gradients import NONE, Gradients
 from longhaul.training.torch_order import seed_from
 from longhaul.training.torch_ranks import Ranks
 from longhaul.training.torch_state import RandomGenerator, Stateful
@@ -38,6 +39,7 @@ class Content:
         self.parts = {name: self.loaders.get(name) or torch_shards.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
         self.trust = Trust(validate, self.parts, self._generators)
+        self.gradients = Gradients(self.parts)
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
         if ranks.size > 1:  # else all of them would drop out the same
             torch_state.drawn_anew(self._seed_of_rank(0), {})
@@ -53,6 +55,7 @@ class Content:
             "trust": self.trust.state(),
             "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
             "random": torch_state.collect_random(self._generators),
+            torch_joint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
         }
         return {key: torch_state.canonical(value, key) for key, value in state.items()}
@@ -60,7 +63,7 @@ class Content:
     def restore(self, folder: Path) -> str:
         """Takes over what a checkpoint holds; returns why it is not to be trusted, empty if it is.
 
-        Random numbers follow later, by `put_random_back`.
+        Random numbers and gradients follow later, by `put_the_rest_back`.
         """
         state, source = torch_joint.read(folder, self._ranks), str(folder)
         torch_state.check_origin(state, FORMAT, self._seed, source)
@@ -68,9 +71,13 @@ class Content:
         random = state["random"] or torch_state.drawn_anew(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
-        parts = torch_shards.put_in(state["parts"], self.parts, folder / torch_shards.SHARDS, self._ranks)
+        gradients = state.get(torch_joint.GRADIENTS, NONE)
+        states = {**state["parts"], torch_joint.GRADIENTS: gradients["tensors"]}
+        likes = {**self.parts, torch_joint.GRADIENTS: self.gradients.parameters()}
+        parts = torch_shards.put_in(states, likes, folder / torch_shards.SHARDS, self._ranks)
+        self.gradients.restore({**gradients, "tensors": parts.pop(torch_joint.GRADIENTS)}, source)
         torch_state.put_back(self.parts, parts, source)
-        vars(self.course.position).update(state["position"])
+        self.course.restore(state["position"])
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
@@ -78,13 +85,15 @@ class Content:
         return self.trust.mistrust(state["trust"])
 
     @property
-    def has_random_to_put_back(self) -> bool:
+    def has_rest_to_put_back(self) -> bool:
         """True while a restart repeats what ran before the place that it goes on from."""
         return self._random is not None
 
-    def put_random_back(self) -> None:
+    def put_the_rest_back(self) -> None:
+        """What the script's own beginning may change: random generators and gradients."""
         if self._random is not None:
             torch_state.restore_random(self._random, self._generators)
+            self.gradients.put_back()
             self._random = None
 
     def _seed_of_rank(self, step: int) -> int:

@@ -1,8 +1,8 @@
 """Checkpoints that several ranks make together, and how they go on from one, as many as before or not.
 
 The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
-generators (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).  Then each says how
-that went, and the first rank hands the folder over if it went well everywhere.
+generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).  Then
+each says how that went, and the first rank hands the folder over if it went well everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from longhaul import fs
 from longhaul.digests import digest_file, preferred_algorithm
 from longhaul.errors import CheckpointError
 from longhaul.progress import FileDigest
-from longhaul.training import torch_shards, torch_state
+from longhaul.training import torch_gradients, torch_shards, torch_state
 from longhaul.training.torch_ranks import Ranks
 from longhaul.training.torch_save import save_verified
 from longhaul.training.torch_shards import SHARDS
@@ -25,6 +25,7 @@ from longhaul.training.torch_state import STATE_FILE
 from longhaul.training.torch_trust import SickState
 
 OWN = "ranks"
+GRADIENTS = "longhaul.gradients"
 
 Digests = dict[str, FileDigest]
 Pieces = dict[str, Any]
@@ -76,9 +77,11 @@ def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> P
     common = {name: part for name, part in state["parts"].items() if name not in own}
     common = {name: torch_shards.taken_out(part, name, shards) for name, part in common.items()}
     mine = {"random": state["random"], "parts": {name: state["parts"][name] for name in own}}
+    mine[GRADIENTS] = torch_shards.taken_out(state[GRADIENTS], GRADIENTS, shards)
     pieces: Pieces = {_own_file(ranks.rank): mine, SHARDS: shards}
     if ranks.is_first:
-        whole = {**state, "parts": common, "ranks": ranks.size, "own": sorted(own)}
+        whole = {key: value for key, value in state.items() if key != GRADIENTS}
+        whole |= {"parts": common, "ranks": ranks.size, "own": sorted(own)}
         pieces[STATE_FILE] = torch_state.canonical(whole, "state")
     return pieces
 
@@ -113,6 +116,7 @@ def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
         if saved > 1:
             mine = torch_state.load_file(folder / _own_file(ranks.rank))
             state = {**state, "random": mine["random"], "parts": {**state["parts"], **mine["parts"]}}
+            state |= _checked_gradients(folder, [mine])
         return state
     if names:
         raise CheckpointError(
@@ -124,7 +128,15 @@ def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
         f"{'is 1' if ranks.size == 1 else f'are {ranks.size}'}: its state is brought into the new form, and the epoch "
         "goes on where it was; random generators begin anew, so the result is as good, not the same"
     )
-    return {**state, "random": None}
+    files = [torch_state.load_file(folder / _own_file(rank)) for rank in range(saved)] if saved > 1 else [state]
+    return {**state, "random": None, **_checked_gradients(folder, files)}
+
+
+def _checked_gradients(folder: Path, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the files of ranks say of gradients, shared among all of them; nothing if they are from before that."""
+    said = [file[GRADIENTS] for file in files if GRADIENTS in file]
+    torch_shards.check(folder / SHARDS, said)
+    return {GRADIENTS: said[0] if len(said) == 1 else torch_gradients.shared(said)} if said else {}
 
 
 def _own_file(rank: int) -> str:

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from longhaul.errors import CheckpointError
 from longhaul.memory import available_bytes
 from longhaul.progress import Handover
-from longhaul.training import torch_joint
+from longhaul.training import once, torch_joint
 from longhaul.training.contract import WAIT_POLL_SECONDS, Contract, Outbox, Place, read_contract
 from longhaul.training.home import connect
 from longhaul.training.pace import Phase
@@ -172,6 +172,7 @@ def _connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ran
     """The workflow tells each rank; a folder of one's own is opened, and locked, by the first."""
     told = read_contract()
     if told:
+        once.check_run(told)
         return told, Outbox(told.save) if ranks.is_first else _Nowhere()
     found = connect(folder, saves) if ranks.is_first else None
     contract = ranks.shared(lambda: found[0] if found else None)

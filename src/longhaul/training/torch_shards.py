@@ -15,6 +15,7 @@ from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,6 +27,17 @@ SHARDS = "shards"
 _NOTE = "longhaul.shard"
 
 Shards = dict[str, torch.Tensor]
+
+
+def check_kinds(parts: Mapping[str, object]) -> None:
+    """TypeError names the keyword of Training whose state is spread over ranks in a way that is not known here."""
+    for name, part in parts.items():
+        modules = part.modules() if isinstance(part, torch.nn.Module) else ()
+        if any(isinstance(module, FullyShardedDataParallel) for module in modules):
+            raise TypeError(
+                f"Training({name}=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+                "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
+            )
 
 
 def own_part(part: Any) -> Any:
@@ -88,7 +100,10 @@ def check(folder: Path, states: Any) -> None:
 
 
 def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole."""
+    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole.
+
+    A part may be a mapping of tensors, too.
+    """
     shards: Shards = {}
     filled = {name: _filled(state, name, _likes(parts[name], name), shards) for name, state in states.items()}
     if shards:
@@ -114,7 +129,7 @@ def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
             return value
         return _mapped(value, where, note)
 
-    note(part.state_dict(), name)
+    note(part if isinstance(part, Mapping) else part.state_dict(), name)
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
     parameters = [parameter for group in part.param_groups for parameter in group["params"]]

@@ -94,7 +94,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 def tensor_bytes(value: object) -> int:
     """The bytes of all tensors in a value that lie here, nearly the size of its file."""
     if isinstance(value, torch.Tensor):
-        return local(value).nbytes
+        return local(value).nbytes if value.layout is torch.strided else value.numel() * value.element_size()
     if isinstance(value, Mapping):
         return sum(map(tensor_bytes, value.values()))
     if isinstance(value, (list, tuple)):
