@@ -23,7 +23,7 @@ from pathlib import Path
 from longhaul import fs, host
 from longhaul.clock import duration, utc_now
 from longhaul.driver_start import START
-from longhaul.errors import FencedError, LeaseError, LonghaulError, StorageError
+from longhaul.errors import FencedError, LeaseError, LonghaulError, OutageError, StorageError
 from longhaul.holder import STALE_POLLS, Life, Watch, life_of
 
 HEARTBEAT_SECONDS = 10.0
@@ -74,7 +74,10 @@ class Lease:
         return self._lost.is_set()
 
     def confirm(self) -> None:
-        """FencedError if another process has taken the run over, StorageError if the run's folder is not there."""
+        """FencedError if another process has taken the run over, StorageError if the run's folder is not there.
+
+        OutageError if the disk does not say.
+        """
         try:
             newest = _newest_token(self.folder)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -82,6 +85,8 @@ class Lease:
                 f"{self.folder}: gone; somebody moved, removed or linked the run's folder elsewhere while this job "
                 "worked; nothing more was written; put it back and start again"
             ) from error
+        except OSError as error:
+            raise OutageError(f"{self.folder}: {error.strerror}; start again when that is over") from error
         if newest != self.claim.token:
             self._lost.set()
             raise FencedError(
@@ -147,9 +152,22 @@ def take(
     """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
 
     `check` is called while waiting and may raise to give up.  `mem_mb`, the memory that the config gives, is noted.
+    StorageError or OutageError if the disk is in the way.
     """
-    with fs.storage_errors(folder):
+    with fs.os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        return _taken(folder, segment, wait_seconds, tell, check, environment, mem_mb)
+
+
+def _taken(
+    folder: Path,
+    segment: int,
+    wait_seconds: float,
+    tell: Callable[[str], None],
+    check: Callable[[], None],
+    environment: Mapping[str, str],
+    mem_mb: int,
+) -> Lease:
     give_up = time.monotonic() + wait_seconds
     watch, told = Watch(HEARTBEAT_SECONDS), list[str]()
     while True:

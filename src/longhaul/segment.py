@@ -56,7 +56,7 @@ def run_segment(job: Job, engine: Engine) -> Record:
     """
     seconds = job.run.segment_minutes * 60
     job.tell(f"engine {engine.name}, {job.run.segment_minutes:g} minutes, attempt {job.driver_attempt}: {job.run.note}")
-    with Alarm() as alarm:
+    with Alarm() as alarm, fs.os_errors(job.places.root):
 
         def leave_if_told() -> None:
             if alarm.heard:

@@ -179,7 +179,7 @@ class Store:
         everything = self.readable()
         newest = {checkpoint.name for checkpoint in everything[-keep:]}
         best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
-        left = []
+        doomed = []
         for checkpoint in everything:
             is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
             is_milestone = is_milestone or checkpoint.passport.is_milestone
@@ -187,9 +187,15 @@ class Store:
                 continue
             if checkpoint.name in newest or checkpoint.name in best or checkpoint.name in spared or is_milestone:
                 continue
-            if why := self._remove(checkpoint):
-                left.append(why)
-        return left
+            doomed.append(checkpoint)
+        self._free_links({checkpoint.name for checkpoint in doomed}, everything)
+        return [why for checkpoint in doomed if (why := self._remove(checkpoint))]
+
+    def _free_links(self, doomed: Container[str], everything: list[Checkpoint]) -> None:
+        """`latest` may still name an old one, where the disk refused the new link."""
+        links = (self.root / "latest", self.root / "best")
+        if any(link.is_symlink() and os.readlink(link) in doomed for link in links):
+            self.mend_links(everything[-1])
 
     def _remove(self, checkpoint: Checkpoint) -> str:
         """Out of the store in one step; passport and parts stay in the archive.  Why it is still there, if it is."""
