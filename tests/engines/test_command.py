@@ -76,8 +76,8 @@ def test_ten_kills_at_random_moments_leave_the_table_of_one_run(tmp_path, way, w
 
 @pytest.mark.parametrize("way", WAYS)
 def test_pieces_leave_the_table_of_one_run(tmp_path, way, whole):
-    settings = walker_settings(step_seconds=0.01, limit=0, **WAYS[way])
-    short = {"segment_minutes": 0.03, "first_margin_seconds": 0.1, "save_minutes": 0.001}
+    settings = walker_settings(step_seconds=0.03, limit=0, **WAYS[way])
+    short = {"segment_minutes": 0.06, "first_margin_seconds": 0.1, "save_minutes": 0.001}
     job = command_job(tmp_path, settings)
 
     for segment in itertools.count(1):

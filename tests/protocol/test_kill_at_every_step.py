@@ -45,6 +45,26 @@ def test_a_segment_that_sleeps_at_any_step_while_another_takes_over_does_no_harm
     assert first_of(found["wrong"]) == ""
 
 
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "new",
+        "final_lost",
+        pytest.param("goal_raised", marks=pytest.mark.slow),
+        pytest.param("newest_bad", marks=pytest.mark.slow),
+    ],
+)
+def test_a_disk_that_fails_at_any_call_costs_one_line_and_no_checkpoint(
+    tmp_path: Path, scenario: str, part: int
+) -> None:
+    """Reads included; what leaves our code is an error of ours, and the next attempts come to the same end."""
+    found = all_cases(tmp_path, scenario, part, "EIO")
+
+    assert first_of(found["wrong"]) == ""
+    assert found["cases"] > 150, found["steps"]
+
+
 def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> None:
     """A harness that finds nothing proves nothing: with a checkpoint drafted in sight it must find torn ones."""
     spoilt = HARNESS.read_text().replace(
