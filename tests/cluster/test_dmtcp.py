@@ -30,6 +30,8 @@ def test_jobs_on_the_cluster_bring_a_program_to_its_end_as_one_run_would(slurm_w
 
     assert done.code == 0, done.text
     pieces, whole = (slurm_work.places(name) for name in ("pieces", "whole"))
-    assert {attempt.outcome for attempt in slurm_work.history("pieces")} == {Outcome.PAUSED, Outcome.FINISHED}
+    # On a busy machine the images of a segment may not be written in time, and the next attempt does it.
+    settled = {attempt.outcome for attempt in slurm_work.history("pieces") if attempt.outcome.settles}
+    assert settled == {Outcome.PAUSED, Outcome.FINISHED}
     assert len({attempt.slurm_job for attempt in slurm_work.history("pieces")}) >= 2
     assert (pieces.final / "orbit.csv").read_bytes() == (whole.final / "orbit.csv").read_bytes()
