@@ -26,6 +26,8 @@ PATIENCE_SECONDS = 1800.0
 # Short enough for any partition.
 OVERVIEW_MINUTES = 5
 DONE = "done"
+# How what `submit` says begins where a signal ended it, as at the limit of the job around it.
+KILLED = "exit code -"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"

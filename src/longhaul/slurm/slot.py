@@ -100,7 +100,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(slot, job_id, ended.why, ended.message)
         elif ended.why is not BeforeWork.HELD and not (chain.has_successor and _is_quiet(slot, job_id)):
-            _look_after_the_rest(slot, job_id)
+            _look_after_the_rest(slot, job_id, chain.has_no_room)
     except Stop as stop:
         slot.tell(f"the run stops: {stop}")
         end_run(slot.run, slot.start, my_jobs() or [], job_id, slot.tell)
@@ -114,6 +114,7 @@ class _Chain:
     def __init__(self, slot: Slot, job_id: str) -> None:
         self.slot, self.job_id = slot, job_id
         self.has_successor = False
+        self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self._segment = 0
 
     def work(self) -> Ended:
@@ -143,8 +144,11 @@ class _Chain:
         if jobs is None:
             return  # asked again at the end
         if not waiting(jobs, slot.run, Path()):
-            slot.tell(f"no job of this run waits: submitting the next ones; {again.submit(slot.run, slot.start)}")
+            said = again.submit(slot.run, slot.start)
+            slot.tell(f"no job of this run waits: submitting the next ones; {said}")
+            self.has_no_room = said == again.DONE
         self.has_successor = _has_waiting(slot)
+        self.has_no_room = self.has_no_room and not self.has_successor
 
 
 def _tell_missing_commands(slot: Slot) -> None:
@@ -194,7 +198,7 @@ def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -
         slot.tell("no job of this run waits; mend the cause, then start snakemake again")
 
 
-def _look_after_the_rest(slot: Slot, job_id: str) -> None:
+def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
     """Ends the waiting jobs of a run that has reached its goal; submits the rest if no job waits."""
     jobs = _jobs_once_settled(job_id)
     if jobs is None:
@@ -212,7 +216,7 @@ def _look_after_the_rest(slot: Slot, job_id: str) -> None:
     elif numbers := waiting(jobs, slot.run, Path()):
         _learn(slot, job_id, numbers)
     else:
-        _go_on(slot, job_id)
+        _go_on(slot, job_id, has_no_room)
 
 
 def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
@@ -222,17 +226,21 @@ def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
             slot.tell(line)
 
 
-def _go_on(slot: Slot, job_id: str) -> None:
+def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
     """Somebody has to do the next segment: a new job, or this one again where the queue has no room for another."""
     segment = slot.next_segment()
     if segment is None:
         return
     _attempt(slot, segment)  # no further job for a run that is to stop
-    slot.tell("no job of this run waits: submitting the next ones")
-    said = again.submit_patiently(slot.run, slot.start, slot.tell)
+    said = again.DONE
+    if not has_no_room:
+        slot.tell("no job of this run waits: submitting the next ones")
+        said = again.submit_patiently(slot.run, slot.start, slot.tell)
     if _has_waiting(slot):
         return
-    if said != again.DONE:
+    if said != again.DONE and not said.startswith(
+        again.KILLED
+    ):  # killed: this job is at its limit, which refuses nothing
         last = next(reversed(History(slot.places.history).attempts()), None)
         message = f"the next jobs could not be submitted: {said}"
         endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
