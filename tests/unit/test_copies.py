@@ -199,6 +199,14 @@ def test_a_place_that_is_read_only_costs_one_line(base: Path, small_backup: Path
     )
 
 
+def answer(pipe: Path, text: str) -> None:
+    """Let go whoever waits for the named pipe, and whoever comes later: from now on it is a file with this text."""
+    # Opened for both, a pipe waits for nobody; its readers find a writer, and its end.
+    descriptor = os.open(pipe, os.O_RDWR)
+    fs.write_atomic(pipe, text)
+    os.close(descriptor)
+
+
 def test_a_place_that_hangs_is_waited_for_a_moment_and_the_run_goes_on(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +222,7 @@ def test_a_place_that_hangs_is_waited_for_a_moment_and_the_run_goes_on(
 
     refused = start.mistakes([copied_run(backup)], base, told.extend)
     said = run_on(base, backup, 2)
-    for _ in range(2):  # the thread of the driver, and that of the segment
-        note.write_text(text)
+    answer(note, text)
 
     assert (refused, told) == (
         [],
@@ -235,7 +242,7 @@ def test_a_run_that_does_not_know_whether_it_has_copies_does_not_begin(base: Pat
         refused = start.mistakes([copied_run(backup)], base, lambda lines: None)
     finally:
         start.ANSWER_SECONDS = start_seconds
-        (backup / "demo" / NOTE).write_text("{}")
+        answer(backup / "demo" / NOTE, "{}")
 
     assert refused == [
         f"runs.demo.copies.folder: {backup}: no answer in 0.1 s; whether the run has copies, to go on from, cannot be "
