@@ -112,13 +112,12 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 
 
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
-    begun: list[bool] = []
-    code = f"{TELLS}job_note.tell_begun(); sys.stdin.read(); import time; time.sleep(1.5); sys.exit(3)"
-    command = SegmentCommand(toy_job(tmp_path).places, 1, "17", [sys.executable, "-c", code], print)
+    seen = tmp_path / "seen"
+    code = f"{TELLS}job_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+    words = [sys.executable, "-c", f"{code}sys.exit(3)"]
+    command = SegmentCommand(toy_job(tmp_path).places, 1, "17", words, print)
 
-    found = command.run(lambda: begun.append(True))
-
-    assert (found, begun) == (Ended(3), [True])
+    assert command.run(seen.touch) == Ended(3)
     assert history(toy_job(tmp_path)) == []
 
 

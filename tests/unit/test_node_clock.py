@@ -19,6 +19,7 @@ from longhaul.deadline import Margin, deadline_for
 from longhaul.engine import Task
 from longhaul.outcome import Outcome
 from longhaul.slurm import clock
+from longhaul.slurm.attempt import LAST_SECONDS, give_up_at
 from longhaul.slurm.job import SlurmJob, job_around_us
 from longhaul.work import Work
 
@@ -76,6 +77,7 @@ def test_the_time_that_is_left_does_not_depend_on_this_nodes_clock(
     assert job.clock_ahead_seconds == pytest.approx(ahead, abs=30)
     assert (deadline.left_seconds(), deadline.seconds_to_force()) == pytest.approx((300, 300), abs=30)
     assert deadline.unix(20) == pytest.approx(time.time() + 280, abs=30)  # what the program is told
+    assert give_up_at() - time.monotonic() == pytest.approx(300 - LAST_SECONDS, abs=30)  # what may pass is waited for
 
 
 def test_where_slurm_does_not_say_its_time_this_nodes_clock_counts(

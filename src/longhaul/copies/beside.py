@@ -21,7 +21,7 @@ from longhaul.clock import unix_seconds
 from longhaul.copies.place import Place, number_of, place_of, said
 from longhaul.copies.transfer import Transfer, drafts
 from longhaul.deadline import deadline_for
-from longhaul.errors import CheckpointError, ConfigError, FencedError, LonghaulError, StorageError
+from longhaul.errors import CheckpointError, ConfigError, FencedError, ForeignFolderError, LonghaulError, StorageError
 from longhaul.job import Job
 from longhaul.lease import Lease
 from longhaul.passport import read_passport
@@ -271,6 +271,8 @@ class Copier:
 
     def _tell_error(self, error: Exception) -> None:
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        if isinstance(error, ForeignFolderError):  # says more than the errno by which it was found
+            cause = error
         self._tell(said(cause), cause.strerror if isinstance(cause, OSError) else None)
 
     def _tell(self, line: str, kind: str | None = None) -> None:

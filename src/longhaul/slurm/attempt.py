@@ -114,8 +114,8 @@ def give_up_at() -> float:
     """Until when (time.monotonic()) what is missing is waited for."""
     seconds = float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
     job = job_around_us()
-    if job is not None and job.end_unix is not None:
-        seconds = min(seconds, job.end_unix - time.time() - LAST_SECONDS)
+    if job is not None and job.end_here_unix is not None:
+        seconds = min(seconds, job.end_here_unix - time.time() - LAST_SECONDS)
     return time.monotonic() + seconds
 
 
