@@ -317,19 +317,32 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
 
 
 @pytest.mark.usefixtures("deaf")
-def test_a_job_at_its_limit_that_may_not_come_back_submits_the_next_ones(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "taken", "stops"),
+    [
+        ("TimeLimit", "18", ""),
+        ("TimeLimit", "", "takes back no job 17, and no other one .done.; to go on, start snakemake again"),
+        ("None", "18", "job 17 was cancelled"),
+    ],
+    ids=["submits", "queue full", "cancelled meanwhile"],
+)
+def test_a_job_at_its_limit_that_may_not_come_back(
+    here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, taken: str, stops: str
 ) -> None:
-    """As with longhaul-no-requeue: what is left of KillWait is better than nothing."""
-    slurm_shows(here, monkeypatch, "COMPLETING", "TimeLimit")
-    scontrol = here / "bin" / "scontrol"
+    """As with longhaul-no-requeue: what is left of KillWait is better than nothing, and a run that ends says so."""
+    slurm_shows(here, monkeypatch, "COMPLETING", reason)
+    scontrol, squeue = here / "bin" / "scontrol", here / "bin" / "squeue"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
-    again.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
+    squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
+    line = f"{taken}|PENDING|Priority|{SLOT_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
+    submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
+    again.keep("demo", Again(str(here), submit, ("true",)))
     os.kill(os.getpid(), signal.SIGTERM)
 
-    look_after_the_rest(slot(), "17", False)
+    with pytest.raises(Stop, match=stops) if stops else nullcontext():
+        go_on(slot(), "17", True)
 
-    assert (here / "submitted").exists()
+    assert (here / "tried").exists() is (reason == "TimeLimit")
 
 
 @pytest.mark.usefixtures("deaf")

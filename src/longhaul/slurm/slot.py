@@ -249,11 +249,21 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
     if my_jobs() is None:
         slot.tell("squeue does not answer, so nobody knows whether a job follows: see longhaul status")
         return
-    slot.tell("none was taken, for want of room: this job goes back into the queue")
+    _come_back(slot, job_id)
+
+
+def _come_back(slot: Slot, job_id: str) -> None:
+    """Puts this job back into the queue; Stop if nothing goes on."""
+    why = "Slurm ends this job and no other waits" if is_being_ended() else "none was taken, for want of room"
+    slot.tell(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job_id) is not None:
         return _learn(slot, job_id, [job_id])
+    if state_behind_completing(job_id, restart_count()) == "CANCELLED":
+        raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
     said = again.submit(slot.run, slot.start, is_last_chance=True)
-    slot.tell(f"Slurm does not let it (longhaul-no-requeue?): submitting the next ones; {said}")
+    if not _has_waiting(slot):
+        raise Stop(f"Slurm takes back no job {job_id}, and no other one ({said}); to go on, start snakemake again")
+    slot.tell(f"Slurm takes back no job {job_id}: the next ones are submitted")
 
 
 def _jobs_if_slurm_answers() -> list[MyJob] | None:
