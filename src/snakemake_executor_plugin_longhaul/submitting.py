@@ -25,8 +25,10 @@ from snakemake_executor_plugin_longhaul.adoption import LEAVING_SECONDS, Adoptio
 from snakemake_executor_plugin_longhaul.batch_step import PATIENT, behind, in_the_batch_step
 from snakemake_executor_plugin_longhaul.detached import Detached
 from snakemake_executor_plugin_longhaul.later import Later
+from snakemake_executor_plugin_longhaul.others import Others
 from snakemake_executor_plugin_longhaul.records import Records
 from snakemake_executor_plugin_longhaul.segments import OUT, Out, Segment, segment_of
+from snakemake_executor_plugin_longhaul.slips import Slip
 from snakemake_executor_plugin_longhaul.slurm_logs import SlurmLogs
 from snakemake_executor_plugin_longhaul.transient import is_queue_full, is_transient
 from snakemake_executor_plugin_longhaul.watch import Watch
@@ -55,6 +57,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._records = Records(settings.record_seconds)
         self._watch = Watch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._adoption = Adoption(Path(workflow.workdir_init))
+        self._others = Others()
         self._slurm_logs = SlurmLogs()
         is_detached = workflow.remote_execution_settings.immediate_submit
         self._detached = Detached(settings.ahead) if is_detached else None
@@ -138,10 +141,25 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             self.report_job_submission(self._adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
             self._proceed(job)  # a job of this run submits it
+        elif self._waits_for_others(job, segment, found.slip):
+            pass
         elif needed.take(segment, found.slip, self._tell):
             self._submit(job, segment)
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
+
+    def _waits_for_others(self, job: Any, segment: Segment, slip: Slip | None) -> bool:
+        """True if the segment is looked at again later; without a driver its job waits in the queue instead."""
+        other = self._others.look(segment, slip)
+        if other is None:
+            return False
+        if other.line:
+            self._tell(other.line)
+        if self._detached is not None:
+            self._detached.wait_for(segment, other.job_id)
+            return False
+        self._later.add(other.wait_seconds, job)
+        return True
 
     def _submit(self, job: Any, segment: Segment) -> None:
         if self._detached is not None:
