@@ -33,6 +33,7 @@ from longhaul.job import Job
 from longhaul.job_note import BeforeWork, kind_of
 from longhaul.judge import Judgement, explained, is_finished, judge
 from longhaul.lease import Lease
+from longhaul.orphans import name_orphans
 from longhaul.outcome import Outcome
 from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.pick import pick, refusal
@@ -121,6 +122,7 @@ class _Segment:
         self._clean()
         origin = self._pick()
         claims = self.held.earlier_claims()
+        name_orphans(self.job, claims)
         origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
         for claim in claims:
             self.attempts.close_died(claim, self.store)
