@@ -9,7 +9,7 @@ from pathlib import Path
 from longhaul.errors import CheckpointError, FormatError, IdentityError, NoCheckpointError, OutageError
 from longhaul.identity import Identity
 from longhaul.passport import read_passport
-from longhaul.store import QUARANTINE, Checkpoint, Store, age_by_name, verify_files
+from longhaul.store import QUARANTINE, Checkpoint, Store, age_by_name, folder_name, verify_files
 
 # How long a file server may be silent, and how often it is asked.
 PATIENCE_SECONDS = 600.0
@@ -17,12 +17,15 @@ FIRST_REST_SECONDS = 0.5
 LONGEST_REST_SECONDS = 30.0
 
 
-def verify(folder: Path, run: str) -> Checkpoint:
-    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong."""
+def verify(folder: Path, run: str, others: Path | None = None) -> Checkpoint:
+    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong.
+
+    `others` is where its parent lies, if not beside it.
+    """
     checkpoint = Checkpoint(folder, read_passport(folder))
     if checkpoint.passport.run != run:
         raise CheckpointError(f"{folder}: the passport belongs to the run {checkpoint.passport.run!r}")
-    _verify_parent(checkpoint)
+    _verify_parent(checkpoint, others or folder.parent)
     verify_files(checkpoint)
     return checkpoint
 
@@ -69,11 +72,30 @@ def pick(
         return checkpoint
     if outage:
         raise OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+    if back := _back_again(store, run, is_accepted, tell):
+        return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
             f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}; "
             f"put a good copy into {store.root} and start again, or begin anew with: longhaul restart {run}"
         )
+    return None
+
+
+def _back_again(
+    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
+) -> Checkpoint | None:
+    """The newest that was set aside as bad and reads whole now: a file server in trouble may have shown other bytes."""
+    for folder in store.set_aside_as_bad():
+        try:
+            checkpoint = verify(folder, run, store.root)
+        except (CheckpointError, OutageError):
+            continue
+        name = folder_name(checkpoint.passport)
+        if is_accepted(checkpoint.passport.identity) and not (store.root / name).exists():
+            store.put_back(folder, name)
+            tell(f"{name}: was set aside as bad, and reads whole now; it is back in {store.root}")
+            return Checkpoint(store.root / name, checkpoint.passport)
     return None
 
 
@@ -110,13 +132,13 @@ def _newest_first(store: Store) -> list[str]:
     return sorted(store.names(), key=lambda name: (ages.get(name) or age_by_name(name), name), reverse=True)
 
 
-def _verify_parent(checkpoint: Checkpoint) -> None:
+def _verify_parent(checkpoint: Checkpoint, others: Path) -> None:
     """A parent that is still there must be the one that the passport names; a pruned one cannot be asked."""
     parent = checkpoint.passport.parent
-    if parent is None or not (checkpoint.folder.parent / parent).is_dir():
+    if parent is None or not (others / parent).is_dir():
         return
     try:
-        found = read_passport(checkpoint.folder.parent / parent).digest
+        found = read_passport(others / parent).digest
     except (CheckpointError, OutageError):
         return  # the parent is bad itself; this says nothing about its child
     if found != checkpoint.passport.parent_digest:
