@@ -15,7 +15,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
 from longhaul import driver_start
-from longhaul.errors import LeaseError, LonghaulError
+from longhaul.errors import ConfigError, LeaseError, LonghaulError
 from longhaul.run import Run
 from longhaul.slurm import again, wanted
 from longhaul.slurm.my_jobs import my_jobs
@@ -79,6 +79,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             super().run_job(job)
             return
         try:
+            _must_be_on_this_cluster(job)
             self._note_what_is_wanted(segment.run)
             self._run_segment(job, segment)
         except (LonghaulError, OSError) as error:
@@ -272,6 +273,15 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
 
     def _tell(self, line: str) -> None:
         self.logger.info(f"longhaul: {line}")
+
+
+def _must_be_on_this_cluster(job: Any) -> None:
+    """ConfigError if the job would go elsewhere: squeue and scancel would ask here, and find none."""
+    for key in ("cluster", "clusters", "slurm_cluster"):
+        if name := job.resources.get(key):
+            raise ConfigError(
+                [f"resources: found {key}={name}; allowed: none; start snakemake on a login node of that cluster"]
+            )
 
 
 def _last_line(text: str) -> str:

@@ -1,6 +1,7 @@
 """When a segment thinks that Slurm ends it, on a real cluster."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,45 @@ def test_a_segment_leaves_earlier_when_its_job_gets_less_time(
     assert history[1].progress_from == history[0].progress_to
     assert list(overlaps(history)) == []
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)
+
+
+# Makes a step in half a second.
+COUNTS = """\
+import time
+import torch
+from longhaul.training.torch import Training
+
+training = Training(model=torch.nn.Linear(1, 1))
+for epoch in training.epochs(10_000):
+    for _ in training.batches(range(10)):
+        time.sleep(0.5)
+training.finish()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_is_suspended_and_resumed_goes_on_to_its_new_end(slurm_work: WorkDir, cluster: Cluster) -> None:
+    """Its old end is past then; the program, which watches it too, would leave before longhaul has asked."""
+    slurm_work.write("counts.py", COUNTS)
+    settings = {"script": "counts.py", "goal": 10_000}
+    run = {"engine": "torch", "segments": 9, "segment_minutes": 1, "save_minutes": 0.01, "settings": settings}
+    slurm_work.configure({"a": run})
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("a"), PATIENCE_SECONDS)
+    job = job_of(slurm_work)
+
+    cluster.run("scontrol", "suspend", job)
+    before = slurm_work.saved("a")
+    time.sleep(65)
+    cluster.run("scontrol", "resume", job)
+    until(lambda: len(slurm_work.history("a")) == 1, PATIENCE_SECONDS)
+    (attempt,) = slurm_work.history("a")
+    driver.interrupt()
+    driver.wait(PATIENCE_SECONDS)
+
+    assert attempt.slurm_job == job
+    assert "Slurm ends the job" in slurm_work.log("a", 1) and "later than it said" in slurm_work.log("a", 1)
+    assert attempt.progress_to > before + 0.5  # five steps and more, each of which takes half a second
 
 
 def test_the_folders_on_the_nodes_own_disk_are_handed_on(slurm_work: WorkDir, cluster: Cluster) -> None:
