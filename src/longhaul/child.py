@@ -100,6 +100,7 @@ class Child:
 
     def __del__(self) -> None:
         self.kill()
+        self.is_gone(LEAVING_SECONDS)
         os.close(self._told)
 
 

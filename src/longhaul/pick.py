@@ -17,15 +17,12 @@ FIRST_REST_SECONDS = 0.5
 LONGEST_REST_SECONDS = 30.0
 
 
-def verify(folder: Path, run: str, others: Path | None = None) -> Checkpoint:
-    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong.
-
-    `others` is where its parent lies, if not beside it.
-    """
+def verify(folder: Path, run: str) -> Checkpoint:
+    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong."""
     checkpoint = Checkpoint(folder, read_passport(folder))
     if checkpoint.passport.run != run:
         raise CheckpointError(f"{folder}: the passport belongs to the run {checkpoint.passport.run!r}")
-    _verify_parent(checkpoint, others or folder.parent)
+    _verify_parent(checkpoint)
     verify_files(checkpoint)
     return checkpoint
 
@@ -88,7 +85,7 @@ def _back_again(
     """The newest that was set aside as bad and reads whole now: a file server in trouble may have shown other bytes."""
     for folder in store.set_aside_as_bad():
         try:
-            checkpoint = verify(folder, run, store.root)
+            checkpoint = verify(folder, run)
         except (CheckpointError, OutageError):
             continue
         name = folder_name(checkpoint.passport)
@@ -132,13 +129,13 @@ def _newest_first(store: Store) -> list[str]:
     return sorted(store.names(), key=lambda name: (ages.get(name) or age_by_name(name), name), reverse=True)
 
 
-def _verify_parent(checkpoint: Checkpoint, others: Path) -> None:
+def _verify_parent(checkpoint: Checkpoint) -> None:
     """A parent that is still there must be the one that the passport names; a pruned one cannot be asked."""
     parent = checkpoint.passport.parent
-    if parent is None or not (others / parent).is_dir():
+    if parent is None or not (checkpoint.folder.parent / parent).is_dir():
         return
     try:
-        found = read_passport(others / parent).digest
+        found = read_passport(checkpoint.folder.parent / parent).digest
     except (CheckpointError, OutageError):
         return  # the parent is bad itself; this says nothing about its child
     if found != checkpoint.passport.parent_digest:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longhaul import driver_start, job_note
+from longhaul import driver_start, fs, job_note
 from longhaul.config import engine_identity, read_runs
 from longhaul.copies import start
 from longhaul.endings import all_attempts
@@ -53,6 +53,11 @@ class Plan:
         self.slurm = SlurmPlan(runs, site, base, is_driver, lambda line: tell([line])) if site else None
         runs = self.slurm.runs if self.slurm else runs
         self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
+
+    @cached_property
+    def _finished(self) -> set[str]:
+        """The runs that have reached their goals at the start; the plan is made once."""
+        return {run.name for run in self.runs if has_finished(RunFolder(run.name, self.base), run)}
 
     @cached_property
     def _outdated(self) -> Outdated:
@@ -147,7 +152,7 @@ class Plan:
 
     def _targets(self, run: Run) -> Iterator[str]:
         places = RunFolder(run.name)
-        if has_finished(RunFolder(run.name, self.base), run):
+        if run.name in self._finished:
             yield str(places.final / SUMMARY)
             return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
@@ -218,15 +223,17 @@ def load_plan(
         driver_start.begin()
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
-        if twice := [line for file in files for line in keys_written_twice(Path(file))]:
-            raise ConfigError(twice)
-        config = with_site_of_the_profile(config, brought or {})
-        plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
-        if is_driver:
-            plan.check(files)
-            plan.hide_outdated()
-            if plan.has_nothing_to_do():
-                tell(plan.report())
+        with fs.os_errors(Path()):
+            if twice := [line for file in files for line in keys_written_twice(Path(file))]:
+                raise ConfigError(twice)
+            config = with_site_of_the_profile(config, brought or {})
+            plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
+            plan.targets()  # reads what the Snakefile is then given
+            if is_driver:
+                plan.check(files)
+                plan.hide_outdated()
+                if plan.has_nothing_to_do():
+                    tell(plan.report())
     except LonghaulError as error:
         job_note.tell_refused(error)
         tell(str(error).splitlines())

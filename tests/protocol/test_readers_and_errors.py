@@ -2,38 +2,43 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 from protocol.kill_harness import Steps, forked
 from support.snapshots import snapshot
-from support.toyrun import toy, toy_run
+from support.toyrun import toy_script
 
 from longhaul import cli
-from longhaul.errors import LonghaulError
-from longhaul.plan import Plan
-from longhaul.slurm import my_jobs
+from longhaul.config import engine_identity, read_runs
+from longhaul.job import Job
+from longhaul.plan import load_plan, schemas
 
-GOAL = 20
-CONFIG = Path("config/config.yaml")
+SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}
+RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "keep": 3, "settings": SETTINGS}
 ERRORS = ("ESTALE", "ENOTCONN", "ETIMEDOUT", "EACCES", "EROFS", "ENOSPC", "EDQUOT", "EBUSY", "ENOTEMPTY", "EMFILE")
 
 
-def plan(base: Path) -> None:
-    found = Plan((toy_run(goal=GOAL + 20),), base, is_driver=True)
-    found.check()
-    found.targets()
-    found.has_nothing_to_do()
-    found.report()
+def command(*words: str) -> Callable[[], None]:
+    def run() -> None:
+        sys.argv = ["longhaul", *words]
+        cli.main()
+
+    return run
 
 
-READERS: dict[str, Callable[[Path], None]] = {
-    "status": lambda base: cli.status(base, CONFIG),
-    "status --json": lambda base: cli.status(base, CONFIG, as_json=True),
-    "verify": lambda base: cli.verify([], base),
+def plan() -> None:
+    """What a start of snakemake reads before it plans: of a goal that was raised, so that all counts."""
+    load_plan({"runs": {"demo": {**RUN, "settings": {**SETTINGS, "goal": 40}}}}, is_driver=True).targets()
+
+
+READERS = {
+    "status": command("status"),
+    "status --json": command("status", "--json"),
+    "verify": command("verify"),
     "plan": plan,
 }
 
@@ -41,13 +46,14 @@ READERS: dict[str, Callable[[Path], None]] = {
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with checkpoints, records, history and results."""
-    monkeypatch.setattr(my_jobs, "ask", lambda *words, **more: None)  # Slurm is another story
+    monkeypatch.setenv("PATH", "/no/slurm/here")
     base = tmp_path / "base"
-    toy(base, goal=GOAL, save_steps=5, keep=3)
-    settings = {"goal": GOAL, "step_seconds": 0, "save_steps": 5}
-    run = {"engine": "toy", "segments": 3, "segment_minutes": 1, "settings": settings}
-    (base / "config").mkdir()
-    (base / CONFIG).write_text(yaml.safe_dump({"runs": {"demo": run}}))
+    (base / "config").mkdir(parents=True)
+    (base / "logs" / "demo").mkdir(parents=True)
+    (base / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": RUN}}))
+    (run,) = read_runs({"runs": {"demo": RUN}}, schemas(), base)
+    toy_script().toy_segment(Job(run, engine_identity(schemas(), "toy"), 1, 1, base))
+    monkeypatch.chdir(base)
     return base
 
 
@@ -55,9 +61,9 @@ def calls(base: Path, reader: str) -> int:
     """How many calls of `os` it makes below the run's folder."""
 
     def count() -> None:
-        steps = Steps(base / "results", mode="EIO")
-        with contextlib.suppress(typer.Exit):
-            READERS[reader](base)
+        steps = Steps(Path("results"), mode="EIO")
+        with contextlib.suppress(SystemExit):
+            READERS[reader]()
         (base / "count").write_text(str(len(steps.names)))
 
     assert forked(count, base / "screen")[1] == 0, (base / "screen").read_text()
@@ -74,13 +80,14 @@ def failing(base: Path, reader: str, error: str) -> list[str]:
         (base / "screen").unlink()
 
         def attempt(at: int = at) -> None:
-            Steps(base / "results", at, error)
-            with contextlib.suppress(LonghaulError, typer.Exit):
-                READERS[reader](base)
+            Steps(Path("results"), at, error)
+            with contextlib.suppress(SystemExit):
+                READERS[reader]()
 
         _, status = forked(attempt, base / "screen")
-        if status != 0:
-            wrong.append(f"call {at}: {os.waitstatus_to_exitcode(status)}: {(base / 'screen').read_text()[-2000:]}")
+        said = (base / "screen").read_text()
+        if status != 0 or "Traceback" in said:
+            wrong.append(f"call {at}: {os.waitstatus_to_exitcode(status)}: {said[-2000:]}")
         if snapshot(base / "results") != before:
             wrong.append(f"call {at}: changed something")
     return wrong

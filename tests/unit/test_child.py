@@ -160,7 +160,7 @@ def test_when_a_guard_is_killed_nothing_is_left(family: tuple[child.Child, dict[
     assert program.wait(30) == -signal.SIGKILL
     assert program.is_gone(30)
     assert alive(pids) == set()
-    assert not is_alive(outer) and not is_alive(inner)
+    until(lambda: not is_alive(outer) and not is_alive(inner))
 
 
 def test_when_the_program_is_killed_its_workers_live_until_we_say_so(

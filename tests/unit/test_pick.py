@@ -119,16 +119,6 @@ def test_what_was_set_aside_although_it_is_whole_stays_there(store: Store) -> No
         picked(store)
 
 
-def test_what_was_made_from_another_checkpoint_than_the_one_there_does_not_come_back(store: Store) -> None:
-    older, newer = publish(store, 1), publish(store, 2)
-    rewrite_passport(newer.folder, parent=older.name, parent_digest="0")
-    store.quarantine(newer.name, "is not the one it was made from")
-    truncate(older.folder)
-
-    with pytest.raises(NoCheckpointError):
-        picked(store)
-
-
 def test_a_run_that_worked_and_has_no_checkpoints_does_not_start_from_nothing(store: Store) -> None:
     with pytest.raises(NoCheckpointError):
         picked(store, has_worked=True)
