@@ -52,8 +52,9 @@ class Child:
         code = self._number("code")
         return -signal.SIGKILL if code is None and self._is_over else code
 
-    def is_gone(self, seconds: float) -> bool:
-        """After `kill`: True once nothing that it started is left, False if something still is after `seconds`."""
+    def end(self, seconds: float) -> bool:
+        """Kills, and waits: True once nothing that it started is left, False if something still is after `seconds`."""
+        self.kill()
         self._hear(seconds, lambda: False)
         if self._is_over:
             self._guard.wait()
@@ -99,8 +100,7 @@ class Child:
         return int(found[1]) if found else None
 
     def __del__(self) -> None:
-        self.kill()
-        self.is_gone(LEAVING_SECONDS)
+        self.end(LEAVING_SECONDS)
         os.close(self._told)
 
 
@@ -176,8 +176,7 @@ def ask(
         code = program.wait(math.inf) or 0
     finally:
         clock.cancel()
-        program.kill()
-        program.is_gone(LEAVING_SECONDS)
+        program.end(LEAVING_SECONDS)
     if is_late.is_set():
         raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
     return Answer(0 if has_enough else code, lines)

@@ -106,7 +106,7 @@ def _become(command: Sequence[str], guard: int, ignored: Sequence[int]) -> None:
         if os.getppid() == guard:  # else it died before the kernel was asked
             for number in {*DEAF_TO, *PYTHONS} - set(ignored):
                 signal.signal(number, signal.SIG_DFL)
-            os.execvp(command[0], command)
+            os.execvp(command[0], list(command))
     except OSError as error:
         os.write(2, f"longhaul: {command[0]}: {error.strerror}\n".encode())
     finally:

@@ -89,8 +89,8 @@ class Work:
         try:
             self._watch(program)
         finally:
-            program.kill()  # workers that outlived their parent, or everything if we are leaving by an exception
-            program.is_gone(TERM_PATIENCE_SECONDS)
+            # Workers that outlived their parent, or everything if we are leaving by an exception.
+            program.end(TERM_PATIENCE_SECONDS)
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
         self.is_out_of_memory = not has_left_well and self._lacked_memory(kills_before)
         self._publish_all(lambda: self.engine.last_states(self.task, has_left_well))

@@ -79,9 +79,7 @@ def test_ending_what_has_ended_does_no_harm(log: Path) -> None:
     program.wait(30)
 
     program.terminate()
-    program.kill()
-
-    assert program.is_gone(30)
+    assert program.end(30)
     assert program.wait(0) == 0
 
 
@@ -143,9 +141,7 @@ def test_kill_leaves_nothing_of_a_program_wherever_it_went(family: tuple[child.C
     program, pids = family
     assert alive(pids) == NAMES
 
-    program.kill()
-
-    assert program.is_gone(30)
+    assert program.end(30)
     assert alive(pids) == set()
     assert program.wait(0) == -signal.SIGKILL
 
@@ -158,7 +154,7 @@ def test_when_a_guard_is_killed_nothing_is_left(family: tuple[child.Child, dict[
     os.kill({"outer": outer, "inner": inner}[which], signal.SIGKILL)
 
     assert program.wait(30) == -signal.SIGKILL
-    assert program.is_gone(30)
+    assert program.end(30)
     assert alive(pids) == set()
     until(lambda: not is_alive(outer) and not is_alive(inner))
 
@@ -175,7 +171,7 @@ def test_when_the_program_is_killed_its_workers_live_until_we_say_so(
     program.kill()
 
     assert (code, left) == (-signal.SIGKILL, NAMES - {"main"})
-    assert program.is_gone(30)
+    assert program.end(30)
     assert alive(pids) == set()
 
 
