@@ -76,9 +76,12 @@ def main(life: int, told: int, command: Sequence[str]) -> None:
 def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequence[int]) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     us = os.getpid()
+    is_ready, ready = os.pipe()
     program = os.fork()
     if program == 0:
-        _become(command, us, ignored)
+        _become(command, us, ignored, ready)
+    os.close(ready)
+    os.read(is_ready, 1)  # signals to its group have a group to go to
     _let_go_of_files()
     _tell(told, f"pid {program}")
     has_ended = False
@@ -98,10 +101,11 @@ def _guard_inside(life: int, told: int, command: Sequence[str], ignored: Sequenc
         _tell(told, f"code {KILLED}")
 
 
-def _become(command: Sequence[str], guard: int, ignored: Sequence[int]) -> None:
-    """Never returns."""
+def _become(command: Sequence[str], guard: int, ignored: Sequence[int], ready: int) -> None:
+    """Never returns; closes `ready` in a session of its own."""
     try:
         os.setsid()
+        os.close(ready)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:  # else it died before the kernel was asked
             for number in {*DEAF_TO, *PYTHONS} - set(ignored):

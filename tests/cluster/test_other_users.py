@@ -5,12 +5,12 @@ import os
 import pwd
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
 from cluster.detached import PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
-from cluster.lab import Cluster
+from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
@@ -47,6 +47,9 @@ class OtherJob:
 def other(cluster: Cluster) -> Iterator[OtherJob]:
     if os.geteuid() != 0:
         skip_or_fail("missing: root, who may submit a job for another user")
+    add = ("sacctmgr", "--immediate", "--quiet", "add")
+    with suppress(LabError):  # it has the account already
+        cluster.run(*add, "user", OTHER, "Account=science", "DefaultAccount=science")
     words = (f"--uid={OTHER}", "--partition=short", "--chdir=/", "--output=/dev/null", "--wrap=sleep 3000")
     number = cluster.run("sbatch", "--parsable", *words).strip()
     cluster.wait_until(lambda: number in cluster.jobs("running"))

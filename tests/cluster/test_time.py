@@ -80,14 +80,16 @@ import torch
 from longhaul.training.torch import Training
 
 training = Training(model=torch.nn.Linear(1, 1))
-for epoch in training.epochs(10_000):
-    for _ in training.batches(range(10)):
+loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)), 1)
+for epoch in training.epochs():
+    for _ in training.batches(loader):
         time.sleep(0.5)
 training.finish()
 """
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_job_that_is_suspended_and_resumed_goes_on_to_its_new_end(slurm_work: WorkDir, cluster: Cluster) -> None:
     """Its old end is past then; the program, which watches it too, would leave before longhaul has asked."""
     slurm_work.write("counts.py", COUNTS)
