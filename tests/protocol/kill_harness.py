@@ -7,7 +7,7 @@ reads included, fails by it.  Run as a process of its own:
 
     kill_harness.py <scenario> <folder> <part> <parts> kill|stop|EIO|EIO-lines|... [<how many double kills>]
 
-With `-lines` of the calls that come from the same lines of ours only the first and the last fail.
+With `-lines` of the calls that come from the same lines of ours only the first one fails.
 
 Prints a line of JSON: how many cases there were, and what went wrong in which.
 """
@@ -417,9 +417,9 @@ def count_steps(scenario: Scenario, template: Path, base: Path, mode: str = "bef
     return names, sites
 
 
-def _first_and_last(sites: list[str]) -> set[int]:
-    """Of the calls from the same lines of ours the first and the last."""
-    return {*{site: place for place, site in enumerate(sites)}.values(), *map(sites.index, sites)}
+def _first(sites: list[str]) -> set[int]:
+    """Of the calls from the same lines of ours the first."""
+    return {sites.index(site) for site in sites}
 
 
 def run_all(
@@ -437,7 +437,7 @@ def run_all(
     if mode != "kill":
         one = [(at, "before" if mode == "stop" else mode) for at in range(1, len(names) + 1)]
     if is_each_line:
-        one = [one[place] for place in sorted(_first_and_last(sites))]
+        one = [one[place] for place in sorted(_first(sites))]
     dice = random.Random(1)
     every = [(kill,) for kill in one] + [(dice.choice(one), dice.choice(one)) for _ in range(doubles)]
     wrong = []
