@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,10 @@ from support.toyrun import toy, toy_run
 from longhaul.places import RunFolder
 from longhaul.slurm import again, last_look, my_jobs, run_end, wanted
 from longhaul.slurm.again import Again
+from longhaul.slurm.attempt import PATIENCE
 from longhaul.slurm.my_jobs import MyJob
-from longhaul.slurm.slot import Slot
+from longhaul.slurm.slot import Slot, Stop
+from longhaul.slurm.slot import _go_on as go_on
 from longhaul.slurm.successors import SLOT_NAME, run_of_slot, waiting
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
@@ -243,6 +245,34 @@ def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> 
     assert again.submit("demo", "") == "exit code 1 of: false"
     again.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",)))
     assert again.submit("demo", "").endswith("; exit 2': sbatch: error: no such account")
+
+
+@pytest.mark.parametrize(("state", "requeued"), [("CANCELLED", False), ("RUNNING", True)])
+def test_a_job_that_is_ended_while_it_submits_the_next_ones(
+    here: Path, monkeypatch: pytest.MonkeyPatch, state: str, requeued: bool
+) -> None:
+    """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
+    commands = here / "bin"
+    commands.mkdir()
+    listed = f"17|{state}|None|{SLOT_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
+    for name, text in {
+        "squeue": f"echo '{listed}'",
+        "scontrol": f'echo "$@" >> {here}/asked',
+        "scancel": "true",
+    }.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv(PATIENCE, "1")
+    submit = ("sh", "-c", f"echo tried >> {here}/tried; kill -TERM $$")
+    again.keep("demo", Again(str(here), submit, ("true",)))
+
+    with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
+        go_on(slot(), "17", False)
+
+    asked = (here / "asked").read_text() if (here / "asked").exists() else ""
+    assert (here / "tried").read_text() == "tried\n"
+    assert ("requeue 17" in asked) is requeued
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:

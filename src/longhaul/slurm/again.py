@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 1800.0
 # Short enough for any partition.
 OVERVIEW_MINUTES = 5
 DONE = "done"
-# How what `submit` says begins where a signal ended it, as at the limit of the job around it.
+# How what `submit` says begins where a signal ended it: Slurm ends the job around it, at its limit or by scancel.
 KILLED = "exit code -"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
@@ -64,9 +64,11 @@ def submit(run: str, start: str) -> str:
 
 
 def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
-    """The same, tried for some minutes: somebody may just be editing the config."""
+    """The same, tried for some minutes: somebody may just be editing the config.  Not in a job that is being ended."""
     give_up = attempt.give_up_at()
     while (said := submit(run, start)) != DONE and time.monotonic() + attempt.rest_seconds() < give_up:
+        if said.startswith(KILLED):
+            break
         tell(f"{said}; tried again")
         time.sleep(attempt.rest_seconds())
     return said

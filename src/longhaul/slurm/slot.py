@@ -257,9 +257,9 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
         said = again.submit_patiently(slot.run, slot.start, slot.tell)
     if _has_waiting(slot):
         return
-    if said != again.DONE and not said.startswith(
-        again.KILLED
-    ):  # killed: this job is at its limit, which refuses nothing
+    if said.startswith(again.KILLED):  # which refuses nothing: how Slurm ends this job decides
+        return _look_after_the_rest(slot, job_id, has_no_room=True)
+    if said != again.DONE:
         last = next(reversed(History(slot.places.history).attempts()), None)
         message = f"the next jobs could not be submitted: {said}"
         endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
