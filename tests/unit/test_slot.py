@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 from support.toyrun import toy, toy_run
 
 from longhaul.places import RunFolder
-from longhaul.slurm import again, last_look, my_jobs, run_end, wanted
+from longhaul.slurm import again, attempt, last_look, my_jobs, run_end, wanted
 from longhaul.slurm.again import Again
 from longhaul.slurm.attempt import PATIENCE
 from longhaul.slurm.my_jobs import MyJob
 from longhaul.slurm.slot import Slot, Stop
 from longhaul.slurm.slot import _go_on as go_on
+from longhaul.slurm.slot import _look_after_the_rest as look_after_the_rest
 from longhaul.slurm.successors import SLOT_NAME, run_of_slot, waiting
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
@@ -247,24 +249,48 @@ def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> 
     assert again.submit("demo", "").endswith("; exit 2': sbatch: error: no such account")
 
 
-@pytest.mark.parametrize(("state", "requeued"), [("CANCELLED", False), ("RUNNING", True)])
-def test_a_job_that_is_ended_while_it_submits_the_next_ones(
-    here: Path, monkeypatch: pytest.MonkeyPatch, state: str, requeued: bool
-) -> None:
-    """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
+def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str = "None") -> None:
+    """Commands that answer as Slurm does about job 17, which is ours."""
     commands = here / "bin"
     commands.mkdir()
     listed = f"17|{state}|None|{SLOT_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
+    shown = f"JobId=17 JobState={state} Reason={reason} Restarts=0 StartTime=838 PreemptTime=None"
     for name, text in {
         "squeue": f"echo '{listed}'",
-        "scontrol": f'echo "$@" >> {here}/asked',
+        "scontrol": f'echo "$@" >> {here}/asked; echo "{shown}"',
         "scancel": "true",
+        "sbatch": "exit 1",
     }.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv(PATIENCE, "1")
-    submit = ("sh", "-c", f"echo tried >> {here}/tried; kill -TERM $$")
+
+
+@pytest.fixture
+def deaf() -> Iterator[None]:
+    """This process answers signals as a job does."""
+    before = {number: signal.getsignal(number) for number in attempt.DEAF_TO}
+    attempt.become_deaf()
+    yield
+    attempt._heard.clear()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+# Slurm's TERM reaches the command that submits, and the job's first process; Snakemake may answer it by itself.
+TERM = {"killed": "kill -TERM $$", "answered": "kill -TERM $PPID; exit 1"}
+
+
+@pytest.mark.usefixtures("deaf")
+@pytest.mark.parametrize("term", TERM)
+@pytest.mark.parametrize(("state", "requeued"), [("CANCELLED", False), ("RUNNING", True)])
+def test_a_job_that_is_ended_while_it_submits_the_next_ones(
+    here: Path, monkeypatch: pytest.MonkeyPatch, term: str, state: str, requeued: bool
+) -> None:
+    """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
+    slurm_shows(here, monkeypatch, state)
+    submit = ("sh", "-c", f"echo tried >> {here}/tried; {TERM[term]}")
     again.keep("demo", Again(str(here), submit, ("true",)))
 
     with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
@@ -273,6 +299,33 @@ def test_a_job_that_is_ended_while_it_submits_the_next_ones(
     asked = (here / "asked").read_text() if (here / "asked").exists() else ""
     assert (here / "tried").read_text() == "tried\n"
     assert ("requeue 17" in asked) is requeued
+
+
+@pytest.mark.parametrize(("reason", "requeued"), [("TimeLimit", True), ("None", False)])
+def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, requeued: bool
+) -> None:
+    """Slurm leaves it KillWait seconds, in which Snakemake on a busy node may not even start."""
+    slurm_shows(here, monkeypatch, "COMPLETING", reason)
+    again.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
+
+    with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was cancelled"):
+        look_after_the_rest(slot(), "17", False)
+
+    assert ("requeue 17" in (here / "asked").read_text()) is requeued
+    assert not (here / "submitted").exists()
+
+
+@pytest.mark.usefixtures("deaf")
+def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -> None:
+    again.leave_out("b")
+    again.keep("b", Again(str(here), ("sh", "-c", TERM["answered"]), ("true",)))
+    told: list[str] = []
+
+    run_end.submit_left_out("", told.append)
+
+    assert again.any_left_out()
+    assert "room in the queue now for b; ended with this job" in told[0]
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import time
 import uuid
@@ -26,8 +27,8 @@ PATIENCE_SECONDS = 1800.0
 # Short enough for any partition.
 OVERVIEW_MINUTES = 5
 DONE = "done"
-# How what `submit` says begins where a signal ended it: Slurm ends the job around it, at its limit or by scancel.
-KILLED = "exit code -"
+# How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
+ENDED = "ended with this job"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
@@ -56,7 +57,12 @@ def was_submitted(run: str, base: Path = Path()) -> bool:
 
 
 def submit(run: str, start: str) -> str:
-    """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not."""
+    """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not.
+
+    The line begins with `ENDED` where Slurm ends this job: there is no time for it, and perhaps nobody wants it.
+    """
+    if attempt.is_being_ended():
+        return ENDED
     again = _kept(run)
     if again is None:
         return f"{_path(run)} is missing; start snakemake again"
@@ -67,7 +73,7 @@ def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
     """The same, tried for some minutes: somebody may just be editing the config.  Not in a job that is being ended."""
     give_up = attempt.give_up_at()
     while (said := submit(run, start)) != DONE and time.monotonic() + attempt.rest_seconds() < give_up:
-        if said.startswith(KILLED):
+        if said.startswith(ENDED):
             break
         tell(f"{said}; tried again")
         time.sleep(attempt.rest_seconds())
@@ -163,8 +169,12 @@ def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHI
         return f"{error}"
     except OSError as error:
         return f"{error}"
+    if code == 0:
+        return DONE
     said = tail.last_words()
-    return DONE if code == 0 else f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
+    told = f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
+    # Slurm's TERM reaches the command and us: whoever of us hears it first.  Snakemake may answer it with exit code 1.
+    return f"{ENDED}: {told}" if code == -signal.SIGTERM or attempt.is_being_ended() else told
 
 
 def _outside(environment: Mapping[str, str]) -> dict[str, str]:

@@ -44,10 +44,18 @@ class Ended:
     message: str = ""
 
 
+_heard: set[int] = set()
+
+
 def become_deaf() -> None:
     """Signals are left to the segment; not SIG_IGN, which it would inherit."""
     for number in DEAF_TO:
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda number, _: _heard.add(number))
+
+
+def is_being_ended() -> bool:
+    """True once Slurm has begun to end this job: at its limit, by scancel, or for another job.  KillWait is left."""
+    return signal.SIGTERM in _heard
 
 
 @dataclass(frozen=True)

@@ -57,4 +57,7 @@ def submit_left_out(start: str, tell: Callable[[str], None]) -> None:
     """A run for which the queue had no room: the job before this one has made some."""
     with again.left_out() as other:
         if other:
-            tell(f"there may be room in the queue now for {other}; {again.submit(other, start)}")
+            said = again.submit(other, start)
+            tell(f"there may be room in the queue now for {other}; {said}")
+            if said != again.DONE:
+                again.leave_out(other)

@@ -29,7 +29,7 @@ from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
 from longhaul.record import read_record
 from longhaul.slurm import again, last_look, lessons
-from longhaul.slurm.attempt import Ended, SegmentCommand, become_deaf, give_up_at, rest_seconds
+from longhaul.slurm.attempt import Ended, SegmentCommand, become_deaf, give_up_at, is_being_ended, rest_seconds
 from longhaul.slurm.commands import ask, has_command
 from longhaul.slurm.job import restart_count
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs, state_behind_completing
@@ -139,7 +139,7 @@ class _Chain:
     def _look_ahead(self) -> None:
         """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
         slot = self.slot
-        if not has_command("sbatch"):
+        if not has_command("sbatch") or is_being_ended():
             return
         submit_left_out(slot.start, slot.tell)
         if self._segment == slot.segments:
@@ -219,13 +219,14 @@ def _leave_to_holder(slot: Slot, job_id: str) -> None:
 
 def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
     """Ends the waiting jobs of a run that has reached its goal; submits the rest if no job waits."""
-    jobs = _jobs_once_settled(job_id)
+    jobs = _jobs_if_slurm_answers()
     if jobs is None:
         slot.tell("squeue does not answer; nobody follows this job but those that wait already: see longhaul status")
         return
     state = next((job.state for job in jobs if job.job_id == job_id), "")
-    if state == "COMPLETING":  # until we leave; accounting hears of it later, if there is any
-        state = state_behind_completing(job_id, restart_count()) or ended_states([job_id]).get(job_id, "")
+    is_leaving = state == "COMPLETING"
+    if is_leaving:
+        state = _how_slurm_ends(job_id)
     if state == "CANCELLED":
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
     if state in {"PENDING", "REQUEUED"}:
@@ -234,8 +235,8 @@ def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
         end_run(slot.run, slot.start, jobs, job_id, slot.tell)
     elif numbers := waiting(jobs, slot.run, Path()):
         _learn(slot, job_id, numbers)
-    else:
-        _go_on(slot, job_id, has_no_room)
+    else:  # Snakemake may start too slowly for the seconds (KillWait) of a job at its limit
+        _go_on(slot, job_id, has_no_room or is_leaving)
 
 
 def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
@@ -257,7 +258,7 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
         said = again.submit_patiently(slot.run, slot.start, slot.tell)
     if _has_waiting(slot):
         return
-    if said.startswith(again.KILLED):  # which refuses nothing: how Slurm ends this job decides
+    if said.startswith(again.ENDED):  # which refuses nothing: how Slurm ends this job decides
         return _look_after_the_rest(slot, job_id, has_no_room=True)
     if said != again.DONE:
         last = next(reversed(History(slot.places.history).attempts()), None)
@@ -272,19 +273,21 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
     _learn(slot, job_id, [job_id])
 
 
-def _jobs_once_settled(job_id: str) -> list[MyJob] | None:
-    """All jobs; waits a little while our own is just being ended, since only then it says how.
+def _jobs_if_slurm_answers() -> list[MyJob] | None:
+    """All jobs; a controller that does not answer has some minutes, and None is said if it does not come back."""
+    give_up = give_up_at() if has_command("squeue") else time.monotonic() + ENDING_SECONDS
+    while (jobs := my_jobs()) is None and time.monotonic() < give_up:
+        time.sleep(rest_seconds())
+    return jobs
 
-    A controller that does not answer has some minutes; None if it does not come back.
-    """
+
+def _how_slurm_ends(job_id: str) -> str:
+    """How Slurm ends this job; empty if it does not say so within seconds."""
     give_up = time.monotonic() + ENDING_SECONDS
-    silent_until = give_up_at() if has_command("squeue") else give_up
-    while True:
-        jobs = my_jobs()
-        is_ending = any(job.job_id == job_id and job.state == "COMPLETING" for job in jobs or [])
-        if time.monotonic() > (silent_until if jobs is None else give_up) or (jobs is not None and not is_ending):
-            return jobs
-        time.sleep(0.5 if jobs is not None else rest_seconds())
+    while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
+        time.sleep(0.5)
+    # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
+    return state or ended_states([job_id]).get(job_id, "")
 
 
 def _slot(words: Sequence[str] | None) -> Slot:
