@@ -26,13 +26,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 
-from longhaul import holder, host, lease, pick
+from longhaul import child, guard, holder, host, lease, pick
 from longhaul.errors import LonghaulError
 from longhaul.history import History
 from longhaul.job import Job
@@ -182,6 +183,43 @@ def forked(work: Callable[[], object], screen: Path) -> tuple[int, int]:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard that was forked."""
+
+    pid: int
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+
+
+def guarded(command: Sequence[str], **more: Any) -> tuple[child.Child, Guard]:
+    """As that of `child`, whose guards are a program of their own; a fork has nothing to load."""
+    life, held = os.pipe()
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            for place, stream in enumerate((os.open(os.devnull, os.O_RDONLY), more["stdout"].fileno())):
+                os.dup2(stream, place)
+            os.dup2(1, 2)
+            for descriptor in map(int, os.listdir("/proc/self/fd")):
+                if descriptor not in (0, 1, 2, life, tells):
+                    with contextlib.suppress(OSError):  # that of the list
+                        os.close(descriptor)
+            if more["cwd"]:
+                os.chdir(more["cwd"])
+            os.environ.clear()
+            os.environ.update(more["env"])
+            guard.main(life, tells, command)
+        finally:
+            os._exit(0)
+    os.close(life)
+    os.close(tells)
+    return child.Child(Guard(pid), held, told), Guard(pid)  # type: ignore[arg-type]
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
@@ -459,6 +497,7 @@ def main() -> None:
     scenario, folder, part, parts = SCENARIOS[sys.argv[1]], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     mode, is_each_line = sys.argv[5].removesuffix("-lines"), sys.argv[5].endswith("-lines")
     doubles = int(sys.argv[6]) if len(sys.argv) > 6 else 0
+    child._guarded = guarded  # type: ignore[assignment]
     pick.PATIENCE_SECONDS = pick.FIRST_REST_SECONDS = 0.01
     lease.HEARTBEAT_SECONDS = 1000.0  # no step at a moment of its own
     host.this_host()
