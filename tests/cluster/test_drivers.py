@@ -85,19 +85,20 @@ def test_two_drivers_at_once_double_nothing(slurm_work: WorkDir, cluster: Cluste
 def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
-    slurm_work.configure({"a": run(), "b": run(2500, segment_minutes=2)})
+    other = run(10_000, segment_minutes=3)  # works still when the second driver begins, also on a slow machine
+    slurm_work.configure({"a": run(200), "b": other})
     first = slurm_work.start()
     until(lambda: slurm_work.places("a").final.exists(), PATIENCE_SECONDS)
     done_before = slurm_work.history("a")
 
-    slurm_work.configure({"a": run(800, segments=30), "b": run(2500, segment_minutes=2)})
+    slurm_work.configure({"a": run(400, segments=30), "b": other})
     second = slurm_work.start()
     done = [first.wait(PATIENCE_SECONDS), second.wait(PATIENCE_SECONDS)]
 
     assert [each.code for each in done] == [0, 0], "\n".join(each.text for each in done)
-    assert_all_whole(slurm_work, tmp_path, {"a": 800, "b": 2500})
+    assert_all_whole(slurm_work, tmp_path, {"a": 400, "b": 10_000})
     assert slurm_work.history("a")[: len(done_before)] == done_before
-    assert slurm_work.history("a")[len(done_before)].progress_from == 600
+    assert slurm_work.history("a")[len(done_before)].progress_from == 200
 
 
 @pytest.mark.slow

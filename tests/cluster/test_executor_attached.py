@@ -276,7 +276,8 @@ def test_the_controller_may_be_away_while_segments_end_and_start(
 
     assert done.code == 0, done.text
     assert_no_work_was_done_twice(slurm_work.history("a"))
-    assert len({attempt.segment for attempt in slurm_work.history("a")}) == len(slurm_work.history("a"))
+    # None was a failure; on a busy machine one may have used up its job's minute before its program was there.
+    assert {attempt.driver_attempt for attempt in slurm_work.history("a")} == {1}
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
 
