@@ -317,6 +317,22 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
 
 
 @pytest.mark.usefixtures("deaf")
+def test_a_job_at_its_limit_that_may_not_come_back_submits_the_next_ones(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with longhaul-no-requeue: what is left of KillWait is better than nothing."""
+    slurm_shows(here, monkeypatch, "COMPLETING", "TimeLimit")
+    scontrol = here / "bin" / "scontrol"
+    scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
+    again.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    look_after_the_rest(slot(), "17", False)
+
+    assert (here / "submitted").exists()
+
+
+@pytest.mark.usefixtures("deaf")
 def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -> None:
     again.leave_out("b")
     again.keep("b", Again(str(here), ("sh", "-c", TERM["answered"]), ("true",)))

@@ -56,12 +56,12 @@ def was_submitted(run: str, base: Path = Path()) -> bool:
     return (base / _path(run)).exists()
 
 
-def submit(run: str, start: str) -> str:
+def submit(run: str, start: str, is_last_chance: bool = False) -> str:
     """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not.
 
-    The line begins with `ENDED` where Slurm ends this job: there is no time for it, and perhaps nobody wants it.
+    The line begins with `ENDED` where Slurm ends this job: there is hardly time for it, and perhaps nobody wants it.
     """
-    if attempt.is_being_ended():
+    if attempt.is_being_ended() and not is_last_chance:
         return ENDED
     again = _kept(run)
     if again is None:

@@ -269,8 +269,10 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
         slot.tell("squeue does not answer, so nobody knows whether a job follows: see longhaul status")
         return
     slot.tell("none was taken, for want of room: this job goes back into the queue")
-    ask("scontrol", "requeue", job_id)
-    _learn(slot, job_id, [job_id])
+    if ask("scontrol", "requeue", job_id) is not None:
+        return _learn(slot, job_id, [job_id])
+    said = again.submit(slot.run, slot.start, is_last_chance=True)
+    slot.tell(f"Slurm does not let it (longhaul-no-requeue?): submitting the next ones; {said}")
 
 
 def _jobs_if_slurm_answers() -> list[MyJob] | None:
