@@ -29,7 +29,7 @@ def go_back(run: str, to: str, base: Path = Path()) -> list[str]:
         held.confirm()
         # The newest first: whatever ends this, what is left is a chain without a hole.
         for checkpoint in reversed(newer):
-            store.quarantine(checkpoint.name, REASON)
+            store.quarantine(checkpoint.name, REASON, is_whole=True)
         store.mend_links(kept)
         forgotten = _forget_records(places, {checkpoint.name for checkpoint in newer})
     names = ", ".join(checkpoint.name for checkpoint in newer)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
+import re
+import select
 import shlex
 import shutil
 import signal
@@ -12,46 +15,93 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from longhaul import fs, launch
+from longhaul import fs, guard
 from longhaul.errors import SegmentError
+
+# How long a program that answered, and was killed, may take to be gone; what it left is of no interest then.
+LEAVING_SECONDS = 5.0
 
 
 class Child:
-    """A running program in its own session, so that a Ctrl-C at the terminal reaches us and not its workers."""
+    """A running program in its own session, so that a Ctrl-C at the terminal reaches us and not its workers.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    Between it and us stand two guards (`guard`), which see to it that nothing of it outlives us.
+    """
+
+    def __init__(self, guard: subprocess.Popen[bytes], life: int, told: int) -> None:
+        self._guard, self._life, self._told = guard, life, told
+        self._lock = threading.Lock()
+        self._heard, self._is_over = b"", False
+        self._hear(math.inf, lambda: b"\n" in self._heard)
+        self._pid = self._number("pid")
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Its number, 0 if it could not be started; nobody else's before `kill`."""
+        return self._pid or 0
 
     def wait(self, seconds: float) -> int | None:
         """The exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
-        try:
-            return self._process.wait(max(seconds, 0.0))
-        except subprocess.TimeoutExpired:
-            return None
+        self._hear(seconds, lambda: self._number("code") is not None)
+        code = self._number("code")
+        return -signal.SIGKILL if code is None and self._is_over else code
+
+    def end(self, seconds: float) -> bool:
+        """Kills, and waits: True once nothing that it started is left, False if something still is after `seconds`."""
+        self.kill()
+        self._hear(seconds, lambda: False)
+        if self._is_over:
+            self._guard.wait()
+        return self._is_over
 
     def terminate(self) -> None:
         """TERM to the main process alone: its workers must not be told."""
-        self._process.terminate()
+        self.send(signal.SIGTERM)
 
     def send(self, number: int, to_group: bool = False) -> None:
         """A signal to the main process, or to its workers too; no harm if nobody is left."""
+        if self._is_killed or not self.pid:
+            return
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if to_group else os.kill)(self.pid, number)
 
     def kill(self) -> None:
-        """KILL to the whole group, workers included; no harm if nobody is left."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        """KILL to all that descends from it, whatever session that is in; no harm if nobody is left."""
+        with self._lock:
+            if not self._is_killed:
+                os.close(self._life)
+                self._life = -1
+
+    @property
+    def _is_killed(self) -> bool:
+        return self._life < 0
+
+    def _hear(self, seconds: float, is_enough: Callable[[], bool]) -> None:
+        """Reads what the guards say until that is enough, they are gone, or the time is up."""
+        poll = select.poll()
+        poll.register(self._told, select.POLLIN)
+        give_up = time.monotonic() + max(seconds, 0.0)
+        while not is_enough() and not self._is_over:
+            left = give_up - time.monotonic()
+            if not poll.poll(None if math.isinf(left) else max(left, 0.0) * 1000):
+                return
+            chunk = os.read(self._told, 4096)
+            self._heard += chunk
+            self._is_over = not chunk
+
+    def _number(self, name: str) -> int | None:
+        found = re.search(rf"^{name} (-?\d+)\n", self._heard.decode(), re.MULTILINE)
+        return int(found[1]) if found else None
+
+    def __del__(self) -> None:
+        self.end(LEAVING_SECONDS)
+        os.close(self._told)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None) -> Child:
@@ -60,18 +110,31 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path, fol
     It runs in `folder`, in ours if there is none.  SegmentError if it cannot be started.
     """
     _must_be_found(command)
-    launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
     with fs.storage_errors(log), log.open("ab") as output:
-        process = subprocess.Popen(
-            launcher,
+        return _guarded(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
-            start_new_session=True,
             cwd=folder,
-        )
-    return Child(process)
+        )[0]
+
+
+def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Popen[bytes]]:
+    life, held = os.pipe()
+    told, tells = os.pipe()
+    words = [sys.executable, "-I", "-S", guard.__file__, str(life), str(tells), *command]
+    try:
+        process = subprocess.Popen(words, start_new_session=True, pass_fds=(life, tells), **more)
+    except OSError:
+        for descriptor in (held, told):
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in (life, tells):
+            os.close(descriptor)
+    return Child(process, held, told), process
 
 
 @dataclass(frozen=True)
@@ -94,14 +157,10 @@ def ask(
     SegmentError if it cannot be started, or gave no answer within `seconds`.
     """
     _must_be_found(command)
-    launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), *command]
     with tempfile.TemporaryFile() as words:
         words.write(told.encode())
         words.seek(0)
-        process = subprocess.Popen(
-            launcher, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, cwd=folder
-        )
-    program = Child(process)
+        program, process = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
     is_late = threading.Event()
 
     def end() -> None:
@@ -114,10 +173,10 @@ def ask(
         lines, has_enough = _heard(process, is_enough)
         if has_enough:
             program.kill()
-        code = process.wait()
+        code = program.wait(math.inf) or 0
     finally:
         clock.cancel()
-        program.kill()
+        program.end(LEAVING_SECONDS)
     if is_late.is_set():
         raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
     return Answer(0 if has_enough else code, lines)

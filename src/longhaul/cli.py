@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from longhaul import __version__, lease
+from longhaul import __version__, fs, lease
 from longhaul.ancestry import only_parts
 from longhaul.back import go_back
 from longhaul.clock import duration, folder_stamp, utc_now
@@ -49,6 +49,7 @@ COLORS = {
     State.WORKING: "cyan",
     State.QUEUED: "blue",
     State.STOPPED: "red",
+    State.UNREADABLE: "red",
     State.USED_UP: "yellow",
 }
 
@@ -181,9 +182,10 @@ app.command()(profile)
 
 
 def main() -> None:
-    """The entry point: a LonghaulError becomes its lines and exit code 1."""
+    """The entry point: a LonghaulError, or what a disk says, becomes its lines and exit code 1."""
     try:
-        app()
+        with fs.os_errors(Path()):
+            app()
     except LonghaulError as error:
         for line in str(error).splitlines():
             typer.echo(f"longhaul: {line}", err=True)

@@ -33,6 +33,10 @@ class ConfigError(LonghaulError):
         super().__init__("\n".join(mistakes))
         self.mistakes = mistakes
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        """As one rank of a training hands it to the others."""
+        return type(self), (self.mistakes,)
+
 
 class AbsentFileError(ConfigError):
     """Nothing is wrong with the configuration but that files are missing that it names."""

@@ -118,7 +118,7 @@ class Lease:
             self.confirm()
         except (OSError, LonghaulError):
             return
-        path, text = _path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
+        path, text = claim_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
         # A full disk must not hide the error that we may be leaving with, nor keep the run for a process that lives on.
         try:
             fs.write_atomic(path, text)
@@ -127,7 +127,7 @@ class Lease:
                 fs.overwrite(path, text)
 
     def _beat(self) -> None:
-        path = _path(self.folder, self.claim.token)
+        path = claim_path(self.folder, self.claim.token)
         while not self._left.wait(HEARTBEAT_SECONDS):
             # The file server may hang; if it lasts, somebody takes over, which removes our file too.
             with contextlib.suppress(OSError):
@@ -148,15 +148,17 @@ def take(
     check: Callable[[], None] = lambda: None,
     environment: Mapping[str, str] = os.environ,
     mem_mb: int = 0,
+    leaves_to: Callable[[Claim], bool] = lambda held: False,
 ) -> Lease:
     """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
 
-    `check` is called while waiting and may raise to give up.  `mem_mb`, the memory that the config gives, is noted.
-    StorageError or OutageError if the disk is in the way.
+    `check` is called while waiting and may raise to give up.  `leaves_to` is asked about a holder whose heart was seen
+    to beat, a few heartbeats after the first look: if it says yes, nobody waits any longer.  `mem_mb`, the memory that
+    the config gives, is noted.  StorageError or OutageError if the disk is in the way.
     """
     with fs.os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        return _taken(folder, segment, wait_seconds, tell, check, environment, mem_mb)
+        return _taken(folder, segment, wait_seconds, tell, check, environment, mem_mb, leaves_to)
 
 
 def _taken(
@@ -167,13 +169,14 @@ def _taken(
     check: Callable[[], None],
     environment: Mapping[str, str],
     mem_mb: int,
+    leaves_to: Callable[[Claim], bool],
 ) -> Lease:
     give_up = time.monotonic() + wait_seconds
     watch, told = Watch(HEARTBEAT_SECONDS), list[str]()
     while True:
         held, reason = current_claim(folder)
         if held is not None and not reason:
-            reason = watch.why_free(_path(folder, held.token), held)
+            reason = watch.why_free(claim_path(folder, held.token), held)
         if held is None or reason:
             lease = _claim_next(folder, held, segment, environment, mem_mb)
             if lease is not None:
@@ -191,6 +194,8 @@ def _taken(
         if time.monotonic() >= give_up:
             todo = remark or "let it finish (or stop that job)"
             raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
+        if watch.has_beaten and leaves_to(held):
+            raise LeaseError(f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node")
         check()
         time.sleep(min(0.5, HEARTBEAT_SECONDS))
 
@@ -216,7 +221,7 @@ def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | No
         held, reason = current_claim(folder)
         if held is None or reason:
             return held, reason
-        reason = watch.why_free(_path(folder, held.token), held)
+        reason = watch.why_free(claim_path(folder, held.token), held)
         if reason or watch.has_beaten or life_of(held) is not Life.OUT_OF_SIGHT:
             return held, reason
         if not has_told:
@@ -258,10 +263,10 @@ def _claim_next(
         mem_mb=mem_mb,
         start=environment.get(START, ""),
     )
-    if not fs.create_exclusive(_path(folder, token), _text(claim)):
+    if not fs.create_exclusive(claim_path(folder, token), _text(claim)):
         return None
     if _newest_token(folder) != token:  # we were so slow that this number was taken, given back and removed
-        _path(folder, token).unlink(missing_ok=True)
+        claim_path(folder, token).unlink(missing_ok=True)
         return None
     return Lease(folder, claim)
 
@@ -283,7 +288,7 @@ def _silent_seconds(folder: Path, token: int) -> float:
         probe.unlink()
     except OSError:
         now = time.time()  # who may only read here
-    return now - _path(folder, token).stat().st_mtime
+    return now - claim_path(folder, token).stat().st_mtime
 
 
 def _newest_token(folder: Path) -> int:
@@ -297,7 +302,7 @@ def _newest_claim(folder: Path) -> Claim | None:
     token = _newest_token(folder)
     if token == 0:
         return None
-    return _read_claim(_path(folder, token))
+    return _read_claim(claim_path(folder, token))
 
 
 def _read_claim(path: Path) -> Claim:
@@ -313,7 +318,8 @@ def _read_claim(path: Path) -> Claim:
         ) from error
 
 
-def _path(folder: Path, token: int) -> Path:
+def claim_path(folder: Path, token: int) -> Path:
+    """The file of a claim."""
     return folder / f"{token:06d}.json"
 
 

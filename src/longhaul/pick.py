@@ -9,7 +9,7 @@ from pathlib import Path
 from longhaul.errors import CheckpointError, FormatError, IdentityError, NoCheckpointError, OutageError
 from longhaul.identity import Identity
 from longhaul.passport import read_passport
-from longhaul.store import QUARANTINE, Checkpoint, Store, age_by_name, verify_files
+from longhaul.store import QUARANTINE, Checkpoint, Store, age_by_name, folder_name, verify_files
 
 # How long a file server may be silent, and how often it is asked.
 PATIENCE_SECONDS = 600.0
@@ -69,11 +69,30 @@ def pick(
         return checkpoint
     if outage:
         raise OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+    if back := _back_again(store, run, is_accepted, tell):
+        return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
             f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}; "
             f"put a good copy into {store.root} and start again, or begin anew with: longhaul restart {run}"
         )
+    return None
+
+
+def _back_again(
+    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
+) -> Checkpoint | None:
+    """The newest that was set aside as bad and reads whole now: a file server in trouble may have shown other bytes."""
+    for folder in store.set_aside_as_bad():
+        try:
+            checkpoint = verify(folder, run)
+        except (CheckpointError, OutageError):
+            continue
+        name = folder_name(checkpoint.passport)
+        if is_accepted(checkpoint.passport.identity) and not (store.root / name).exists():
+            store.put_back(folder, name)
+            tell(f"{name}: was set aside as bad, and reads whole now; it is back in {store.root}")
+            return Checkpoint(store.root / name, checkpoint.passport)
     return None
 
 

@@ -10,10 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longhaul import driver_start, job_note
+from longhaul import driver_start, fs, job_note
 from longhaul.config import engine_identity, read_runs
 from longhaul.copies import start
 from longhaul.endings import all_attempts
@@ -25,10 +26,11 @@ from longhaul.installed import workflow_folder
 from longhaul.job import Assignment
 from longhaul.many_jobs import spare_the_collector, telling_pattern
 from longhaul.outcome import Outcome
+from longhaul.outdated import Outdated, has_finished, last_record
 from longhaul.own_folder import confirm_all_own
 from longhaul.pick import refusal
 from longhaul.places import RunFolder
-from longhaul.record import Record, read_record
+from longhaul.record import Record
 from longhaul.run import Run
 from longhaul.slurm.job import current_job
 from longhaul.slurm.plan import SlurmPlan, missing_site
@@ -51,6 +53,15 @@ class Plan:
         self.slurm = SlurmPlan(runs, site, base, is_driver, lambda line: tell([line])) if site else None
         runs = self.slurm.runs if self.slurm else runs
         self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
+
+    @cached_property
+    def _finished(self) -> set[str]:
+        """The runs that have reached their goals at the start; the plan is made once."""
+        return {run.name for run in self.runs if has_finished(RunFolder(run.name, self.base), run)}
+
+    @cached_property
+    def _outdated(self) -> Outdated:
+        return Outdated(self.runs, self.base)
 
     @property
     def runs(self) -> list[Run]:
@@ -113,7 +124,7 @@ class Plan:
         this machine or cluster cannot do."""
         mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
         mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
-        unfinished = (run for run in self.runs if not _has_finished(RunFolder(run.name, self.base), run))
+        unfinished = (run for run in self.runs if not has_finished(RunFolder(run.name, self.base), run))
         mistakes += start.mistakes(unfinished, self.base, tell)
         if self.slurm:
             mistakes += self.slurm.mistakes(files)
@@ -122,19 +133,18 @@ class Plan:
         if mistakes:
             raise ConfigError(mistakes)
 
-    def forget_outdated(self) -> list[str]:
-        """Removes records that stand in the way of what is still to do; segments make them anew in under a second.
+    def hide_outdated(self) -> None:
+        """Lets Snakemake plan as if the records that are to be made anew were not there."""
+        self._outdated.hide()
 
-        Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone.
-        """
-        outdated = [path for run in self.runs for path in _outdated(RunFolder(run.name, self.base), run)]
-        for path in outdated:
-            path.unlink(missing_ok=True)
-        return [str(path) for path in outdated]
+    def remove_outdated(self) -> None:
+        """Removes them; for a start that has planned its jobs."""
+        self._outdated.remove()
 
     def has_nothing_to_do(self) -> bool:
         """True if Snakemake will find all targets there, and then say nothing of runs that have used their segments."""
-        return all((self.base / target).exists() for target in self.targets())
+        targets = (self.base / target for target in self.targets())
+        return all(path.exists() and path not in self._outdated.paths for path in targets)
 
     def report(self) -> list[str]:
         """One line for each run that is not finished: how far, and what to type."""
@@ -142,7 +152,7 @@ class Plan:
 
     def _targets(self, run: Run) -> Iterator[str]:
         places = RunFolder(run.name)
-        if _has_finished(RunFolder(run.name, self.base), run):
+        if run.name in self._finished:
             yield str(places.final / SUMMARY)
             return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
@@ -158,7 +168,7 @@ class Plan:
     def _refusals(self, assignment: Assignment) -> Iterator[str]:
         run = assignment.run
         places = RunFolder(run.name, self.base)
-        if not _has_finished(places, run):
+        if not has_finished(places, run):
             try:
                 confirm_all_own(places.own)
             except ForeignFolderError as error:
@@ -175,8 +185,8 @@ class Plan:
 
     def _report(self, run: Run) -> str:
         places = RunFolder(run.name, self.base)
-        last, attempts = _last_record(places), all_attempts(places)
-        if _has_finished(places, run):
+        last, attempts = last_record(places), all_attempts(places)
+        if has_finished(places, run):
             return ""
         if attempts and not attempts[-1].outcome.settles:
             return f"{run.name}: {_stopped(attempts[-1], run)}"
@@ -205,22 +215,25 @@ def load_plan(
     """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
 
     `files` are those that the config was read from, `brought` is what the profile and the command line add to it.  Only
-    the driver checks identities, asks Slurm and tidies records; its jobs read the same Snakefile and need none of it.
+    the driver checks identities, asks Slurm and makes records anew; its jobs read the same Snakefile and need none of
+    it.
     """
     spare_the_collector()
     if is_driver:
         driver_start.begin()
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
-        if twice := [line for file in files for line in keys_written_twice(Path(file))]:
-            raise ConfigError(twice)
-        config = with_site_of_the_profile(config, brought or {})
-        plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
-        if is_driver:
-            plan.check(files)
-            plan.forget_outdated()
-            if plan.has_nothing_to_do():
-                tell(plan.report())
+        with fs.os_errors(Path()):
+            if twice := [line for file in files for line in keys_written_twice(Path(file))]:
+                raise ConfigError(twice)
+            config = with_site_of_the_profile(config, brought or {})
+            plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
+            plan.targets()  # reads what the Snakefile is then given
+            if is_driver:
+                plan.check(files)
+                plan.hide_outdated()
+                if plan.has_nothing_to_do():
+                    tell(plan.report())
     except LonghaulError as error:
         job_note.tell_refused(error)
         tell(str(error).splitlines())
@@ -279,37 +292,3 @@ def _log_of(places: RunFolder, segment: int) -> str:
     """Where to read on, if the segment has been tried."""
     log = places.log(segment)
     return f"; log: {RunFolder(places.name).log(segment)}" if log.exists() else ""
-
-
-def _record_paths(places: RunFolder) -> list[Path]:
-    found = places.segments.glob("*.json") if places.segments.is_dir() else []
-    return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))
-
-
-def _last_record(places: RunFolder) -> Record | None:
-    paths = _record_paths(places)
-    return read_record(paths[-1]) if paths else None
-
-
-def _outdated(places: RunFolder, run: Run) -> list[Path]:
-    last = _last_record(places)
-    if last is None or last.outcome is not Outcome.FINISHED or _has_finished(places, run):
-        return []
-    if _reaches(last, run):
-        return [places.record(min(last.segment, run.segments))]
-    records = ((path, read_record(path)) for path in _record_paths(places))
-    return [path for path, record in records if record is not None and not record.has_worked]
-
-
-def _has_finished(places: RunFolder, run: Run) -> bool:
-    last = _last_record(places)
-    return (
-        last is not None
-        and last.outcome is Outcome.FINISHED
-        and _reaches(last, run)
-        and (places.final / SUMMARY).is_file()
-    )
-
-
-def _reaches(record: Record, run: Run) -> bool:
-    return run.is_content_with(record.progress)

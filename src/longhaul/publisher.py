@@ -86,7 +86,7 @@ class Publisher:
         if self.doubtful is None:
             return
         reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
-        target = self.store.quarantine(self.doubtful.name, reason)
+        target = self.store.quarantine(self.doubtful.name, reason, is_whole=True)
         self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
         self.doubtful = None
 

@@ -47,7 +47,7 @@ class Rejections:
             raise SickError(f"{bad}, {found}; nothing was set aside; {_read(work)}")
         if len(self._store.readable()) == 1:
             raise SickError(f"{bad}, and there is no other; nothing was set aside; {_read(work)}")
-        target = self._store.quarantine(origin.name, verdict.message)
+        target = self._store.quarantine(origin.name, verdict.message, is_whole=True)
         self._aside = target, origin.name
         self._tell(f"bad checkpoint {origin.name}: {verdict.message}; moved to {target}; taking the one before")
 

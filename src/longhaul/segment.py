@@ -33,6 +33,7 @@ from longhaul.job import Job
 from longhaul.job_note import BeforeWork, kind_of
 from longhaul.judge import Judgement, explained, is_finished, judge
 from longhaul.lease import Lease
+from longhaul.orphans import name_orphans
 from longhaul.outcome import Outcome
 from longhaul.own_folder import confirm_all_own, confirm_own
 from longhaul.pick import pick, refusal
@@ -42,10 +43,9 @@ from longhaul.rejections import Rejections
 from longhaul.settled import has_settled
 from longhaul.slurm.job import job_around_us
 from longhaul.store import Checkpoint, Store, describe_done
+from longhaul.turn import leaves_to, patience_seconds
 from longhaul.work import Work
 
-# A holder that works to its own end needs its length and a little more; one that cannot be seen, its silence.
-WAITING_SECONDS = lease.STALE_SECONDS + 60.0
 T = TypeVar("T")
 
 
@@ -54,7 +54,6 @@ def run_segment(job: Job, engine: Engine) -> Record:
 
     If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.
     """
-    seconds = job.run.segment_minutes * 60
     job.tell(f"engine {engine.name}, {job.run.segment_minutes:g} minutes, attempt {job.driver_attempt}: {job.run.note}")
     with Alarm() as alarm, fs.os_errors(job.places.root):
 
@@ -63,9 +62,15 @@ def run_segment(job: Job, engine: Engine) -> Record:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
         confirm_all_own(job.places.own)
-        patience = 1.5 * seconds + WAITING_SECONDS
-        mem_mb = job.run.mem_mb
-        with lease.take(job.places.lease, job.segment, patience, job.tell, leave_if_told, mem_mb=mem_mb) as held:
+        with lease.take(
+            job.places.lease,
+            job.segment,
+            patience_seconds(job),
+            job.tell,
+            leave_if_told,
+            mem_mb=job.run.mem_mb,
+            leaves_to=partial(leaves_to, job),
+        ) as held:
             with Copier(job, held, alarm) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
                 copier.is_last = record.outcome is Outcome.FINISHED
@@ -117,6 +122,7 @@ class _Segment:
         self._clean()
         origin = self._pick()
         claims = self.held.earlier_claims()
+        name_orphans(self.job, claims)
         origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
         for claim in claims:
             self.attempts.close_died(claim, self.store)

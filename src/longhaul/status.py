@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from longhaul import lease
+from longhaul import fs, lease
 from longhaul.clock import age_seconds
 from longhaul.contract import Desk
 from longhaul.endings import all_attempts
-from longhaul.errors import LeaseError
+from longhaul.errors import LeaseError, StorageError
 from longhaul.history import Attempt
 from longhaul.holder import if_stopped
 from longhaul.judge import is_finished
@@ -38,6 +38,7 @@ class State(Enum):
     STOPPED = "stopped"
     USED_UP = "segments used up"
     FINISHED = "finished"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,19 @@ class RunStatus:
 
 
 def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
-    """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder."""
+    """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder.
+
+    Of a run that a disk or file server keeps from being read it says that.
+    """
+    try:
+        with fs.os_errors(RunFolder(name, base).root):
+            return _status_of(name, base, run, queue)
+    except StorageError as error:
+        segments = run.segments if run else None
+        return RunStatus(name, State.UNREADABLE, None, 0, segments, None, None, None, str(error))
+
+
+def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
     places = RunFolder(name, base)
     jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)

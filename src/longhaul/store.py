@@ -21,6 +21,8 @@ _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 # Of a unit so much stands in a folder's name, which has 255 characters at most.
 _LONGEST_UNIT = 40
 QUARANTINE = ".quarantine"
+# How the reason begins of a checkpoint that was set aside although it is whole.
+WHOLE = "whole, but "
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
 
@@ -83,8 +85,11 @@ class Store:
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.age)
 
-    def quarantine(self, name: str, reason: str) -> Path:
-        """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now."""
+    def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
+        """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now.
+
+        One that reads whole, and that somebody or the program does not want, is never put back by itself.
+        """
         hidden = self.root / QUARANTINE
         hidden.mkdir(exist_ok=True)
         confirm_all_own([self.root, hidden])
@@ -94,14 +99,21 @@ class Store:
             count += 1
             target = hidden / f"{name}.{count}"
         # The reason first: if the process dies in between, nothing lies there without one.
-        fs.write_atomic(target.with_name(f"{target.name}.reason.txt"), reason + "\n")
+        fs.write_atomic(_reason_file(target), f"{WHOLE if is_whole else ''}{reason}\n")
         os.rename(self.root / name, target)
         return target
 
     def put_back(self, target: Path, name: str) -> None:
         """Undoes `quarantine`."""
         os.rename(target, self.root / name)
-        target.with_name(f"{target.name}.reason.txt").unlink()
+        _reason_file(target).unlink()
+
+    def set_aside_as_bad(self) -> list[Path]:
+        """What `quarantine` has moved because it was bad, newest first."""
+        hidden = self.root / QUARANTINE
+        found = (hidden / name for name in _names(hidden))
+        bad = [path for path in found if not _reason(path).startswith(WHOLE)]
+        return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
 
     def remove_leftovers(self) -> list[str]:
         """Removes what killed writers left half done; returns the names."""
@@ -222,6 +234,17 @@ def _strip_archived(folder: Path) -> None:
             fs.remove_tree(path)
         else:
             path.unlink()
+
+
+def _reason_file(quarantined: Path) -> Path:
+    return quarantined.with_name(f"{quarantined.name}.reason.txt")
+
+
+def _reason(quarantined: Path) -> str:
+    try:
+        return _reason_file(quarantined).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _names(folder: Path) -> list[str]:

@@ -32,6 +32,8 @@ TOLD_SECONDS = 1.0
 LOOK_SECONDS = 600.0
 LAST_LOOK_SECONDS = 15.0
 TERM_PATIENCE_SECONDS = 30.0
+# A wait that takes so much longer than it should: we were stopped with the job.
+SUSPENDED_SECONDS = 5.0
 # What a shell, or srun, says of a program that a KILL ended.
 SHELL_KILLED = 128 + signal.SIGKILL
 
@@ -87,8 +89,8 @@ class Work:
         try:
             self._watch(program)
         finally:
-            program.kill()  # workers that outlived their parent, or everything if we are leaving by an exception
-            program.wait(TERM_PATIENCE_SECONDS)
+            # Workers that outlived their parent, or everything if we are leaving by an exception.
+            program.end(TERM_PATIENCE_SECONDS)
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
         self.is_out_of_memory = not has_left_well and self._lacked_memory(kills_before)
         self._publish_all(lambda: self.engine.last_states(self.task, has_left_well))
@@ -111,7 +113,7 @@ class Work:
 
     def _watch(self, program: child.Child) -> None:
         poll_seconds = min(1.0, max(0.05, self.job.run.segment_minutes * 60 / 600))
-        while (code := program.wait(poll_seconds)) is None:
+        while (code := self._waited(program, poll_seconds)) is None:
             if self.publisher.writer.is_lost:
                 self.publisher.writer.confirm()
             self._publish_all(lambda: self.engine.states(self.task))
@@ -121,6 +123,14 @@ class Work:
         self.exit_code = code
         self.exit_means = self.engine.exit_meaning(self.task, code)
         self._hear_what_ended_it(code)
+
+    def _waited(self, program: child.Child, seconds: float) -> int | None:
+        """The program's exit code, if it ends by then; a job that was suspended meanwhile has another end."""
+        before = time.monotonic()
+        code = program.wait(seconds)
+        if time.monotonic() - before > seconds + SUSPENDED_SECONDS:
+            self._next_look = 0.0
+        return code
 
     def _hear_what_ended_it(self, code: int) -> None:
         """Slurm's TERM goes to all processes of a job, and the program may be gone before it reaches us."""

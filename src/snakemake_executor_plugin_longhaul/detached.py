@@ -25,6 +25,7 @@ class Detached:
         self._start = driver_start.current()
         self._chains: dict[str, list[str]] = {}
         self._full: set[str] = set()
+        self._others: dict[str, str] = {}  # jobs that we did not submit, by run
         # Of the segment that is just being submitted; only one thread submits then.
         self.now: Segment | None = None
 
@@ -57,9 +58,15 @@ class Detached:
         jobs = f"{self.count} jobs are out for {len(self._chains)} runs"
         return f"{jobs}, and nobody has to wait for them; see: longhaul status"
 
+    def wait_for(self, segment: Segment, job_id: str) -> None:
+        """The run's jobs shall stand behind this one too, which somebody else has submitted; '' for none."""
+        if job_id:
+            self._others[segment.run.name] = job_id
+
     def dependency(self) -> str:
         """The words for sbatch that put the job behind all earlier ones of its run."""
-        chain = self._chains.get(self.now.run.name, []) if self.now else []
+        run = self.now.run.name if self.now else ""
+        chain = [job for job in (self._others.get(run), *self._chains.get(run, [])) if job]
         # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
         return f" --dependency=afterany:{':'.join(chain)}" if chain else ""
 

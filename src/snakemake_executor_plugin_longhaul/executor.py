@@ -105,9 +105,11 @@ class Executor(Submitting):
         return True
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
-        if verdict.follows is not Follows.AGAIN:
+        if verdict.follows in (Follows.RETRY, Follows.STOP):
             self._fail(info, segment, verdict)
             return
+        if verdict.follows is Follows.AFTER:
+            self._others.found_held(segment)
         self._tell(verdict.line)
         self._forget(info)
         self._hand_over(info.job)

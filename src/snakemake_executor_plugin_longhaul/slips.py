@@ -31,6 +31,7 @@ class Slip:
     number: int
     job_id: str
     age_seconds: float
+    user_id: int | None = None  # of whoever wrote it
 
     @property
     def is_being_filled(self) -> bool:
@@ -45,8 +46,9 @@ def newest(segment: Segment) -> Slip | None:
         return None
     number, path = paths[-1]
     try:
-        age = time.time() - path.stat().st_mtime
-        return Slip(path, number, str(json.loads(path.read_text())["job"]), age)
+        state = path.stat()
+        age = time.time() - state.st_mtime
+        return Slip(path, number, str(json.loads(path.read_text())["job"]), age, state.st_uid)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

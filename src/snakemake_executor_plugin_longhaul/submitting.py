@@ -15,7 +15,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
 from longhaul import driver_start
-from longhaul.errors import LeaseError, LonghaulError
+from longhaul.errors import ConfigError, LeaseError, LonghaulError
 from longhaul.run import Run
 from longhaul.slurm import again, wanted
 from longhaul.slurm.my_jobs import my_jobs
@@ -25,8 +25,10 @@ from snakemake_executor_plugin_longhaul.adoption import LEAVING_SECONDS, Adoptio
 from snakemake_executor_plugin_longhaul.batch_step import PATIENT, behind, in_the_batch_step
 from snakemake_executor_plugin_longhaul.detached import Detached
 from snakemake_executor_plugin_longhaul.later import Later
+from snakemake_executor_plugin_longhaul.others import Others
 from snakemake_executor_plugin_longhaul.records import Records
 from snakemake_executor_plugin_longhaul.segments import OUT, Out, Segment, segment_of
+from snakemake_executor_plugin_longhaul.slips import Slip
 from snakemake_executor_plugin_longhaul.slurm_logs import SlurmLogs
 from snakemake_executor_plugin_longhaul.transient import is_queue_full, is_transient
 from snakemake_executor_plugin_longhaul.watch import Watch
@@ -55,6 +57,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._records = Records(settings.record_seconds)
         self._watch = Watch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._adoption = Adoption(Path(workflow.workdir_init))
+        self._others = Others()
         self._slurm_logs = SlurmLogs()
         is_detached = workflow.remote_execution_settings.immediate_submit
         self._detached = Detached(settings.ahead) if is_detached else None
@@ -76,6 +79,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             super().run_job(job)
             return
         try:
+            _must_be_on_this_cluster(job)
             self._note_what_is_wanted(segment.run)
             self._run_segment(job, segment)
         except (LonghaulError, OSError) as error:
@@ -138,10 +142,25 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             self.report_job_submission(self._adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
             self._proceed(job)  # a job of this run submits it
+        elif self._waits_for_others(job, segment, found.slip):
+            pass
         elif needed.take(segment, found.slip, self._tell):
             self._submit(job, segment)
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
+
+    def _waits_for_others(self, job: Any, segment: Segment, slip: Slip | None) -> bool:
+        """True if the segment is looked at again later; without a driver its job waits in the queue instead."""
+        other = self._others.look(segment, slip)
+        if other is None:
+            return False
+        if other.line:
+            self._tell(other.line)
+        if self._detached is not None:
+            self._detached.wait_for(segment, other.job_id)
+            return False
+        self._later.add(other.wait_seconds, job)
+        return True
 
     def _submit(self, job: Any, segment: Segment) -> None:
         if self._detached is not None:
@@ -254,6 +273,15 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
 
     def _tell(self, line: str) -> None:
         self.logger.info(f"longhaul: {line}")
+
+
+def _must_be_on_this_cluster(job: Any) -> None:
+    """ConfigError if the job would go elsewhere: squeue and scancel would ask here, and find none."""
+    for key in ("cluster", "clusters", "slurm_cluster"):
+        if name := job.resources.get(key):
+            raise ConfigError(
+                [f"resources: found {key}={name}; allowed: none; start snakemake on a login node of that cluster"]
+            )
 
 
 def _last_line(text: str) -> str:

@@ -19,6 +19,7 @@ class Follows(Enum):
     """What follows."""
 
     AGAIN = "the same segment goes on"  # no retry is used up
+    AFTER = "the same segment goes on after the job that holds the run"  # nor here
     RETRY = "it failed"  # Snakemake decides, by `retries`
     STOP = "the run stops"  # no retry is made
 
@@ -47,7 +48,7 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> Verdict:
     if evidence.state == "CANCELLED":
         return Verdict(Follows.STOP, f"{start}; this run stops, the others go on; to go on, start snakemake again")
     if evidence.is_held:
-        return Verdict(Follows.AGAIN, f"{start}: another job holds the run; the same segment goes on after it")
+        return Verdict(Follows.AFTER, f"{start}: another job holds the run; the same segment goes on after it")
     if evidence.why_stop:
         return Verdict(Follows.STOP, f"{start}; this run stops: {evidence.why_stop}")
     if _follows(evidence) is Follows.RETRY:

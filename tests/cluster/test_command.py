@@ -1,10 +1,14 @@
 """Programs of several tasks under the command engine, on a real cluster: as the engine's page says it."""
 
+import os
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
 import yaml
-from support.workdir import ROOT, WorkDir
+from support.toyrun import children_of, is_alive, programs_of
+from support.workdir import ROOT, WorkDir, until
 
 from longhaul.outcome import Outcome
 
@@ -19,6 +23,13 @@ RANK = """
     while [ -z "$told" ] && [ $n -lt 80 ]; do n=$((n + 1)); sleep 0.1; done
     echo $n > rank_$SLURM_PROCID
     [ $n -ge 80 ] || exit 85
+"""
+
+# A task with a process of a session of its own, whose number it leaves in the folder that is its argument.
+TASK = """
+    setsid sleep 600 & echo $! > "$1/draft$SLURM_PROCID"
+    mv "$1/draft$SLURM_PROCID" "$1/task$SLURM_PROCID"
+    wait
 """
 
 
@@ -70,3 +81,28 @@ def test_srun_passes_usr1_on_to_every_task(slurm_work: WorkDir) -> None:
     assert [attempt.exit_code for attempt in attempts] == [85] * (len(attempts) - 1) + [0]
     assert len(attempts) >= 2
     assert sorted(slurm_work.final("ranks")) == ["rank_0", "rank_1"]
+
+
+def test_tasks_whose_srun_was_killed_are_gone_when_their_attempt_ends(slurm_work: WorkDir, tmp_path: Path) -> None:
+    """They are no descendants of ours, and Slurm lets them work on until the job ends: their step is cancelled."""
+    settings = {
+        "start": ["bash", "-c", TASK, "task", str(tmp_path)],
+        "files": ["rank_0"],
+        "progress_file": "rank_0",
+        "progress_pattern": r"^(\d+)$",
+        "goal": 80,
+    }
+    run = {"engine": "command", "tasks": 2, "nodes": 1, "segments": 1, "segment_minutes": 5, "settings": settings}
+    slurm_work.configure({"ranks": run})
+    driver = slurm_work.start("--retries", "0")
+    until(lambda: len(list(tmp_path.glob("task*"))) == 2, PATIENCE_SECONDS)
+    tasks = [int(path.read_text()) for path in tmp_path.glob("task*")]
+    assert all(map(is_alive, tasks))
+
+    (srun,) = programs_of(slurm_work.holder("ranks"))
+    for pid in (*children_of(srun), srun):  # its child would cancel the step
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: slurm_work.history("ranks"), PATIENCE_SECONDS)
+
+    assert not any(map(is_alive, tasks))
+    assert driver.wait(PATIENCE_SECONDS).code != 0

@@ -1,6 +1,7 @@
 """When a segment thinks that Slurm ends it, on a real cluster."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,53 @@ def test_a_segment_leaves_earlier_when_its_job_gets_less_time(
     assert history[1].progress_from == history[0].progress_to
     assert list(overlaps(history)) == []
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)
+
+
+# Makes a step in half a second.
+COUNTS = """\
+import time
+import torch
+from longhaul.training.torch import Training
+
+training = Training(model=torch.nn.Linear(1, 1))
+loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)), 1)
+for epoch in training.epochs():
+    for _ in training.batches(loader):
+        time.sleep(0.5)
+training.finish()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_is_suspended_and_resumed_goes_on_to_its_new_end(slurm_work: WorkDir, cluster: Cluster) -> None:
+    """Its old end is past then; the program, which watches it too, would leave before longhaul has asked."""
+    slurm_work.write("counts.py", COUNTS)
+    # In a job Slurm takes its time to answer, as a busy controller does: the program could have left long since.
+    real = cluster.environment["PATH"]
+    slow = slurm_work.write(
+        "slow/squeue", f'#!/bin/sh\n[ -z "$SLURM_JOB_ID" ] || sleep 3\nPATH={real} exec squeue "$@"\n'
+    )
+    slow.chmod(0o755)
+    slurm_work.added_environment = {**slurm_work.added_environment, "PATH": f"{slow.parent}:{real}"}
+    settings = {"script": "counts.py", "goal": 10_000}
+    run = {"engine": "torch", "segments": 9, "segment_minutes": 1, "save_minutes": 0.01, "settings": settings}
+    slurm_work.configure({"a": run})
+    driver = slurm_work.start()
+    until(lambda: slurm_work.saved("a"), PATIENCE_SECONDS)
+    job = job_of(slurm_work)
+
+    cluster.run("scontrol", "suspend", job)
+    time.sleep(65)
+    cluster.run("scontrol", "resume", job)
+    until(lambda: len(slurm_work.history("a")) == 1, PATIENCE_SECONDS)
+    (attempt,) = slurm_work.history("a")
+    driver.interrupt()
+    driver.wait(PATIENCE_SECONDS)
+
+    assert attempt.slurm_job == job
+    assert "Slurm ends the job" in slurm_work.log("a", 1) and "later than it said" in slurm_work.log("a", 1)
+    assert attempt.unused_seconds is not None and attempt.unused_seconds < 20  # of 40 and more that were left
 
 
 def test_the_folders_on_the_nodes_own_disk_are_handed_on(slurm_work: WorkDir, cluster: Cluster) -> None:

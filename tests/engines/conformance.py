@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from support.prefork import Started, start_command
-from support.toyrun import children_of, is_alive
+from support.toyrun import is_alive, programs_of
 
 from longhaul.installed import root_folder
 
@@ -221,7 +221,7 @@ class Chain:
         claim = self._living_claim()
         if not claim or moment == "begun":
             return claim is not None
-        if not any(is_alive(pid) for pid in children_of(claim["pid"])):
+        if not any(is_alive(pid) for pid in programs_of(claim["pid"])):
             return False
         if moment == "saved":
             return self._has_saved(claim["token"])
@@ -279,7 +279,7 @@ class Chain:
         holder = self.holder()
         if holder is None:
             return 0
-        program = children_of(holder) if victim == "program" else []  # it may not be there yet, or any more
+        program = programs_of(holder) if victim == "program" else []  # it may not be there yet, or any more
         hits = [_has_met(pid, signal.SIGKILL) for pid in program or [holder]]
         return int(any(hits))
 

@@ -14,7 +14,7 @@ import yaml
 from engines.conformance import ROOT
 from support.command_jobs import command_job, command_segment, start_command_segment
 from support.needs import require
-from support.toyrun import children_of, history, until
+from support.toyrun import history, programs_of, until
 
 from longhaul.errors import LonghaulError
 from longhaul.outcome import Outcome
@@ -144,7 +144,7 @@ def kill_at_work(job, settings, output, done, dice):
 
     until(lambda: process.process.poll() is not None or is_at_work())
     time.sleep(dice.uniform(0, 0.3))
-    program = children_of(process.pid)[:1]  # the oldest; others only answer a question
+    program = programs_of(process.pid)[:1]  # the oldest; others only answer
     os.kill(dice.choice([process.pid, *program]), signal.SIGKILL)
     process.end()
 

@@ -55,10 +55,10 @@ def play(request, tmp_path):
 
 
 @pytest.fixture
-def slow_write(monkeypatch):
+def slow_write(play, monkeypatch):
     """Makes a write last: the stand-in is told to rest, the real one compresses what cannot be compressed."""
     monkeypatch.setenv("STAND_IN_WRITE_SECONDS", "1.5")
-    return count(60, 5, ballast_bytes=60_000_000 if REAL else 0)
+    return count(60, 5, ballast_bytes=60_000_000 if play.is_real else 0)
 
 
 def test_the_programs_own_exit_code_passes_through_and_the_coordinator_leaves(play):
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_kills_ends_with_0_and_a_script_and_says_how_many_imag
 
 @pytest.mark.slow
 def test_killing_during_a_write_leaves_a_draft_and_no_script(play, slow_write):
-    main = play.launch_alone(slow_write, *(["--gzip"] if REAL else []))
+    main = play.launch_alone(slow_write, *(["--gzip"] if play.is_real else []))
     play.until_at(5)
     play.ask("--checkpoint")
     until(lambda: list(play.images("first").glob("*.temp")))
@@ -186,7 +186,7 @@ def test_killing_during_a_write_leaves_a_draft_and_no_script(play, slow_write):
 def test_a_request_during_a_write_is_lost(play, slow_write):
     if not play.is_411:
         return  # seen with 4.1.1 alone; what others do is not counted on
-    main = play.launch_alone(slow_write, *(["--gzip"] if REAL else []))
+    main = play.launch_alone(slow_write, *(["--gzip"] if play.is_real else []))
     play.until_at(5)
     play.ask("--checkpoint")
     until(lambda: list(play.images("first").glob("*.temp")))

@@ -5,7 +5,9 @@ is counted but not done, because a kill is no power loss.  With `stop` the attem
 hanging node does it, and wakes up when others have long gone on.  With the name of an error (EIO), one call of `os`,
 reads included, fails by it.  Run as a process of its own:
 
-    kill_harness.py <scenario> <folder> <part> <parts> kill|stop|EIO|... [<how many double kills>]
+    kill_harness.py <scenario> <folder> <part> <parts> kill|stop|EIO|EIO-lines|... [<how many double kills>]
+
+With `-lines` of the calls that come from the same lines of ours only the first one fails.
 
 Prints a line of JSON: how many cases there were, and what went wrong in which.
 """
@@ -24,13 +26,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 
-from longhaul import holder, host, lease, pick
+from longhaul import child, guard, holder, host, lease, pick
 from longhaul.errors import LonghaulError
 from longhaul.history import History
 from longhaul.job import Job
@@ -89,6 +92,7 @@ class Steps:
         self._readlink = os.readlink
         self.told = told  # which step it was: they shift by one or two with the moment in which the program saves
         self.names: list[str] = []
+        self.sites: list[str] = []  # from which lines of ours each was called
         for name in ("mkdir", "unlink", "remove", "rmdir", "utime", "write", "fsync", "open"):
             self._wrap(name, 0)
         for name in ("rename", "replace", "link", "symlink"):
@@ -132,6 +136,8 @@ class Steps:
             if not counts(*args, **more):
                 return real(*args, **more)
             self.names.append(name)
+            if self.at == 0 and self.mode in vars(errno):
+                self.sites.append(f"{name} {_lines_of_ours()}")
             if len(self.names) != self.at:
                 return real(*args, **more)
             if self.mode in vars(errno):
@@ -149,6 +155,11 @@ class Steps:
             return done
 
         return call
+
+
+def _lines_of_ours() -> str:
+    frames = traceback.extract_stack()
+    return " ".join(f"{frame.filename}:{frame.lineno}" for frame in frames if "/longhaul/" in frame.filename)
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -172,6 +183,43 @@ def forked(work: Callable[[], object], screen: Path) -> tuple[int, int]:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard that was forked."""
+
+    pid: int
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+
+
+def guarded(command: Sequence[str], **more: Any) -> tuple[child.Child, Guard]:
+    """As that of `child`, whose guards are a program of their own; a fork has nothing to load."""
+    life, held = os.pipe()
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            for place, stream in enumerate((os.open(os.devnull, os.O_RDONLY), more["stdout"].fileno())):
+                os.dup2(stream, place)
+            os.dup2(1, 2)
+            for descriptor in map(int, os.listdir("/proc/self/fd")):
+                if descriptor not in (0, 1, 2, life, tells):
+                    with contextlib.suppress(OSError):  # that of the list
+                        os.close(descriptor)
+            if more["cwd"]:
+                os.chdir(more["cwd"])
+            os.environ.clear()
+            os.environ.update(more["env"])
+            guard.main(life, tells, command)
+        finally:
+            os._exit(0)
+    os.close(life)
+    os.close(tells)
+    return child.Child(Guard(pid), held, told), Guard(pid)  # type: ignore[arg-type]
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
@@ -390,34 +438,44 @@ def _make_old(folder: Path) -> None:
 # --- all cases -----------------------------------------------------------------------------------------------------
 
 
-def count_steps(scenario: Scenario, template: Path, base: Path, mode: str = "before") -> list[str]:
-    """The names of the steps of an attempt that is not killed."""
+def count_steps(scenario: Scenario, template: Path, base: Path, mode: str = "before") -> tuple[list[str], list[str]]:
+    """The names of the steps of an attempt that is not killed, and where an error can come the lines that take them."""
     shutil.copytree(template, base, symlinks=True)
     job = scenario.job(base, scenario.segment)
 
     def attempt() -> None:
         steps = Steps(job.places.root, mode=mode)
         run_segment(job, ENGINE)
-        (base / "steps").write_text(json.dumps(steps.names))
+        (base / "steps").write_text(json.dumps([steps.names, steps.sites]))
 
     _, status = forked(attempt, base / "screen")
     if status != 0:
         raise RuntimeError((base / "screen").read_text())
-    return json.loads((base / "steps").read_text())  # type: ignore[no-any-return]
+    names, sites = json.loads((base / "steps").read_text())
+    return names, sites
 
 
-def run_all(scenario: Scenario, folder: Path, part: int, parts: int, mode: str, doubles: int) -> dict[str, object]:
+def _first(sites: list[str]) -> set[int]:
+    """Of the calls from the same lines of ours the first."""
+    return {sites.index(site) for site in sites}
+
+
+def run_all(
+    scenario: Scenario, folder: Path, part: int, parts: int, mode: str, doubles: int, is_each_line: bool
+) -> dict[str, object]:
     template = folder / "template"
     template.mkdir(parents=True)
     scenario.prepare(template)
-    names = count_steps(scenario, template, folder / "counted")
+    names, sites = count_steps(scenario, template, folder / "counted")
     # After one step is before the next: nothing in between changes the disk.
     if mode in vars(errno):
-        names = count_steps(scenario, template, folder / "counted_calls", mode)
+        names, sites = count_steps(scenario, template, folder / "counted_calls", mode)
     one = [(at, "after") for at in range(1, len(names) + 1)]
     one += [(1, "before")] + [(at, "half") for at, name in enumerate(names, 1) if name == "write"]
     if mode != "kill":
         one = [(at, "before" if mode == "stop" else mode) for at in range(1, len(names) + 1)]
+    if is_each_line:
+        one = [one[place] for place in sorted(_first(sites))]
     dice = random.Random(1)
     every = [(kill,) for kill in one] + [(dice.choice(one), dice.choice(one)) for _ in range(doubles)]
     wrong = []
@@ -437,7 +495,9 @@ def run_all(scenario: Scenario, folder: Path, part: int, parts: int, mode: str, 
 
 def main() -> None:
     scenario, folder, part, parts = SCENARIOS[sys.argv[1]], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    mode, doubles = sys.argv[5], int(sys.argv[6]) if len(sys.argv) > 6 else 0
+    mode, is_each_line = sys.argv[5].removesuffix("-lines"), sys.argv[5].endswith("-lines")
+    doubles = int(sys.argv[6]) if len(sys.argv) > 6 else 0
+    child._guarded = guarded  # type: ignore[assignment]
     pick.PATIENCE_SECONDS = pick.FIRST_REST_SECONDS = 0.01
     lease.HEARTBEAT_SECONDS = 1000.0  # no step at a moment of its own
     host.this_host()
@@ -445,7 +505,7 @@ def main() -> None:
     screen = sys.stdout
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (the segments' lines)
     began = time.monotonic()
-    answer = run_all(scenario, folder.resolve(), part, parts, mode, doubles)
+    answer = run_all(scenario, folder.resolve(), part, parts, mode, doubles, is_each_line)
     print(json.dumps({**answer, "seconds": time.monotonic() - began}), file=screen)
 
 

@@ -11,9 +11,9 @@ from support.toyrun import PYTHONPATH
 HARNESS = Path(__file__).with_name("kill_harness.py")
 
 
-def all_cases(tmp_path: Path, scenario: str, part: int, *words: str) -> dict[str, object]:
-    """What the harness found for one half of a scenario's cases."""
-    command = [sys.executable, str(HARNESS), scenario, str(tmp_path), str(part), "2", *words]
+def all_cases(tmp_path: Path, scenario: str, part: int, *words: str, parts: int = 2) -> dict[str, object]:
+    """What the harness found for one part of a scenario's cases."""
+    command = [sys.executable, str(HARNESS), scenario, str(tmp_path), str(part), str(parts), *words]
     done = subprocess.run(command, env={"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -63,6 +63,26 @@ def test_a_disk_that_fails_at_any_call_costs_one_line_and_no_checkpoint(
 
     assert first_of(found["wrong"]) == ""
     assert found["cases"] > 150, found["steps"]
+
+
+OTHERS = ("ESTALE", "ENOTCONN", "ETIMEDOUT", "EACCES", "EROFS", "ENOSPC", "EDQUOT", "EBUSY", "ENOTEMPTY", "EMFILE")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "error"),
+    [
+        *(("newest_bad", error) for error in OTHERS),
+        *(("new", error) for error in ("ESTALE", "EACCES", "ENOSPC", "EMFILE")),
+    ],
+)
+def test_whatever_the_disk_says_at_any_line_costs_one_line_and_no_checkpoint(
+    tmp_path: Path, scenario: str, error: str
+) -> None:
+    found = all_cases(tmp_path, scenario, 0, f"{error}-lines", parts=1)
+
+    assert first_of(found["wrong"]) == ""
+    assert found["cases"] > 60, found["steps"]
 
 
 def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from support.toyrun import (
     SegmentProcess,
     checkpoints,
-    children_of,
     final_files,
     hidden,
     history,
+    programs_of,
     start_segment,
     toy,
     toy_job,
@@ -53,9 +53,9 @@ def test_in_many_segments(tmp_path: Path) -> None:
 
 def hurt(segment: SegmentProcess, dice: random.Random, killed: Counter[str]) -> None:
     """After a random time, kills the segment or its program in turns, unless it has ended by then."""
-    until(lambda: children_of(segment.pid) or segment.process.poll() is not None)
+    until(lambda: programs_of(segment.pid) or segment.process.poll() is not None)
     time.sleep(dice.uniform(0, 0.35))
-    children = children_of(segment.pid)
+    children = programs_of(segment.pid)
     is_programs_turn = bool(children) and killed["program"] <= killed["segment"]
     victim = ("program", children[0]) if is_programs_turn else ("segment", segment.pid)
     if segment.process.poll() is None:

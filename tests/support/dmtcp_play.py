@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.dmtcp_here import REAL
 from support.workdir import until
 
 from longhaul.dmtcp.programs import Programs
@@ -51,6 +52,10 @@ class Play:
         self.port = 0
         self.said = folder
         self.coordinator: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_real(self) -> bool:
+        return Path(self.programs.folder) == REAL
 
     @property
     def is_411(self) -> bool:

@@ -131,7 +131,7 @@ class Run:
     def command(self, request):
         """As somebody types it."""
         (port,) = self.base.glob("results/demo/work/*/stage*/port")
-        words = [str(PROGRAMS / "dmtcp_command"), "--coord-port", port.read_text().strip(), request]
+        words = [f"{self.settings['dmtcp']}/dmtcp_command", "--coord-port", port.read_text().strip(), request]
         return subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from longhaul import guard
 from longhaul.engine import Engine, Task
 from longhaul.history import Attempt, History
 from longhaul.identity import IdentityKeys
@@ -148,7 +149,7 @@ class SegmentProcess:
 
     def child_pid(self) -> int:
         """The program that this segment started, once it runs."""
-        return until(lambda: next(iter(children_of(self.pid)), 0))
+        return until(lambda: next(iter(programs_of(self.pid)), 0))
 
 
 def start_segment(
@@ -221,6 +222,32 @@ def children_of(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def programs_of(pid: int) -> list[int]:
+    """The programs that a process of longhaul's has started, each behind its two guards; the oldest first."""
+    outer = [child for child in children_of(pid) if _is_guard(child)]
+    inner = [child for each in outer for child in children_of(each)]
+    return [child for each in inner for child in children_of(each) if not _is_guard(child)]
+
+
+def guards_of(pid: int) -> list[int]:
+    """The outer and the inner guard of a program."""
+    inner = parent_of(pid)
+    return [parent_of(inner), inner]
+
+
+def parent_of(pid: int) -> int:
+    """The number of a living process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _is_guard(pid: int) -> bool:
+    """True also for what is just becoming the program."""
+    try:
+        return os.fsencode(guard.__file__) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return True  # it has left
 
 
 def is_alive(pid: int) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from support.prefork import Started, start_command
 
+from longhaul import guard
 from longhaul.history import Attempt, History
 from longhaul.passport import Passport
 from longhaul.places import RunFolder
@@ -148,7 +149,7 @@ class WorkDir:
         return {**clean, MARKER: str(self.root), **self.added_environment}
 
     def processes(self, needle: str = "") -> list[int]:
-        """Living processes that were started from here, with `needle` in their command line."""
+        """Living processes that were started from here, with `needle` in their command line; then without guards."""
         mark = f"{MARKER}={self.root}".encode()
         # The environment in /proc of a driver that was forked is that of whoever forked it.
         driving = [driver.process for driver in self.drivers if needle in " ".join(map(str, driver.process.args))]
@@ -156,7 +157,9 @@ class WorkDir:
         for folder in Path("/proc").iterdir():
             with suppress(OSError):
                 is_ours = folder.name.isdecimal() and mark in (folder / "environ").read_bytes().split(b"\0")
-                if is_ours and needle in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode():
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                is_guard = bool(needle) and guard.__file__ in words
+                if is_ours and needle in words and not is_guard:
                     found.append(int(folder.name))
         return sorted(set(found))
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.toyrun import is_alive, until
+from support.toyrun import guards_of, is_alive, until
 
 from longhaul import child
 from longhaul.errors import SegmentError
@@ -79,27 +79,161 @@ def test_ending_what_has_ended_does_no_harm(log: Path) -> None:
     program.wait(30)
 
     program.terminate()
-    program.kill()
-
+    assert program.end(30)
     assert program.wait(0) == 0
 
 
-def test_the_program_dies_with_us(tmp_path: Path) -> None:
-    text = (
-        "import sys; from pathlib import Path; from longhaul import child\n"
-        "print(child.start(['sleep', '1000'], {}, Path(sys.argv[1])).pid, flush=True); input()"
-    )
-    us = subprocess.Popen(
-        [sys.executable, "-c", text, str(tmp_path / "log")], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
-    )
-    assert us.stdout is not None
-    pid = int(us.stdout.readline())
-    was_alive = is_alive(pid)
+# A worker in its own group, one that went to a session of its own, and one that also lost its parents; all deaf.
+FAMILY = """
+import os, signal, sys, time
+from pathlib import Path
+
+def note(name):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (Path(sys.argv[1]) / name).write_text(str(os.getpid()))
+    time.sleep(1000)
+
+if os.fork() == 0:
+    note("worker")
+if os.fork() == 0:
+    os.setsid()
+    note("session")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            note("orphan")
+    os._exit(0)
+os.wait()
+note("main")
+"""
+NAMES = {"main", "worker", "session", "orphan"}
+# A process of ours that starts the family, and leaves when it is told.
+US = """
+import sys
+from pathlib import Path
+from longhaul import child
+program = child.start([sys.executable, "-c", sys.argv[1], sys.argv[2]], {}, Path(sys.argv[2]) / "log")
+print(program.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+def family_in(folder: Path) -> dict[str, int]:
+    """The processes of the family, once all are there."""
+    words = {path.name: path.read_text() for path in folder.iterdir() if path.name in NAMES}
+    return {name: int(word) for name, word in words.items() if word} if all(words.values()) else {}
+
+
+@pytest.fixture
+def family(tmp_path: Path, log: Path) -> tuple[child.Child, dict[str, int]]:
+    program = child.start([sys.executable, "-c", FAMILY, str(tmp_path)], {}, log)
+    pids = until(lambda: len(found := family_in(tmp_path)) == len(NAMES) and found)
+    return program, pids  # type: ignore[return-value]
+
+
+def alive(pids: dict[str, int]) -> set[str]:
+    return {name for name, pid in pids.items() if is_alive(pid)}
+
+
+def test_kill_leaves_nothing_of_a_program_wherever_it_went(family: tuple[child.Child, dict[str, int]]) -> None:
+    program, pids = family
+    assert alive(pids) == NAMES
+
+    assert program.end(30)
+    assert alive(pids) == set()
+    assert program.wait(0) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("which", ["outer", "inner"])
+def test_when_a_guard_is_killed_nothing_is_left(family: tuple[child.Child, dict[str, int]], which: str) -> None:
+    program, pids = family
+    outer, inner = guards_of(program.pid)
+
+    os.kill({"outer": outer, "inner": inner}[which], signal.SIGKILL)
+
+    assert program.wait(30) == -signal.SIGKILL
+    assert program.end(30)
+    assert alive(pids) == set()
+    until(lambda: not is_alive(outer) and not is_alive(inner))
+
+
+def test_when_the_program_is_killed_its_workers_live_until_we_say_so(
+    family: tuple[child.Child, dict[str, int]],
+) -> None:
+    """Its exit code is known at once; what it started may still be writing."""
+    program, pids = family
+
+    os.kill(program.pid, signal.SIGKILL)
+    code = program.wait(30)
+    left = alive(pids)
+    program.kill()
+
+    assert (code, left) == (-signal.SIGKILL, NAMES - {"main"})
+    assert program.end(30)
+    assert alive(pids) == set()
+
+
+def test_when_we_are_killed_nothing_is_left(tmp_path: Path) -> None:
+    us = subprocess.Popen([sys.executable, "-c", US, FAMILY, str(tmp_path)], stdin=subprocess.PIPE)
+    pids = until(lambda: len(found := family_in(tmp_path)) == len(NAMES) and found)
+    was_alive = alive(pids)  # type: ignore[arg-type]
     us.kill()
     us.communicate()
 
-    assert was_alive
-    until(lambda: not is_alive(pid))
+    assert was_alive == NAMES
+    until(lambda: alive(pids) == set())  # type: ignore[arg-type]
+
+
+def test_when_we_and_a_guard_are_killed_at_once_nothing_is_left(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", US, FAMILY, str(tmp_path)]
+    us = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert us.stdout is not None
+    outer, inner = guards_of(int(us.stdout.readline()))
+    pids = until(lambda: len(found := family_in(tmp_path)) == len(NAMES) and found)
+    us.send_signal(signal.SIGSTOP)  # so that it does not act upon the death of the guard
+    os.kill(outer, signal.SIGKILL)
+    us.kill()
+    us.communicate()
+
+    until(lambda: alive(pids) == set() and not is_alive(inner))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_what_slurm_sends_to_all_processes_of_a_job_ends_no_guard(log: Path, number: signal.Signals) -> None:
+    program = child.start(["sleep", "60"], {}, log)
+    guards = guards_of(program.pid)
+    for pid in guards:
+        os.kill(pid, number)
+    program.send(signal.SIGKILL)
+
+    assert program.wait(30) == -signal.SIGKILL
+    assert all(is_alive(pid) for pid in guards)
+
+
+def test_a_program_gets_the_signals_as_everybody_else_does(log: Path) -> None:
+    """Python ignores SIGPIPE, and a guard much more."""
+    text = "import signal; print([n.name for n in signal.Signals if signal.getsignal(n) is signal.SIG_IGN])"
+    ignored = subprocess.run([sys.executable, "-I", "-c", text], capture_output=True, text=True, check=True).stdout
+
+    child.start([sys.executable, "-I", "-c", text], {}, log).wait(30)
+    child.start(["sh", "-c", "grep SigIgn /proc/self/status"], {}, log).wait(30)
+
+    first, second = log.read_text().splitlines()
+    assert first == ignored.strip()
+    assert int(second.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
+
+
+def test_no_file_of_the_program_is_held_open_by_its_guards(log: Path, tmp_path: Path) -> None:
+    program = child.start(["sleep", "60"], {}, log, tmp_path)
+    guards = guards_of(program.pid)
+
+    opened = {os.readlink(path) for pid in guards for path in Path(f"/proc/{pid}/fd").iterdir()}
+    folders = {os.readlink(f"/proc/{pid}/cwd") for pid in guards}
+
+    assert str(log) not in opened
+    assert folders == {"/"}
 
 
 def test_a_command_alone_is_itself() -> None:

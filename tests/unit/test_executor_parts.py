@@ -100,7 +100,7 @@ def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
 def test_a_job_that_left_because_another_one_holds_the_run_uses_up_no_retry() -> None:
     found = verdict(segment(), "17", Evidence("FAILED", None, is_held=True))
 
-    assert found.follows is Follows.AGAIN
+    assert found.follows is Follows.AFTER
     assert found.line == (
         "demo segment 1: job 17 ended as FAILED: another job holds the run; the same segment goes on after it"
     )

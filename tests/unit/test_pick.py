@@ -87,7 +87,33 @@ def test_with_no_good_checkpoint_left_the_run_does_not_start_from_nothing(store:
 
 
 def test_a_run_whose_bad_checkpoints_were_set_aside_earlier_does_not_start_from_nothing(store: Store) -> None:
-    store.quarantine(publish(store, 1).name, "bad")
+    bad = publish(store, 1)
+    truncate(bad.folder)
+    store.quarantine(bad.name, "bad")
+
+    with pytest.raises(NoCheckpointError):
+        picked(store)
+
+
+def test_what_was_set_aside_as_bad_and_reads_whole_now_is_back_before_the_run_gives_up(store: Store) -> None:
+    """A file server in trouble showed other bytes than it holds."""
+    older, newer, torn = (publish(store, sequence) for sequence in (1, 2, 3))
+    for checkpoint in (torn, newer, older):
+        store.quarantine(checkpoint.name, "state: the content changed since it was published (digest)")
+    truncate(store.root / ".quarantine" / torn.name)
+    told: list[str] = []
+
+    found = picked(store, told)
+
+    assert found is not None and found.name == newer.name
+    assert store.names() == [newer.name]
+    assert not (store.root / ".quarantine" / f"{newer.name}.reason.txt").exists()
+    assert told == [f"{newer.name}: was set aside as bad, and reads whole now; it is back in {store.root}"]
+
+
+def test_what_was_set_aside_although_it_is_whole_stays_there(store: Store) -> None:
+    """By `longhaul back`, or because no attempt came forward from it, or by the program's own word."""
+    store.quarantine(publish(store, 1).name, "set aside by hand", is_whole=True)
 
     with pytest.raises(NoCheckpointError):
         picked(store)

@@ -10,7 +10,7 @@ from support.copying import GOAL, STEP, big_step, copied_run, copies, copy_now, 
 from support.disks import as_root, mount_small, unmount
 from support.making import publish
 from support.snapshots import snapshot
-from support.toyrun import checkpoints, flip_byte, history, start_segment, until
+from support.toyrun import checkpoints, flip_byte, history, run_program, start_segment, until
 
 from longhaul import cli, lease
 from longhaul.copies import start
@@ -385,3 +385,24 @@ def test_the_best_checkpoint_comes_back_too(base: Path, backup: Path) -> None:
 
     assert [checkpoint.passport.sequence for checkpoint in store.readable()] == [1, 3]
     assert [os.readlink(store.root / link) for link in ("best", "latest")] == store.names()
+
+
+def test_a_pruned_checkpoint_that_is_put_back_by_hand_carries_the_run_on(base: Path, backup: Path) -> None:
+    """Its name stands in `parts/` already, since its pieces outlived it; so do those of the work after it."""
+    places = job(base).places
+    for segment in (1, 2):
+        step(base, backup, segment, keep=9)
+    second = checkpoints(job(base))[-1]
+    shutil.copytree(second.folder, base / "kept")
+    for segment in (3, 4):
+        run_program(base, STEP, segment, goal=GOAL, keep=1, copies={"folder": str(backup)})
+    pruned = [path.name for path in (places.root / "parts").iterdir()]
+    shutil.rmtree(checkpoints(job(base))[-1].folder)
+    shutil.copytree(base / "kept", places.checkpoints / second.name)
+
+    for segment in range(5, 5 + GOAL):
+        if run_program(base, STEP, segment, goal=GOAL, keep=1).outcome is Outcome.FINISHED:
+            break
+
+    assert second.name in pruned
+    assert result(base) == whole_result()

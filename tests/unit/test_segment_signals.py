@@ -10,6 +10,7 @@ from support.toyrun import (
     SegmentProcess,
     checkpoints,
     final_files,
+    guards_of,
     history,
     is_alive,
     program,
@@ -200,6 +201,27 @@ def test_a_program_dies_with_its_segment_and_the_next_attempt_takes_over_at_once
     assert [(one.outcome.value, one.progress_to) for one in history(job)] == [("died", done), ("finished", goal)]
     assert record.progress.done == goal
     assert final_files(job) == whole_toy(tmp_path / "whole", goal=goal)
+
+
+def test_what_outlives_its_segment_and_both_guards_is_named_by_the_next_attempt(tmp_path: Path) -> None:
+    noted = tmp_path / "worker"
+    words = ["sh", "-c", 'sleep 1000 & echo $! > "$0.new"; mv "$0.new" "$0"; wait', str(noted)]
+    segment = start_segment(tmp_path, command=words)
+    until(noted.exists)
+    worker = int(noted.read_text())
+    processes = [segment.pid, *guards_of(segment.child_pid())]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them sees another one die
+        for pid in processes:
+            os.kill(pid, number)
+    segment.end()
+    outlived = is_alive(worker)
+
+    run_program(tmp_path, program("obedient"), 1, 2, segment_minutes=0.001)
+    said = toy_job(tmp_path).places.log(1).read_text()
+    os.kill(worker, signal.SIGKILL)
+
+    assert outlived
+    assert f"are still there; if they shall not be, type kill -KILL {worker}\n" in said
 
 
 # --- Slurm's clock ---------------------------------------------------------------------------------------------------

@@ -251,6 +251,51 @@ def test_a_training_follows_a_deadline_that_is_moved(tmp_path: Path) -> None:
     assert stops == [False, False, False]
 
 
+class Suspended:
+    """A training whose job was suspended after its first step, and resumed 600 s later; Slurm moved its end as far."""
+
+    def __init__(self, tmp_path: Path, moved_after_seconds: float) -> None:
+        self.clock, self.resumed, self.rests = Clock(), -math.inf, 0
+        self.moves = iter([150.0 + 600.0])
+        self.moved_at = 100.0 + 601.0 + moved_after_seconds
+        self.pace = Pace(
+            150, tmp_path / "stop", 60, 2, lambda: False, now=self.clock, moved_deadline=self.moved,
+            resumed=lambda: self.resumed, rest=self.rest,
+        )  # fmt: skip
+        take_step(self.pace, self.clock, Phase.BATCH, 1)
+        self.pace.begin_step()
+        self.clock.now += 600.0
+        self.resumed = self.clock.now
+        self.pace.end_step(Phase.BATCH)
+
+    def moved(self) -> float | None:
+        return next(self.moves, None) if self.clock.now >= self.moved_at else None
+
+    def rest(self, seconds: float) -> None:
+        self.rests += 1
+        self.clock.now += seconds
+
+
+def test_a_job_that_was_suspended_hears_its_new_end_before_it_may_leave(tmp_path: Path) -> None:
+    training = Suspended(tmp_path, moved_after_seconds=7.0)
+
+    assert not training.pace.must_stop(Phase.BATCH)
+    assert 7.0 <= training.clock.now - training.resumed < 8.0
+
+    training.clock.now = 720.0
+    assert not training.pace.must_stop(Phase.BATCH)  # the step that stood still says nothing about the next one
+    training.clock.now, rests = 749.0, training.rests
+    assert training.pace.must_stop(Phase.BATCH)
+    assert training.rests == rests
+
+
+def test_a_job_whose_end_was_not_moved_leaves_after_a_little(tmp_path: Path) -> None:
+    training = Suspended(tmp_path, moved_after_seconds=math.inf)
+
+    assert training.pace.must_stop(Phase.BATCH)
+    assert training.clock.now - training.resumed == pytest.approx(20.0, abs=1.0)
+
+
 def test_the_file_with_the_deadline_speaks_up_once_when_it_is_written_anew(tmp_path: Path) -> None:
     file = tmp_path / "deadline"
     file.write_text("1000.000\n")

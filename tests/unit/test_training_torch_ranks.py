@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent, wait_for
 
+from longhaul import lease
 from longhaul.digests import digest_file
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -73,6 +74,25 @@ def test_saves_beside_the_training_of_two_ranks_change_no_byte_of_the_result(
     assert files_of(pieces) == files_of(whole)
     assert "2 steps while longhaul-save wrote\n" in pieces.log
     assert "parameter" not in pieces.log
+
+
+class OwnFolder(ForkedRanks):
+    """The same without longhaul's own process: a folder of the user's."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"LONGHAUL_FOLDER": str(self.root / "own"), "OMP_NUM_THREADS": "1"}
+
+
+def test_a_folder_that_another_process_holds_ends_every_rank_with_the_same_line(tmp_path: Path) -> None:
+    """The first alone takes it; the others would wait for it until their connection breaks."""
+    parent = OwnFolder(tmp_path / "run", TEXT, ["ddp"], ranks=2)
+    with lease.take(parent.root / "own" / "lease", 1, 0.0, print):
+        code = parent.run()
+
+    assert code == 1
+    assert parent.log.count("LeaseError: ") == 2
+    assert parent.log.count(f"held, segment 1 by process {os.getpid()}") >= 2
 
 
 @pytest.mark.slow

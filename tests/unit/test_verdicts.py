@@ -35,7 +35,7 @@ def test_a_checkpoint_that_the_program_rejects_is_set_aside_and_the_one_before_i
     assert names(tmp_path) == [first, second, record.checkpoint]
     assert aside(tmp_path) == [third, f"{third}.reason.txt"]
     reason = toy_job(tmp_path).places.checkpoints / ".quarantine" / f"{third}.reason.txt"
-    assert reason.read_text() == "a prediction differs by 0.5 in state 3\n"
+    assert reason.read_text() == "whole, but a prediction differs by 0.5 in state 3\n"
     assert [attempt.from_checkpoint for attempt in history(toy_job(tmp_path))] == [None, first, second, second]
     log = toy_job(tmp_path).places.log(4).read_text()
     assert f"bad checkpoint {third}: a prediction differs by 0.5 in state 3; moved to" in log

@@ -64,10 +64,11 @@ segment_resources = {
 
 
 def check_start():
-    """Before the first job: refuses to go to Slurm without the site's settings, rebuilds what is lost but for its copies,
-    and names jobs that are still out."""
+    """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew,
+    rebuilds what is lost but for its copies, and names jobs that are still out."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
+    plan.remove_outdated()
     rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
 

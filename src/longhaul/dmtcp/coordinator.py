@@ -45,7 +45,7 @@ class Coordinator:
         end = time.monotonic() + STARTING_SECONDS
         while not (text := port_file.read_text().strip() if port_file.exists() else ""):
             if self._child.wait(LOOK_SECONDS) is not None or time.monotonic() > end:
-                self._child.kill()
+                self.close()
                 raise SegmentError(f"dmtcp_coordinator does not start: {self._words()[-500:] or 'it said nothing'}")
         return int(text)
 
@@ -90,5 +90,4 @@ class Coordinator:
         return self._said.read_text(errors="replace").strip()
 
     def close(self) -> None:
-        self._child.kill()
-        self._child.wait(LEAVING_SECONDS)
+        self._child.end(LEAVING_SECONDS)

@@ -70,7 +70,7 @@ class _Act:
         try:
             code = self._watch(program, desk)
         finally:
-            program.kill()
+            program.end(child.LEAVING_SECONDS)
         why = desk.root / WHY
         if code is None or why.exists():
             text = why.read_text().strip() if why.exists() else f"no end within {LIMIT_SECONDS:g} s"

@@ -167,8 +167,7 @@ class Stage:
     def close(self) -> None:
         """Nobody of this stage is left, nor its folders."""
         if self._main is not None:
-            self._main.kill()
-            self._main.wait(LEAVING_SECONDS)
+            self._main.end(LEAVING_SECONDS)
         self._coordinator.close()
         for folder in (self._folder, self.images):
             if folder.exists():

@@ -21,6 +21,7 @@ class MyJob:
     name: str
     comment: str
     folder: Path
+    user: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -42,13 +43,25 @@ def my_jobs() -> list[MyJob] | None:
 
     None if it does not answer, which says nothing about the jobs.
     """
-    text = ask("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%j|%k|%Z")
+    return _asked_for("--me")
+
+
+def job_of_anyone(job_id: str) -> MyJob | None:
+    """A job by its number, also another user's; None if the controller does not know it, or does not show it to us.
+
+    Where a site hides other users' jobs (PrivateData=jobs), asking for one by its number shows none either.
+    """
+    return next(iter(_asked_for("--jobs", job_id) or []), None)
+
+
+def _asked_for(*words: str) -> list[MyJob] | None:
+    text = ask("squeue", *words, "--noheader", "--states=all", "--format=%u|%i|%T|%r|%j|%k|%Z")
     if text is None:
         return None
-    rows = (line.split("|", 5) for line in text.splitlines() if line.count("|") >= 5)
+    rows = (line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6)
     jobs = [
-        MyJob(number, state, reason, name, comment, Path(folder))
-        for number, state, reason, name, comment, folder in rows
+        MyJob(number, state, reason, name, comment, Path(folder), user)
+        for user, number, state, reason, name, comment, folder in rows
     ]
     return sorted(jobs, key=lambda job: _number(job.job_id))
 

@@ -21,8 +21,10 @@ from pathlib import Path
 from longhaul import driver_start, endings, policy
 from longhaul.brake import stop_reason
 from longhaul.clock import utc_now
+from longhaul.errors import LeaseError
 from longhaul.history import Attempt, History
 from longhaul.job_note import BeforeWork, exit_code_for
+from longhaul.lease import current_claim
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
 from longhaul.record import read_record
@@ -33,7 +35,7 @@ from longhaul.slurm.job import restart_count
 from longhaul.slurm.my_jobs import MyJob, ended_states, my_jobs, state_behind_completing
 from longhaul.slurm.nodes import own_spare_nodes
 from longhaul.slurm.run_end import end_run, submit_left_out
-from longhaul.slurm.successors import waiting
+from longhaul.slurm.successors import wait_for, waiting
 from longhaul.slurm.unnoted import unnoted
 from longhaul.slurm.wanted import is_over, wanted
 
@@ -99,7 +101,9 @@ def main(words: Sequence[str] | None = None) -> int:
         ended = chain.work()
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(slot, job_id, ended.why, ended.message)
-        elif ended.why is not BeforeWork.HELD and not (chain.has_successor and _is_quiet(slot, job_id)):
+        elif ended.why is BeforeWork.HELD:
+            _leave_to_holder(slot, job_id)
+        elif not (chain.has_successor and _is_quiet(slot, job_id)):
             _look_after_the_rest(slot, job_id, chain.has_no_room)
     except Stop as stop:
         slot.tell(f"the run stops: {stop}")
@@ -196,6 +200,21 @@ def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -
     slot.tell(f"this job ends before its work and submits no other: {message}")
     if not _has_waiting(slot):
         slot.tell("no job of this run waits; mend the cause, then start snakemake again")
+
+
+def _leave_to_holder(slot: Slot, job_id: str) -> None:
+    """Another job works on the run, such as another user's: those that wait behind this one wait for its end."""
+    try:
+        held, reason = current_claim(slot.places.lease)
+    except (LeaseError, OSError):
+        return
+    if held is None or reason or held.slurm_job in ("", job_id):
+        return
+    numbers = waiting(my_jobs() or [], slot.run, Path())
+    if not numbers:
+        slot.tell(f"no job of this run waits behind this one; Slurm job {held.slurm_job} goes on with it")
+    elif wait_for(held.slurm_job, numbers):
+        slot.tell(f"job {numbers[0]} waits for the end of Slurm job {held.slurm_job}, which works on this run")
 
 
 def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:

@@ -35,6 +35,11 @@ def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:
     return [job.job_id for job in jobs if job.state == "PENDING" and is_slot_of(job, run, base)]
 
 
+def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
+    """Lets the first of these waiting jobs wait for the end of anybody's job; the others stand behind it anyway."""
+    return ask("scontrol", "update", f"JobId={numbers[0]}", f"Dependency=afterany:{job_id}") is not None
+
+
 def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
     """Cancels the jobs of a run that have not started yet; their numbers, None if Slurm does not answer.
 

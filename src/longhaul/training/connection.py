@@ -56,6 +56,7 @@ class Connection(ABC):
             lambda: signals.has_come,
             moved_deadline=contract.deadline_file.moved,
             saves=saves,
+            resumed=lambda: signals.resumed_at,
         )
         self._has_memory: bool | None = None
         self._told_interval = math.nan

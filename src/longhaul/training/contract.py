@@ -120,14 +120,19 @@ class Signals:
 
     def __init__(self) -> None:
         self.has_come = False
+        self.resumed_at = -math.inf  # on the monotonic clock, when this process was last stopped and continued
         self._is_interrupted = False
         self._owner = os.getpid()
 
     def install(self) -> None:
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        signal.signal(signal.SIGCONT, self._note_resumed)
         # At its end Python takes its handlers back, and a launcher may still be repeating what it has to say.
         atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+
+    def _note_resumed(self, number: int, frame: FrameType | None) -> None:
+        self.resumed_at = time.monotonic()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() == self._owner:

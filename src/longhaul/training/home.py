@@ -121,7 +121,7 @@ class Home:
         return None
 
     def _take_the_one_before(self, bad: str, reason: str) -> Path | None:
-        target = self._store.quarantine(bad, reason)
+        target = self._store.quarantine(bad, reason, is_whole=True)
         self.origin = self._last = self._pick()
         self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
         return self.origin.folder if self.origin else None

@@ -54,6 +54,7 @@ class Keeper:
             lambda: self._signals.has_come,
             moved_deadline=self.contract.deadline_file.moved,
             saves=self.contract.saves(Saves()),
+            resumed=lambda: self._signals.resumed_at,
         )
 
     @property

@@ -20,6 +20,8 @@ SAFETY = 1.5
 LEAVE_SECONDS = 1.0
 # The disk is others' as well: what is written beside the training is not written all the time.
 MOST_OF_THE_TIME = 10
+# So soon after a job was resumed longhaul has asked Slurm for its new end.
+RESUMED_SECONDS = 20.0
 # Enough steps to have met a slow one, few enough to forget the first, which warms everything up.
 REMEMBERED_STEPS = 20
 
@@ -45,7 +47,10 @@ class Pace:
         now: Callable[[], float] = time.monotonic,
         moved_deadline: Callable[[], float | None] = lambda: None,
         saves: Saves | None = None,
+        resumed: Callable[[], float] = lambda: -math.inf,
+        rest: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._resumed, self._rest, self._heard_of = resumed, rest, -math.inf
         self._saves = saves or Saves()
         self._deadline, self._stop, self._save_interval = deadline, stop, save_interval
         self._has_signal, self._now, self._moved_deadline = has_signal, now, moved_deadline
@@ -61,7 +66,8 @@ class Pace:
         self._began = self._now()
 
     def end_step(self, phase: Phase) -> None:
-        self._steps[phase].append(self._now() - self._began)
+        if self._resumed() < self._began:  # else it stood still for a part of that
+            self._steps[phase].append(self._now() - self._began)
 
     @property
     def interval_seconds(self) -> float:
@@ -103,8 +109,20 @@ class Pace:
 
     def must_stop(self, following: Phase) -> bool:
         """True if the following step might end too late, or somebody wants us to leave; then it stays true."""
-        self._is_over = self._is_over or self._has_signal() or self._is_asked() or self._is_late(following)
+        self._is_over = self._is_over or self._has_signal() or self._is_asked() or self._is_out_of_time(following)
         return self._is_over
+
+    def _is_out_of_time(self, following: Phase) -> bool:
+        """A job that was suspended has another end when it is resumed, which is waited for."""
+        while self._is_late(following):
+            resumed = self._resumed()
+            if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
+                return True
+            if (moved := self._moved_deadline()) is None:
+                self._rest(LOOK_SECONDS)
+            else:
+                self._deadline, self._heard_of = moved, resumed
+        return False
 
     def _is_late(self, following: Phase) -> bool:
         # What was never seen is taken to last as long as the longest thing that was.

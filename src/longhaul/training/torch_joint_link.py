@@ -120,13 +120,16 @@ class JointLink(Link):
         is_torn = any(each.is_torn for each in said)
         if flight:
             flight.is_dropped = is_torn
-        if self._ranks.is_first and is_torn:
-            shutil.rmtree(draft)
-        elif self._ranks.is_first:
-            digests = {name: digest for each in said for name, digest in each.digests.items()}
-            self._show(draft, digests, point, began)
-        if flight is None:
-            ranks.meet()
+
+        def show() -> None:
+            if is_torn:
+                shutil.rmtree(draft)
+            else:
+                self._show(
+                    draft, {name: digest for each in said for name, digest in each.digests.items()}, point, began
+                )
+
+        ranks.shared(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
         return time.monotonic() - began
 
     def _written(self, point: Point, draft: Path, ranks: Ranks, flight: Flight | None) -> Said:
@@ -174,9 +177,15 @@ def _connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ran
     if told:
         once.check_run(told)
         return told, Outbox(told.save) if ranks.is_first else _Nowhere()
-    found = connect(folder, saves) if ranks.is_first else None
-    contract = ranks.shared(lambda: found[0] if found else None)
-    if contract is None or found:
-        return found
+    opened: list[tuple[Contract, Place]] = []
+
+    def open_folder() -> Contract | None:
+        if found := connect(folder, saves):
+            opened.append(found)
+        return found[0] if found else None
+
+    contract = ranks.shared(open_folder)
+    if contract is None or opened:
+        return opened[0] if opened else None
     # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
     return replace(contract, deadline=math.inf), _Nowhere()

@@ -71,10 +71,18 @@ class Ranks(Processes):
         self._answer()
 
     def shared(self, make: Callable[[], T]) -> T:
-        """What the first rank makes, on all of them."""
-        found: list[T | None] = [make() if self.is_first else None]
+        """What the first rank makes, on all of them; what it raises is raised on all of them."""
+        made, error = None, None
+        if self.is_first:
+            try:
+                made = make()
+            except Exception as raised:  # noqa: BLE001  (raised below, once all ranks know)
+                error = raised
+        found: list[tuple[T | None, Exception | None]] = [(made, error)]
         dist.broadcast_object_list(found, src=0, group=self.group)
-        return found[0]  # type: ignore[return-value]
+        if told := found[0][1]:
+            raise error or told
+        return found[0][0]  # type: ignore[return-value]
 
     def told(self, value: T) -> list[T]:
         """Everybody's value, by rank, on all of them."""

@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from nursery import address_of
 from stand_in import FAILED, connect, write_image
 
 sys.path.pop(0)
@@ -180,18 +181,38 @@ def reopen(files: dict, standard: list) -> None:
             os.close(new)
 
 
-def stand_for(address: str) -> None:
-    """This process is the woken program's place among its parent's children, and ends as it ends."""
-    place = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    place.connect("\0" + address)
-    told = {"port": int(os.environ["STAND_IN_PORT"]), "images": os.environ["STAND_IN_IMAGES"]}
+def stand_for(place, told: dict) -> None:
+    """This process is the program's place among its parent's children, and ends as it ends."""
     socket.send_fds(place, [json.dumps(told).encode()], [0, 1, 2])
-    text = place.makefile().readline()
+    text = place.recv(64)
     code = int(text) if text else FAILED
     os._exit(code if code >= 0 else 128 - code)
 
 
-if address := os.environ.pop("STAND_IN_WAKE", ""):
-    stand_for(address.split()[0])
-elif "STAND_IN_PORT" in os.environ:
+def stand_for_woken(address: str) -> None:
+    place = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    place.connect("\0" + address)
+    stand_for(place, {"port": int(os.environ["STAND_IN_PORT"]), "images": os.environ["STAND_IN_IMAGES"]})
+
+
+def stand_for_new(owner: str) -> None:
+    place = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    place.connect(address_of(owner))
+    told = {"program": sys.executable, "words": sys.orig_argv, "folder": os.getcwd(), "environment": dict(os.environ)}
+    stand_for(place, told)
+
+
+def begin() -> None:
+    """As the program itself, started by the nursery."""
+    place = socket.socket(fileno=int(os.environ.pop("STAND_IN_PLACE")))
+    place.set_inheritable(False)
+    threading.Thread(target=end_with, args=(place,), daemon=True).start()
     Program().join(int(os.environ["STAND_IN_PORT"]), os.environ["STAND_IN_IMAGES"])
+
+
+if address := os.environ.pop("STAND_IN_WAKE", ""):
+    stand_for_woken(address.split()[0])
+elif "STAND_IN_PLACE" in os.environ:
+    begin()
+elif "STAND_IN_PORT" in os.environ:
+    stand_for_new(os.environ["STAND_IN_OWNER"])

@@ -1,0 +1,174 @@
+"""Several users in one folder: another user's job is waited for, not doubled, and nobody waits on a node."""
+
+import json
+import os
+import pwd
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import pytest
+from cluster.detached import PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
+from cluster.lab import Cluster, LabError
+from support.needs import skip_or_fail
+from support.workdir import WorkDir, one_step_segments, until
+
+from longhaul import lease
+from longhaul.outcome import Outcome
+
+OTHER = pwd.getpwuid(65534).pw_name
+DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
+
+
+@pytest.fixture
+def work(slurm_work: WorkDir) -> WorkDir:
+    slurm_work.configure({"a": one_step_segments(segments=3, goal=3)})
+    return slurm_work
+
+
+@dataclass
+class OtherJob:
+    """A job of another user."""
+
+    cluster: Cluster
+    number: str
+
+    @property
+    def is_there(self) -> bool:
+        return self.number in self.cluster.jobs()
+
+    def others(self) -> list[str]:
+        """All jobs that wait or run but this one."""
+        return [number for number in self.cluster.jobs() if number != self.number]
+
+
+@pytest.fixture
+def other(cluster: Cluster) -> Iterator[OtherJob]:
+    if os.geteuid() != 0:
+        skip_or_fail("missing: root, who may submit a job for another user")
+    add = ("sacctmgr", "--immediate", "--quiet", "add")
+    with suppress(LabError):  # it has the account already
+        cluster.run(*add, "user", OTHER, "Account=science", "DefaultAccount=science")
+    words = (f"--uid={OTHER}", "--partition=short", "--chdir=/", "--output=/dev/null", "--wrap=sleep 3000")
+    number = cluster.run("sbatch", "--parsable", *words).strip()
+    cluster.wait_until(lambda: number in cluster.jobs("running"))
+    yield OtherJob(cluster, number)
+    cluster.run("scancel", "--user", OTHER)
+    wait_for_jobs(cluster)
+
+
+@contextmanager
+def working(work: WorkDir, job: OtherJob) -> Iterator[None]:
+    """That job holds the run, on a node that is out of sight; its heart beats."""
+    places = work.places("a")
+    with lease.take(places.lease, 1, 0.0, print) as held:
+        path = lease.claim_path(places.lease, held.claim.token)
+        claim = {**json.loads(path.read_text()), "host": "elsewhere", "user": OTHER, "slurm_job": job.number}
+        path.write_text(json.dumps(claim))
+        yield
+
+
+def finished(work: WorkDir) -> None:
+    assert [record.segment for record in work.records("a")] == [1, 2, 3]
+    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+
+
+@pytest.mark.slow
+def test_a_driver_submits_nothing_while_another_users_job_works(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    with working(work, other):
+        driver = work.start(*DRIVEN)
+        until(lambda: f"{OTHER} works on this run" in driver.text, PATIENCE_SECONDS)
+        time.sleep(3 * lease.HEARTBEAT_SECONDS)  # it would have been submitted by now
+        beside = other.others()
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert beside == []
+    assert done.code == 0, done.text
+    assert done.text.count("the segment waits for its end") == 1
+    assert f"Slurm job {other.number}" in done.text
+    finished(work)
+
+
+@pytest.mark.slow
+def test_a_job_that_finds_the_run_held_leaves_its_node_and_no_retry_is_used(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    with closed(cluster):
+        driver = work.start(*DRIVEN, "--retries", "0")
+        cluster.wait_until(lambda: len(other.others()) == 1)
+        (own,) = other.others()
+        holding = working(work, other)
+        holding.__enter__()
+    cluster.wait_until(lambda: own in cluster.jobs("running"))
+    cluster.wait_until(lambda: own not in cluster.jobs("pending,running,completing"))
+    until(lambda: "another job holds the run" in driver.text, PATIENCE_SECONDS)
+    time.sleep(2 * lease.HEARTBEAT_SECONDS)
+    beside = other.others()
+    holding.__exit__(None, None, None)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert beside == []
+    assert done.code == 0, done.text
+    finished(work)
+
+
+@pytest.mark.slow
+def test_a_chain_without_a_driver_waits_behind_another_users_job(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    detached(work)
+    with working(work, other):
+        said = submit(work)
+        waiting = other.others()
+        reasons = {cluster.run("squeue", "--noheader", "--jobs", number, "--format=%r").strip() for number in waiting}
+    cluster.run("scancel", other.number)
+    wait_for_jobs(cluster)
+
+    assert f"{OTHER} works on this run" in said
+    assert len(waiting) > 0 and reasons == {"Dependency"}
+    finished(work)
+
+
+@pytest.mark.slow
+def test_a_chain_that_finds_the_run_held_waits_behind_that_job(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    detached(work)
+    with closed(cluster):
+        submit(work)
+        first, second, *_ = other.others()
+        holding = working(work, other)
+        holding.__enter__()
+    cluster.wait_until(lambda: first not in cluster.jobs("pending,running,completing"))
+    waits_for = cluster.run("squeue", "--noheader", "--jobs", second, "--format=%E").strip()
+    holding.__exit__(None, None, None)
+    cluster.run("scancel", other.number)
+    wait_for_jobs(cluster)
+
+    assert f"afterany:{other.number}" in waits_for
+    assert f"job {second} waits for the end of Slurm job {other.number}" in slurm_logs(work)
+    finished(work)
+
+
+@pytest.mark.slow
+def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    """It has a slip, by which its driver says that it is out for the segment."""
+    with closed(cluster):
+        words = (f"--uid={OTHER}", "--partition=short", f"--chdir={work.root}", "--output=/dev/null", "--wrap=true")
+        number = cluster.run("sbatch", "--parsable", *words).strip()
+        slip = work.write(".snakemake/longhaul/a/001.1.json", json.dumps({"job": number}))
+        os.chown(slip, 65534, -1)
+        driver = work.start(*DRIVEN)
+        until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)
+        beside = [job for job in other.others() if job != number]
+        cluster.run("scancel", number)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert beside == []
+    assert done.code == 0, done.text
+    finished(work)

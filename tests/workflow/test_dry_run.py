@@ -1,0 +1,83 @@
+"""A dry run, and whatever else only asks, changes nothing and lists exactly what a start would do."""
+
+import re
+import shutil
+from collections.abc import Callable
+
+import pytest
+from support.snapshots import Snapshot, snapshot
+from support.workdir import Done, WorkDir, one_step_segments
+
+
+def finished(work: WorkDir) -> None:
+    """Four segments, of which the last two had nothing left to do, and one run beside that is not over."""
+    work.configure({"demo": one_step_segments(segments=4, goal=2), "other": one_step_segments(segments=1, goal=3)})
+    done = work.snakemake("-c1")
+    assert done.code == 0, done.text
+
+
+def raise_goal(work: WorkDir) -> None:
+    work.configure({"demo": one_step_segments(segments=5, goal=4), "other": one_step_segments(segments=1, goal=3)})
+
+
+def lose_final(work: WorkDir) -> None:
+    shutil.rmtree(work.places("demo").final)
+
+
+CHANGES: dict[str, tuple[Callable[[WorkDir], None], list[str]]] = {
+    "goal raised": (raise_goal, ["003", "004", "005"]),
+    "final lost": (lose_final, ["004"]),
+    "nothing": (lambda work: None, []),
+}
+
+
+def jobs(done: Done) -> list[str]:
+    """The segments that are listed, or were started, in order."""
+    assert done.code == 0, done.text
+    return re.findall(r"output: results/demo/segments/(\d+)\.json", done.text)
+
+
+def ours(work: WorkDir) -> dict[str, Snapshot]:
+    folders = ("results", "logs", ".snakemake/longhaul", "config")
+    return {name: snapshot(work.root / name) for name in folders if (work.root / name).exists()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_dry_run_changes_nothing_and_lists_what_the_start_then_does(work: WorkDir, whole, change: str) -> None:
+    finished(work)
+    make, expected = CHANGES[change]
+    make(work)
+    before = ours(work)
+
+    listed = [jobs(work.snakemake("-n")) for _ in range(2)]
+    untouched = ours(work) == before
+    started = work.snakemake("-c1")
+
+    assert listed == [expected, expected]
+    assert untouched
+    assert jobs(started) == expected
+    assert "were not present when the DAG was created" not in started.text
+    assert work.final("demo") == whole(4 if change == "goal raised" else 2)
+    assert jobs(work.snakemake("-n")) == []
+
+
+@pytest.mark.parametrize("words", [("--summary",), ("--lint",), ("--report", "report.html"), ("--list-rules",)])
+def test_whoever_only_asks_changes_nothing(work: WorkDir, words: tuple[str, ...]) -> None:
+    finished(work)
+    raise_goal(work)
+    before = ours(work)
+
+    work.snakemake(*words)
+
+    assert ours(work) == before
+
+
+def test_where_snakemake_runs_no_hooks_the_same_jobs_are_done(work: WorkDir, whole) -> None:
+    """As where longhaul is a module of another workflow."""
+    finished(work)
+    raise_goal(work)
+
+    done = work.snakemake("-c1", "--no-hooks")
+
+    assert jobs(done) == ["003", "004", "005"]
+    assert work.final("demo") == whole(4)
