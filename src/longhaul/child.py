@@ -77,6 +77,7 @@ class Child:
             if not self._is_killed:
                 os.close(self._life)
                 self._life = -1
+                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not hear it
 
     @property
     def _is_killed(self) -> bool:

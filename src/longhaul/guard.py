@@ -62,7 +62,7 @@ def main(life: int, told: int, command: Sequence[str]) -> None:
     for event in _Events(life):
         if event == life:
             os.close(held)  # the inner one kills, and leaves
-            os.kill(inner, signal.SIGCONT)  # not if it stands still
+            os.kill(inner, signal.SIGCONT)  # one that was stopped would not
             _, status = os.waitpid(inner, 0)
             break
         if event == inner:

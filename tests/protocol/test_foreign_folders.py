@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,12 @@ def test_a_successor_leaves_alone_what_stands_in_the_place_of_a_killed_attempts_
 ) -> None:
     before = snapshot(scratch)
     script = REPLACES[replaces].format(scratch=scratch)
-    # Stopped before it is seen: the segment looks at the folder all the time.
-    command = ["sh", "-c", f"kill -STOP $PPID; {script}; touch {base}/ready; sleep 1000"]
+    wait = "until [ -e {}/{} ]; do sleep 0.02; done"
+    command = ["sh", "-c", f"touch {base}/begun; {wait.format(base, 'go')}; {script}; touch {base}/ready; sleep 1000"]
     process = start_segment(base, command=command, goal=100)
+    until((base / "begun").exists)
+    process.kill(signal.SIGSTOP)  # else it would see what happens to the folder at once
+    (base / "go").touch()
     until((base / "ready").exists)
     process.kill()
     process.end()

@@ -159,6 +159,20 @@ def test_when_a_guard_is_killed_nothing_is_left(family: tuple[child.Child, dict[
     until(lambda: not is_alive(outer) and not is_alive(inner))
 
 
+@pytest.mark.parametrize("which", ["outer", "inner", "both"])
+def test_a_guard_that_was_stopped_ends_its_program_all_the_same(
+    family: tuple[child.Child, dict[str, int]], which: str
+) -> None:
+    program, pids = family
+    outer, inner = guards_of(program.pid)
+    for pid in {"outer": [outer], "inner": [inner], "both": [outer, inner]}[which]:
+        os.kill(pid, signal.SIGSTOP)
+
+    assert program.end(30)
+    assert alive(pids) == set()
+    assert not is_alive(outer) and not is_alive(inner)
+
+
 def test_when_the_program_is_killed_its_workers_live_until_we_say_so(
     family: tuple[child.Child, dict[str, int]],
 ) -> None:
