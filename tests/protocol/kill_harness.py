@@ -194,6 +194,9 @@ class Guard:
     def wait(self) -> None:
         os.waitpid(self.pid, 0)
 
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
 
 def guarded(command: Sequence[str], **more: Any) -> tuple[child.Child, Guard]:
     """As that of `child`, whose guards are a program of their own; a fork has nothing to load."""

@@ -253,7 +253,7 @@ def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason:
     """Commands that answer as Slurm does about job 17, which is ours."""
     commands = here / "bin"
     commands.mkdir()
-    listed = f"17|{state}|None|{SLOT_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
+    listed = f"me|17|{state}|None|{SLOT_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
     shown = f"JobId=17 JobState={state} Reason={reason} Restarts=0 StartTime=838 PreemptTime=None"
     for name, text in {
         "squeue": f"echo '{listed}'",
@@ -334,7 +334,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     scontrol, squeue = here / "bin" / "scontrol", here / "bin" / "squeue"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
     squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
-    line = f"{taken}|PENDING|Priority|{SLOT_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
+    line = f"me|{taken}|PENDING|Priority|{SLOT_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
     submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
     again.keep("demo", Again(str(here), submit, ("true",)))
     os.kill(os.getpid(), signal.SIGTERM)
