@@ -6,6 +6,7 @@ STAMP := .venv/setup-done
 STEP := tools/step.sh
 # Runs pytest as one stage; a test that fails gets a second chance, alone (CONTRIBUTING.md).
 TESTS := $(BIN)/python tools/run_tests.py
+BESIDE := MAKE="$(MAKE)" $(BIN)/python tools/beside.py
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 WORKFLOW := Snakefile workflow
@@ -38,7 +39,8 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	$(BIN)/longhaul status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
-test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
+test: setup components check ## everything before a change goes in: components, check, tests
+	@$(BESIDE) unit-tests slurm-tests
 
 # Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
@@ -89,7 +91,8 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
-test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
+test-slow: setup ## the tests that take longer than a commit should wait
+	@$(BESIDE) slow-tests slow-slurm-tests
 
 slow-tests: setup
 	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200

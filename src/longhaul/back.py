@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from longhaul import lease
@@ -13,10 +14,11 @@ from longhaul.store import QUARANTINE, Checkpoint, Store, describe_done
 REASON = "set aside by hand: longhaul back"
 
 
-def go_back(run: str, to: str, base: Path = Path()) -> list[str]:
+def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] = lambda: None) -> list[str]:
     """Sets all checkpoints aside that are newer than `to`, a name or a number; the newest one if that is empty.
 
-    Returns what was done, in lines.  ConfigError if there is no such checkpoint, none before, or a job holds the run.
+    `before` is called once nothing speaks against it.  Returns what was done, in lines.  ConfigError if there is no
+    such checkpoint, none before, or a job holds the run.
     """
     places = RunFolder(run, base)
     store = Store(places.checkpoints)
@@ -27,6 +29,7 @@ def go_back(run: str, to: str, base: Path = Path()) -> list[str]:
         raise ConfigError([f"{run}: {error}"]) from error
     with held:
         held.confirm()
+        before()
         # The newest first: whatever ends this, what is left is a chain without a hole.
         for checkpoint in reversed(newer):
             store.quarantine(checkpoint.name, REASON, is_whole=True)

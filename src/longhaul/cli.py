@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -159,8 +160,7 @@ def back(
 ) -> None:
     """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
     _must_exist(run, directory)
-    _cancel_waiting(run, directory)
-    for line in go_back(run, to, directory):
+    for line in go_back(run, to, directory, partial(_cancel_waiting, run, directory)):
         print(line)
 
 

@@ -6,6 +6,7 @@ docs/contract.md is the user's description of it.
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,10 +126,36 @@ def ready_states(desk: Desk) -> list[Found]:
 
     CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
-    save = desk.open_save()
+    return _ready_in(desk.open_save(), desk)
+
+
+def copied_states(desk: Desk) -> list[Found]:
+    """What an attempt that was killed had handed over and nobody had published; copies, for its program may live.
+
+    Only a state with a progress file of its own says how far it is: by now the program may be further.
+    CheckpointError and ForeignFolderError as above.
+    """
+    copies = Desk(desk.root / "salvage")
+    shutil.rmtree(copies.root, ignore_errors=True)
+    copies.prepare()
+    for path in left_states(desk):
+        target = copies.save / path.name.removeprefix(TAKEN)
+        shutil.copytree(path, target, symlinks=True, copy_function=_second_name)
+    return _ready_in(copies.open_save(), copies)
+
+
+def _second_name(source: str, target: str) -> None:
+    """For a file that nobody writes any more; a copy where there are no hard links."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _ready_in(save: OwnFolder, desk: Desk) -> list[Found]:
     names = sorted(name for name in save.names() if name.endswith(READY))
     if links := [name for name in names if save.is_link(name)]:
-        raise CheckpointError(f"{desk.save / links[0]}: a link; a checkpoint is a folder of its own")
+        raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
     return [_found(save.below(name), desk, save) for name in names if save.is_folder(name)]
 
 

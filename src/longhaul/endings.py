@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longhaul import driver_start, lease
+from longhaul import begun, driver_start, lease
 from longhaul.clock import unix_seconds, utc_now
 from longhaul.errors import LeaseError, LonghaulError
 from longhaul.history import Attempt, History
@@ -70,6 +70,8 @@ def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: st
 
 def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
     """Adds the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
+    if begun.is_missing(places):
+        return False
     try:
         with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
             held.confirm()

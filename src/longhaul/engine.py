@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longhaul.child import Child
-from longhaul.contract import FINAL, Desk, Found, loose_state, ready_states
+from longhaul.contract import FINAL, Desk, Found, copied_states, loose_state, ready_states
 from longhaul.progress import Progress, read_progress
 from longhaul.run import Run
 from longhaul.store import Checkpoint
@@ -105,7 +105,7 @@ class Engine(ABC):
 
         Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
         """
-        return []
+        return [found for found in copied_states(task.desk) if found.handover is not None]
 
     def progress(self, task: Task) -> Progress | None:
         """How far the program says it is, now."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.clock import utc_now
 from longhaul.errors import CheckpointError
 from longhaul.history import Attempt
@@ -21,7 +21,7 @@ SUMMARY = "summary.json"
 def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
     """True if `final/` stands and was made from this checkpoint."""
     try:
-        summary = json.loads((places.final / SUMMARY).read_text())
+        summary = jsontext.parse((places.final / SUMMARY).read_text())
     except (OSError, ValueError):
         return False
     return bool(summary.get("checkpoint_digest") == checkpoint.passport.digest)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.outcome import Outcome
 
 
@@ -85,7 +85,7 @@ def _missing_newline(descriptor: int) -> str:
 
 def _parse(line: str) -> Attempt | None:
     try:
-        data: Mapping[str, object] = json.loads(line)
+        data: Mapping[str, object] = jsontext.parse(line)
         return Attempt(**{**data, "outcome": Outcome(data["outcome"])})  # type: ignore[arg-type]
     except (ValueError, TypeError, KeyError):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.clock import utc_now
 from longhaul.errors import AbsentFileError
 from longhaul.passport import data_digest
@@ -89,14 +89,14 @@ def content_files(run: Run, keys: IdentityKeys) -> Iterator[tuple[str, str]]:
 def accepted_identities(path: Path) -> frozenset[str]:
     """Earlier identities whose checkpoints the user has declared fit to go on from (`longhaul accept`)."""
     try:
-        return frozenset(entry["was"] for entry in json.loads(path.read_text()))
+        return frozenset(entry["was"] for entry in jsontext.parse(path.read_text()))
     except FileNotFoundError:
         return frozenset()
 
 
 def accept_identity(path: Path, was: str, changes: list[str]) -> None:
     """Notes that checkpoints of the identity `was` are fit to go on from, what changed, and when."""
-    known = json.loads(path.read_text()) if path.exists() else []
+    known = jsontext.parse(path.read_text()) if path.exists() else []
     entry = {"was": was, "changes": changes, "accepted_utc": utc_now()}
     fs.write_atomic(path, json.dumps([*known, entry], indent=2) + "\n")
 

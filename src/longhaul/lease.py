@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longhaul import fs, host
+from longhaul import fs, host, jsontext
 from longhaul.clock import duration, utc_now
 from longhaul.driver_start import START
 from longhaul.errors import FencedError, LeaseError, LonghaulError, OutageError, StorageError
@@ -307,7 +307,7 @@ def _newest_claim(folder: Path) -> Claim | None:
 
 def _read_claim(path: Path) -> Claim:
     try:
-        return Claim(**json.loads(path.read_text()))
+        return Claim(**jsontext.parse(path.read_text()))
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -16,6 +16,8 @@ LEAST_BYTES = 64 * 1024
 
 def obstacle(places: RunFolder) -> str:
     """In a few words with the path; empty if nothing is in the way."""
+    if not places.root.exists():
+        return f"{places.root} is missing on {os.uname().nodename}"
     try:
         confirm_all_own(places.own)
         for path in (places.root, places.lease, places.history):

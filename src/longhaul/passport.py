@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from longhaul import jsontext
 from longhaul.errors import CheckpointError, FormatError, OutageError, StorageError
 from longhaul.progress import FileDigest, Progress, parse_progress
 
@@ -74,7 +75,7 @@ def read_passport(folder: Path) -> Passport:
     path = folder / FILE_NAME
     with reading(path):
         try:
-            data = json.loads(path.read_text())
+            data = jsontext.parse(path.read_text())
         except FileNotFoundError as error:
             raise CheckpointError(f"{path}: there is no passport") from error
         except ValueError as error:

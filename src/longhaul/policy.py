@@ -56,7 +56,7 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
     if last.cause == Ending.CANCELLED.value:
         return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
     if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
-        return f"no further attempt is made: {last.message}"
+        return f"no further attempt is made: {last.message}{_todo(last)}"
     absent = _unavailable_in_a_row(attempts)
     if len(absent) >= UNAVAILABLE_IN_A_ROW:
         return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, now.log)}"
@@ -150,5 +150,8 @@ def _on_nodes(attempts: Sequence[Attempt]) -> str:
 
 def _told(last: Attempt, log: object) -> str:
     where = f"; log: {log}" if log and str(log).partition("/")[0] + "/" not in last.message else ""
-    todo = "" if "start again" in last.message or "start snakemake again" in last.message else f"; {_MEND}"
-    return f"last: {last.message}{where}{todo}"
+    return f"last: {last.message}{where}{_todo(last)}"
+
+
+def _todo(last: Attempt) -> str:
+    return "" if "start again" in last.message or "start snakemake again" in last.message else f"; {_MEND}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from longhaul import jsontext
 from longhaul.errors import CheckpointError
 
 Metric = int | float | str | bool | None
@@ -57,10 +58,7 @@ class Handover:
 
 def read_told(path: Path) -> object:
     """The JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    return jsontext.parse(path.read_bytes())
 
 
 def parse_progress(data: object, source: str) -> Progress:

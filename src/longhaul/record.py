@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.outcome import Outcome
 from longhaul.progress import Progress, parse_progress
 
@@ -37,7 +37,7 @@ class Record:
 def read_record(path: Path) -> Record | None:
     """The record at `path`; None if there is none or somebody has spoilt it."""
     try:
-        data = json.loads(path.read_text())
+        data = jsontext.parse(path.read_text())
         progress = parse_progress(data.pop("progress"), str(path))
         return Record(**{**data, "outcome": Outcome(data["outcome"]), "progress": progress})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from longhaul import jsontext
 from longhaul.clock import age_seconds
 from longhaul.contract import Desk, Found
 from longhaul.engine import Engine, Task
@@ -48,17 +49,20 @@ def salvage(
     """Publishes what the killed attempts left; returns the newest checkpoint, `origin` if they left nothing."""
     for claim in claims:
         desk = Desk(job.places.work / f"{claim.token:06d}")
-        if claim.token < held.claim.token and (identity := _noted(desk, claim, origin)) is not None:
+        if claim.token < held.claim.token and (identity := _noted(desk, claim, origin, job.tell)) is not None:
             origin = _Salvage(job, engine, held, store, origin).of(claim, desk, identity)
     return origin
 
 
-def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None) -> Identity | None:
+def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None, tell: Callable[[str], None]) -> Identity | None:
     """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
     try:
-        note = json.loads(desk.note.read_text())
+        note = jsontext.parse(desk.note.read_text())
         identity, desk.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:  # it ended before its work
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        tell(f"nothing of the killed attempt {claim.token} could be saved: {desk.note}: {error!r}")
         return None
     is_its_own = origin is not None and origin.passport.token == claim.token
     return identity if is_its_own or note["origin"] == (origin.name if origin else None) else None

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from longhaul import final, fs, job_note, lease, salvage
+from longhaul import begun, final, fs, job_note, lease, salvage
 from longhaul.alarm import Alarm
 from longhaul.attempt_log import AttemptLog
 from longhaul.clock import utc_now
@@ -61,6 +61,7 @@ def run_segment(job: Job, engine: Engine) -> Record:
             if alarm.heard:
                 raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
 
+        begun.refuse_missing(job.places)
         confirm_all_own(job.places.own)
         with lease.take(
             job.places.lease,
@@ -95,9 +96,11 @@ class _Segment:
     def run(self) -> Record:
         self.held.confirm()
         prepared = self._or_noted(self._prepare)
+        has_no_line = isinstance(prepared, Record)
         record = prepared if isinstance(prepared, Record) else self._work(prepared)
         self.held.confirm()
-        record.write(self.job.places.record(self.job.segment))
+        write = partial(record.write, self.job.places.record(self.job.segment))
+        self._or_noted(write) if has_no_line else write()
         done = f"{record.progress.done:.10g} {record.progress.unit}"
         self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
         return record
@@ -229,6 +232,7 @@ class _Segment:
 
     def _work(self, work: Work) -> Record:
         job_note.tell_begun()
+        begun.note(self.job.places)
         error: LonghaulError | None = None
         is_rejected = False
         try:
@@ -270,7 +274,7 @@ class _Segment:
     def _remove_desk(self, root: Path) -> None:
         try:
             confirm_own(root.parent)
-        except ForeignFolderError as error:
+        except (ForeignFolderError, OSError) as error:
             self._tell_not_removed(root, str(error))
             return
         if why := fs.remove_tree(root):

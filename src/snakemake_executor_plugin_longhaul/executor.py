@@ -119,8 +119,7 @@ class Executor(Submitting):
         slips.drop(segment)
         if verdict.follows is Follows.STOP:
             self._watch.forget(segment)
-            # Snakemake tries again while attempts are left.
-            info.job.attempt = max(info.job.attempt, info.job.restart_times + 1)
+            self._give_up(info.job)
         self._tell(verdict.line)
         log = (info.aux or {}).get("slurm_logfile")
         self.report_job_error(info, aux_logs=[str(log)] if log else [])

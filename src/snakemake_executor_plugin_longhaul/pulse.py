@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from enum import Enum
 from pathlib import Path
 
+from longhaul import jsontext
 from longhaul.lease import HEARTBEAT_SECONDS
 from snakemake_executor_plugin_longhaul.segments import Out
 
@@ -57,7 +57,7 @@ def _newest_claim(folder: Path) -> tuple[Path, int] | None:
 
 def _read(path: Path) -> tuple[str, bool]:
     try:
-        claim = json.loads(path.read_text())
+        claim = jsontext.parse(path.read_text())
         return str(claim["slurm_job"]), bool(claim["released_utc"])
     except (OSError, ValueError, KeyError, TypeError):
         return "", False

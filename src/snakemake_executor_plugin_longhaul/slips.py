@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from snakemake_executor_plugin_longhaul.segments import Segment
 
 FOLDER = Path(".snakemake/longhaul")
@@ -48,7 +48,7 @@ def newest(segment: Segment) -> Slip | None:
     try:
         state = path.stat()
         age = time.time() - state.st_mtime
-        return Slip(path, number, str(json.loads(path.read_text())["job"]), age, state.st_uid)
+        return Slip(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
-from longhaul import driver_start
-from longhaul.errors import ConfigError, LeaseError, LonghaulError
+from longhaul import begun, driver_start
+from longhaul.errors import LeaseError, LonghaulError
+from longhaul.places import RunFolder
 from longhaul.run import Run
 from longhaul.slurm import again, wanted
 from longhaul.slurm.my_jobs import my_jobs
+from longhaul.slurm.refusals import is_queue_full, is_transient, refusal
 from longhaul.slurm.successors import SLOT_NAME
 from snakemake_executor_plugin_longhaul import needed, slips
 from snakemake_executor_plugin_longhaul.adoption import LEAVING_SECONDS, Adoption
@@ -30,9 +33,10 @@ from snakemake_executor_plugin_longhaul.records import Records
 from snakemake_executor_plugin_longhaul.segments import OUT, Out, Segment, segment_of
 from snakemake_executor_plugin_longhaul.slips import Slip
 from snakemake_executor_plugin_longhaul.slurm_logs import SlurmLogs
-from snakemake_executor_plugin_longhaul.transient import is_queue_full, is_transient
 from snakemake_executor_plugin_longhaul.watch import Watch
 
+# The parent's words for `--clusters`.
+OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
 ALONE = (
@@ -53,6 +57,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._later = Later()
         self._leaving: dict[Segment, float] = {}
         self._noted: set[str] = set()
+        self._known: set[str] = set()
         self._newest_done: dict[str, Segment] = {}
         self._records = Records(settings.record_seconds)
         self._watch = Watch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
@@ -69,6 +74,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         super().__post_init__(test_mode)
         if self._detached is not None:
             self.run_uuid = f"{SLOT_NAME}_{self.run_uuid}"  # the name of the jobs in the queue
+        _refuse_other_clusters(self.workflow.rules)
 
     # --- in the parent's threads; with --immediate-submit in Snakemake's main thread ---
 
@@ -79,14 +85,16 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             super().run_job(job)
             return
         try:
-            _must_be_on_this_cluster(job)
             self._note_what_is_wanted(segment.run)
             self._run_segment(job, segment)
         except (LonghaulError, OSError) as error:
             self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
 
     def _note_what_is_wanted(self, run: Run) -> None:
-        """Jobs that nobody drives are told if their run is extended while they work."""
+        """Jobs that nobody drives are told if their run is extended while they work; all, that there is a folder."""
+        if run.name not in self._known:
+            self._known.add(run.name)
+            begun.note_if_there(RunFolder(run.name))
         if run.name not in self._noted and (self._detached is not None or wanted.wanted(run.name) is not None):
             wanted.keep(run)
             self._noted.add(run.name)
@@ -237,6 +245,10 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
                 self._adoption.forget()  # sbatch may have been heard although its answer was lost
                 self._later.add(TRANSIENT_SECONDS, job_info.job)
                 return
+        if words := refusal(msg):
+            self._give_up(job_info.job)
+            name = segment.name if segment else job_info.job.name
+            self._tell(f"{name}: Slurm refuses the job ({words}); mend the config, then start snakemake again")
         super()._report_job_error_threadsafe(job_info, msg)
 
     def _leave_out(self, job: Any, segment: Segment, detached: Detached) -> None:
@@ -271,17 +283,20 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             with self._out_lock:
                 self._out.pop(info.external_jobid, None)
 
+    def _give_up(self, job: Any) -> None:
+        """Snakemake tries again while attempts are left."""
+        job.attempt = max(job.attempt, job.restart_times + 1)
+
     def _tell(self, line: str) -> None:
         self.logger.info(f"longhaul: {line}")
 
 
-def _must_be_on_this_cluster(job: Any) -> None:
-    """ConfigError if the job would go elsewhere: squeue and scancel would ask here, and find none."""
-    for key in ("cluster", "clusters", "slurm_cluster"):
-        if name := job.resources.get(key):
-            raise ConfigError(
-                [f"resources: found {key}={name}; allowed: none; start snakemake on a login node of that cluster"]
-            )
+def _refuse_other_clusters(rules: Iterable[Any]) -> None:
+    """WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
+    for rule in rules:
+        if "assignment" in dict(rule.params.items()) and (asked := OTHER_CLUSTER & set(rule.resources)):
+            found = f"longhaul: resources: found {', '.join(sorted(asked))}, allowed: none of these"
+            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
 
 
 def _last_line(text: str) -> str:

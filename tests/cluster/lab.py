@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import lab_files
 from lab_files import Plan
 
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 600.0
 PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "setpriv")
 # A flag of slurm_requeue(3), JOB_RECONFIG_FAIL in slurm.h; a job that may not be requeued then ends as BOOT_FAIL.
 RECONFIG_FAIL = 1 << 17

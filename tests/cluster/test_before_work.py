@@ -106,6 +106,12 @@ TRIGGERS = {
     "results immutable": Trigger(immutable, 2, "Operation not permitted", mutable),
     "disk full": Trigger(fill, 2, "No space left on device"),
     "checkpoints bad": Trigger(spoil_checkpoints, 1, "no good checkpoint is left"),
+    "results missing": Trigger(
+        lambda work: (work.root / "results/a").rename(work.root / "elsewhere"),
+        2,
+        "although the run has begun: is its disk mounted?",
+        lambda work: (work.root / "elsewhere").rename(work.root / "results/a"),
+    ),
     "checkpoints gone": Trigger(remove_checkpoints, 1, "no good checkpoint is left"),
 }
 
@@ -113,6 +119,7 @@ TRIGGERS = {
 # What no job could write down, `status` finds itself; and it reads the config too.
 STATUS_SAYS = {
     "results immutable": "results/a cannot be written",
+    "results missing": "results/a is missing on ",
     "disk full": "bytes free in results/a",
     "YAML broken": "config/config.yaml: not YAML",
 }
@@ -145,10 +152,13 @@ def until_first_job_is_done(work: WorkDir, cluster: Cluster) -> None:
 
 
 def started(cluster: Cluster, work: WorkDir) -> int:
-    """How many jobs of this folder have started, by accounting."""
-    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%N|%Z|%j").splitlines()
-    own = [row.split("|") for row in rows if row.split("|")[1].startswith(str(work.root))]
-    return sum(1 for nodes, _, name in own if nodes and "overview" not in name)
+    """How often jobs of this folder have started; one that went back into the queue more than once."""
+    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%A|%N|%Z|%j").splitlines()
+    own = [row.split("|") for row in rows if row.split("|")[2].startswith(str(work.root))]
+    numbers = {number for number, nodes, _, name in own if nodes and "overview" not in name}
+    counted = cluster.run("squeue", "--noheader", "--states=all", "--Format=JobID:20,RestartCnt:20").splitlines()
+    restarts = [int(row.split()[1]) for row in counted if row.split()[0] in numbers]
+    return len(restarts) + sum(restarts)
 
 
 @pytest.mark.slow
@@ -193,7 +203,9 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     assert started(cluster, work) == 1 + trigger.starts, done.text
     assert "this run stops: " in done.text
     # On the login node nobody has seen what the job saw, if it could not write it down.
-    assert (STATUS_SAYS[name] if name in ("results immutable", "disk full") else trigger.says) in done.text
+    assert (
+        STATUS_SAYS[name] if name in ("results immutable", "results missing", "disk full") else trigger.says
+    ) in done.text
 
 
 @pytest.mark.slow
@@ -268,6 +280,46 @@ def test_accept_names_the_jobs_that_wait_and_they_go_on(work: WorkDir, cluster: 
     assert "its waiting jobs go on from 000001_1-steps_" in done.text
     assert done.text.strip().endswith(", ".join(sorted(waiting, key=int)))
     assert [record.segment for record in work.records("a")] == [1, 2, 3, 4], slurm_logs(work)
+
+
+def refused(work: WorkDir) -> None:
+    """Only sbatch itself says that there is no such reservation."""
+    edit_config(work, lambda run: run.update(slurm_extra="--reservation=nowhere"))
+
+
+REFUSED = "sbatch: error: Batch job submission failed: "
+
+
+@pytest.mark.slow
+def test_a_job_that_slurm_refuses_for_good_is_submitted_once(work: WorkDir, cluster: Cluster) -> None:
+    refused(work)
+
+    done = work.start(*DRIVEN, "--retries", "3").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert done.text.count("SLURM sbatch failed") == 1, done.text
+    assert f"a segment 1: Slurm refuses the job ({REFUSED}" in done.text
+    assert "); mend the config, then start snakemake again" in done.text
+    assert started(cluster, work) == 0
+
+
+@pytest.mark.slow
+def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work: WorkDir, cluster: Cluster) -> None:
+    """Asked for when its work begins, and once more at its end, hours later."""
+    detached(work)
+    submit(work, "--longhaul-ahead", "1")
+    until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
+    refused(work)
+    (work.root / "go").touch()
+    wait_for_jobs(cluster)
+
+    said = slurm_logs(work)
+    line = f"the next jobs could not be submitted: Slurm refuses them: {REFUSED}"
+    assert f"a: the run stops: {line}" in said
+    assert "tried again" not in said
+    assert line in work.longhaul("status").text
+    assert [record.segment for record in work.records("a")] == [1]
+    assert started(cluster, work) == 1
 
 
 # Python ends at once on the first node: nothing of ours runs there.

@@ -9,7 +9,7 @@ from support.workdir import ROOT, WorkDir
 
 from longhaul.outcome import Outcome
 
-PATIENCE_SECONDS = 280.0
+PATIENCE_SECONDS = 600.0
 STEPS = 600
 
 pytestmark = pytest.mark.slow

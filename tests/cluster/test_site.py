@@ -163,6 +163,17 @@ def test_a_qos_and_a_constraint_that_the_cluster_does_not_know_are_refused_befor
     assert not (slurm_work.root / "results").exists()
 
 
+@pytest.mark.parametrize("key", ["cluster", "clusters", "slurm_cluster"])
+def test_another_cluster_is_refused_before_anything_is_queued(slurm_work: WorkDir, cluster: Cluster, key: str) -> None:
+    slurm_work.configure({"a": toy()})
+
+    done = slurm_work.snakemake("--set-resources", f"toy_segment:{key}=other")
+
+    assert (done.code, cluster.jobs()) == (1, [])
+    assert f"longhaul: resources: found {key}, allowed: none of these; start snakemake on a login" in done.text
+    assert "Traceback" not in done.text
+
+
 @pytest.mark.slow
 def test_a_partition_that_is_down_is_told_and_no_mistake(slurm_work: WorkDir, cluster: Cluster) -> None:
     slurm_work.configure({"demo": toy(place="gpu")})

@@ -1,7 +1,9 @@
 """The command engine and a program that writes its restart file in place: found out, or asked by check_command."""
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -96,8 +98,11 @@ def test_what_was_put_back_and_is_written_in_place_is_found_out_too(tmp_path):
     assert len(checkpoints(tmp_path)) == 1
 
 
-def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(tmp_path):
+@pytest.mark.parametrize("disk", ["the tests' own", "tmpfs"])
+def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(disk, tmp_path):
     """File systems use the number of an inode again at once, and their clocks go by ticks."""
+    if disk == "tmpfs":
+        tmp_path = Path(tempfile.mkdtemp(dir="/dev/shm"))
     program, states = program_of(command_run(**SETTINGS)), OpenStates()
 
     for step in range(1000):
@@ -107,6 +112,7 @@ def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(tmp_p
         assert change is None
         assert list(same) == ([""] if step else [])
     states.close()
+    shutil.rmtree(tmp_path)
 
 
 def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_path):

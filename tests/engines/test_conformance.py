@@ -18,7 +18,9 @@ def marks_of(engine):
 EACH = [pytest.param(engine, marks=marks_of(engine)) for engine in engines()]
 pytestmark = pytest.mark.parametrize("engine", EACH)
 
+# Made once for each engine.  Of the tests that share a run at most one goes on with it.
 _wholes = {}
+_begun = {}
 
 
 @pytest.fixture
@@ -32,14 +34,31 @@ def chain(tmp_path, engine, case):
 
 
 @pytest.fixture
-def whole(tmp_path_factory, engine, case):
-    """The final files of one uninterrupted run."""
+def uninterrupted(tmp_path_factory, engine, case):
+    """A finished run of one segment, and its final files."""
     if engine not in _wholes:
         single = Chain(tmp_path_factory.mktemp("whole") / engine, engine, case)
         single.configure_whole()
         assert single.run() == 0, single.said()
-        _wholes[engine] = single.final()
+        _wholes[engine] = single, single.final()
     return _wholes[engine]
+
+
+@pytest.fixture
+def whole(uninterrupted):
+    """The final files of one uninterrupted run."""
+    return uninterrupted[1]
+
+
+@pytest.fixture
+def begun(tmp_path_factory, engine, case):
+    """A run whose first segment was cut."""
+    if engine not in _begun:
+        chain = Chain(tmp_path_factory.mktemp("begun") / engine, engine, case)
+        chain.configure(keep=3)
+        assert chain.run_first_segment() == 0, chain.said()
+        _begun[engine] = chain
+    return _begun[engine]
 
 
 def test_pieces_equal_the_whole(chain, whole):
@@ -62,9 +81,9 @@ def test_pieces_with_kills_equal_the_whole(chain, whole, case):
     assert chain.final() == whole
 
 
-def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(chain, whole):
+def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(begun, whole):
+    chain = begun
     chain.configure(keep=3)
-    assert chain.run_first_segment() == 0, chain.said()
     newest = (chain.results / "checkpoints" / "latest").resolve()
     data = [path for path in newest.rglob("*") if path.is_file() and path.name != "manifest.json"]
     torn = max(data, key=lambda path: path.stat().st_size)
@@ -77,9 +96,8 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(chain, whole):
     assert chain.final() == whole
 
 
-def test_another_computation_is_refused_before_anything_runs(chain, case):
-    chain.configure()
-    assert chain.run_first_segment() == 0, chain.said()
+def test_another_computation_is_refused_before_anything_runs(begun, case):
+    chain = begun
     before = chain.history()
     chain.configure(case.other_settings)
 
@@ -89,12 +107,11 @@ def test_another_computation_is_refused_before_anything_runs(chain, case):
     assert chain.history() == before
 
 
-def test_a_raised_goal_goes_on_where_the_run_ended(chain, engine, case):
+def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     if case.further_goal is None:
         assert "goal" not in load_schemas(schemas()).engines[engine].keys
         return
-    chain.configure_whole()
-    assert chain.run() == 0, chain.said()
+    chain, _ = request.getfixturevalue("uninterrupted")
     chain.configure({**case.whole_settings, "goal": case.further_goal}, segments=2, segment_minutes=20)
 
     assert chain.run() == 0, chain.said()

@@ -16,7 +16,7 @@ from longhaul.dmtcp.programs import FOREIGN, QUIET, Programs, clean_environment
 from longhaul.dmtcp.stage import Stage, images_in
 from longhaul.errors import SegmentError
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 
 
 @pytest.fixture

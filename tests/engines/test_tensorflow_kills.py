@@ -11,7 +11,7 @@ from support.toyrun import ROOT, SegmentProcess, checkpoints, history, start_seg
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow_kills")]  # one process, one `whole`
 
 STEPS = 20  # of 8 a epoch
-PATIENCE_SECONDS = 250.0
+PATIENCE_SECONDS = 600.0
 # Long enough that none of the steps is the last one before the signal comes.
 SLOW = ("--pause", "2")
 

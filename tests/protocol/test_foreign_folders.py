@@ -27,7 +27,6 @@ from support.toyrun import (
 
 from longhaul import fs
 from longhaul import store as store_module
-from longhaul.contract import Found, left_states
 from longhaul.engine import Task
 from longhaul.errors import ConfigError, ForeignFolderError
 from longhaul.outcome import Outcome
@@ -112,13 +111,6 @@ def test_links_among_loose_files_are_refused_and_what_they_lead_to_is_left_alone
     assert snapshot(scratch) == before
 
 
-class Leaving(ProgramEngine):
-    """Saves what a killed attempt had handed over."""
-
-    def salvage(self, task: Task) -> list[Found]:
-        return [Found(path, None) for path in left_states(task.desk)]
-
-
 @pytest.mark.parametrize("replaces", ["a link", "another folder"])
 def test_a_successor_leaves_alone_what_stands_in_the_place_of_a_killed_attempts_save_folder(
     base: Path, scratch: Path, replaces: str
@@ -135,7 +127,7 @@ def test_a_successor_leaves_alone_what_stands_in_the_place_of_a_killed_attempts_
     process.kill()
     process.end()
 
-    run_segment(toy_job(base, driver_attempt=2, goal=100), Leaving(program("one_step")))
+    run_segment(toy_job(base, driver_attempt=2, goal=100), ProgramEngine(program("one_step")))
 
     job = toy_job(base)
     assert snapshot(scratch) == before
@@ -223,7 +215,8 @@ def test_a_run_whose_folder_is_linked_elsewhere_while_it_works_ends_and_touches_
     run_program(base, program("one_step"), attempt=2, goal=100)
 
     assert snapshot(scratch) == before
-    assert checkpoints(toy_job(base))[-1].passport.progress.done == 1
+    # One was handed over where nobody published it.
+    assert checkpoints(toy_job(base))[-1].passport.progress.done == 2
 
 
 def test_a_checkpoint_that_its_owner_keeps_elsewhere_is_used_and_never_removed(base: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support.workdir import until
 from longhaul.dmtcp.programs import Programs
 from longhaul.dmtcp.stage import images_in
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600
 # Counts into a file that it keeps open, waits at some numbers until it may pass, and calls its end a failure.
 COUNT = """
 import os, sys, time

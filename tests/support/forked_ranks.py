@@ -15,7 +15,7 @@ from longhaul.training.meeting import reserve_port
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["longhaul.training.torch", "torch.distributed.fsdp"])
-PATIENCE_SECONDS = 280
+PATIENCE_SECONDS = 600
 
 
 @dataclass

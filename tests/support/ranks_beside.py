@@ -13,7 +13,7 @@ from longhaul.errors import StorageError
 from longhaul.training import torch_joint, torch_joint_link, torch_shards, torch_stage
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
-PATIENCE_SECONDS = 200
+PATIENCE_SECONDS = 600
 
 is_first_attempt = not os.environ["LONGHAUL_RESUME"]
 complete, count, is_reached = torch_joint.save_verified, 0, threading.Event()

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PYTHONPATH = f"{ROOT / 'tests'}:{ROOT / 'src'}"
 KEYS = IdentityKeys(("seed",), (), ("threads",))
 SETTINGS = {"goal": 20, "seed": 1, "step_seconds": 0.0, "save_steps": 5}
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 600.0
 
 
 def toy_run(name: str = "demo", **changes: object) -> Run:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
 MARKER = "LONGHAUL_TEST_DIRECTORY"
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

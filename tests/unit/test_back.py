@@ -191,3 +191,19 @@ def test_back_of_a_run_at_work_is_refused(tmp_path: Path) -> None:
         go_back("demo", "", tmp_path)
 
     assert len(names(tmp_path)) == 3
+
+
+def test_nothing_else_is_done_before_a_back_that_is_refused(tmp_path: Path) -> None:
+    """Such as the jobs that wait being cancelled."""
+    done: list[str] = []
+    advanced(tmp_path, 2)
+    for to in ("7", "000009_9-steps"):
+        with pytest.raises(ConfigError, match="--to: found"):
+            go_back("demo", to, tmp_path, lambda: done.append("before"))
+    with lease.take(toy_job(tmp_path).places.lease, 1, 0.0, print), pytest.raises(ConfigError, match="held, segment"):
+        go_back("demo", "", tmp_path, lambda: done.append("before"))
+    assert done == []
+
+    go_back("demo", "", tmp_path, lambda: done.append("before"))
+
+    assert done == ["before"]

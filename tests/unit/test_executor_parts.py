@@ -23,7 +23,6 @@ from snakemake_executor_plugin_longhaul.adoption import Adoption
 from snakemake_executor_plugin_longhaul.later import Later
 from snakemake_executor_plugin_longhaul.records import Records
 from snakemake_executor_plugin_longhaul.segments import Segment
-from snakemake_executor_plugin_longhaul.transient import is_queue_full, is_transient
 from snakemake_executor_plugin_longhaul.verdict import Evidence, Follows, verdict
 
 
@@ -314,31 +313,6 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     found = Adoption(here).find(segment(), [], [])
 
     assert (found.job_id == "17", found.must_wait) == (is_taken_over, False)
-
-
-# --- sbatch's answers ---
-
-
-@pytest.mark.parametrize(
-    ("words", "transient", "full"),
-    [
-        (
-            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
-            True,
-            False,
-        ),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True, False),
-        (
-            "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates "
-            "accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            True,
-            True,
-        ),
-        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination", False, False),
-    ],
-)
-def test_which_refusals_of_sbatch_time_heals(words: str, transient: bool, full: bool) -> None:
-    assert (is_transient(words), is_queue_full(words)) == (transient, full)
 
 
 def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[A
 def test_what_is_hopeless_is_not_tried_again() -> None:
     why = why_stop([attempt(is_hopeless=True)], RULES, Situation(1, other_nodes=9))
 
-    assert why == "no further attempt is made: it broke"
+    assert why == "no further attempt is made: it broke; mend the cause, then start snakemake again"
 
 
 def test_a_cancelled_job_stops_its_run() -> None:
@@ -150,7 +150,7 @@ def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
 def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
     assert (
         why_stop([before_work(BeforeWork.REFUSED)], RULES, Situation(1, other_nodes=9))
-        == "no further attempt is made: it broke"
+        == "no further attempt is made: it broke; mend the cause, then start snakemake again"
     )
 
 

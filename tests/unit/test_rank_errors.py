@@ -27,7 +27,7 @@ from longhaul.training.torch_joint_link import JointLink, _Nowhere  # noqa: E402
 from longhaul.training.torch_link import Point  # noqa: E402
 from longhaul.training.torch_ranks import Ranks  # noqa: E402
 
-PATIENCE_SECONDS = 200
+PATIENCE_SECONDS = 600
 
 # A rank that does not leave by itself is given a second here instead of ten.
 LAUNCHER = """

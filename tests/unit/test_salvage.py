@@ -89,6 +89,7 @@ def test_a_torn_note_means_that_nothing_is_saved(tmp_path: Path) -> None:
     run_segment(toy_job(tmp_path, goal=100), engine)
 
     assert engine.asked == []
+    assert "nothing of the killed attempt 1 could be saved: " in toy_job(tmp_path).places.log(1).read_text()
 
 
 def test_a_thing_that_is_gone_from_the_desk_when_it_is_looked_at_stops_nothing(tmp_path: Path) -> None:
@@ -109,3 +110,57 @@ def test_the_state_keeps_the_identity_that_it_was_made_under(tmp_path: Path) -> 
     saved = checkpoints(toy_job(tmp_path))[0].passport
     assert saved.identity_parts["settings.seed"] == "1"
     assert KEYS.value_keys == ("seed",)
+
+
+# --- programs that keep the contract, whatever the engine ---
+
+
+def test_what_a_killed_attempt_had_handed_over_is_saved(tmp_path: Path) -> None:
+    """A job whose process stands still sees nothing, while its program goes on and hands over again."""
+    process = start_segment(tmp_path, 1, command=program("silent_but_saving", 2), goal=100, keep=9)
+    process.child_pid()
+    process.kill(signal.SIGSTOP)
+    work = tmp_path / "results/demo/work"
+    until(lambda: list(work.glob("*/save/*2.ready")))
+    process.kill()
+    process.end()
+
+    run_segment(toy_job(tmp_path, goal=100, keep=9), ProgramEngine(program("one_step")))
+
+    job = toy_job(tmp_path, goal=100, keep=9)
+    assert [(one.outcome, one.progress_from, one.progress_to) for one in history(job)] == [
+        (Outcome.DIED, 0, 2),
+        (Outcome.PAUSED, 2, 3),
+    ]
+    assert [each.passport.progress.done for each in checkpoints(job)] == [1, 2, 3]
+    assert not list(work.iterdir())
+
+
+def test_a_state_that_does_not_say_how_far_it_is_is_made_anew(tmp_path: Path) -> None:
+    """The progress file of its program may speak of a later moment."""
+    killed(tmp_path)
+    (desk,) = (tmp_path / "results/demo/work").iterdir()
+    (desk / "save/1.ready").mkdir()
+    (desk / "save/1.ready/state").write_text("1")
+    (desk / "progress.json").write_text('{"done": 9, "goal": 100}')
+
+    run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
+
+    assert [each.passport.progress.done for each in checkpoints(toy_job(tmp_path))] == [1]
+    assert history(toy_job(tmp_path))[0].progress_to == 0
+
+
+def test_a_link_in_what_was_handed_over_is_no_checkpoint(tmp_path: Path) -> None:
+    killed(tmp_path)
+    (desk,) = (tmp_path / "results/demo/work").iterdir()
+    (desk / "save/1.ready").mkdir()
+    (desk / "save/1.ready/progress.json").write_text('{"done": 9, "goal": 100}')
+    (tmp_path / "elsewhere").write_text("theirs")
+    (desk / "save/1.ready/state").symlink_to(tmp_path / "elsewhere")
+
+    run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
+
+    job = toy_job(tmp_path, goal=100)
+    assert [each.passport.progress.done for each in checkpoints(job)] == [1]
+    assert "nothing of the killed attempt 1 could be saved: " in job.places.log(1).read_text()
+    assert (tmp_path / "elsewhere").read_text() == "theirs"

@@ -246,7 +246,7 @@ def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> 
 
     assert again.submit("demo", "") == "exit code 1 of: false"
     again.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",)))
-    assert again.submit("demo", "").endswith("; exit 2': sbatch: error: no such account")
+    assert again.submit("demo", "") == "Slurm refuses them: sbatch: error: no such account"
 
 
 def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str = "None") -> None:

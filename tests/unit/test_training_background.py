@@ -17,7 +17,7 @@ from longhaul.training.torch import Saves, Training, save_verified  # noqa: E402
 from longhaul.training.torch_stage import Stage, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
-PATIENCE_SECONDS = 100
+PATIENCE_SECONDS = 600
 
 
 class Gate:

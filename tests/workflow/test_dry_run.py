@@ -61,14 +61,23 @@ def test_a_dry_run_changes_nothing_and_lists_what_the_start_then_does(work: Work
     assert jobs(work.snakemake("-n")) == []
 
 
-@pytest.mark.parametrize("words", [("--summary",), ("--lint",), ("--report", "report.html"), ("--list-rules",)])
-def test_whoever_only_asks_changes_nothing(work: WorkDir, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--summary",), "results/demo/segments/002.json"),
+        (("--lint",), "Lints for rule"),
+        (("--report", "report.html"), "Report created: report.html"),
+        (("--list-rules",), "toy_segment"),
+    ],
+)
+def test_whoever_only_asks_changes_nothing(work: WorkDir, words: tuple[str, ...], says: str) -> None:
     finished(work)
     raise_goal(work)
     before = ours(work)
 
-    work.snakemake(*words)
+    done = work.snakemake(*words)
 
+    assert says in done.text
     assert ours(work) == before
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from longhaul.command.keeper import Keeper
 from longhaul.command.settings import Program
-from longhaul.contract import Found, loose_state, ready_states
+from longhaul.contract import Found, copied_states, loose_state, ready_states
 from longhaul.engine import Task
 from longhaul.errors import CheckpointError
 
@@ -36,6 +36,12 @@ class ContractKeeper(Keeper):
         if is_finished and found:
             self.add_results(found[-1].draft)
         return found
+
+    def salvage(self) -> list[Found]:
+        """What it had handed over; with `outputs` nobody knows which of their records were on the disk by then."""
+        if self.program.outputs:
+            return []
+        return [found for found in copied_states(self.task.desk) if found.handover is not None]
 
     def _set_aside(self, found: Found) -> Found:
         """Out of the folder in which the program saves, so that it is not found again."""

@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.clock import utc_now
 from longhaul.errors import ConfigError, ForeignFolderError, StorageError
 from longhaul.own_folder import confirm_all_own, confirm_own
@@ -50,7 +50,7 @@ class Place:
         """What it says of itself, None if nothing; ConfigError if that is no note of ours, OSError as it comes."""
         path = self.root / NOTE
         try:
-            return Note(**json.loads(path.read_text()))
+            return Note(**jsontext.parse(path.read_text()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError) as error:
@@ -110,7 +110,7 @@ def place_of(run: Run, base: Path) -> Place | None:
 def number_of(root: Path) -> str:
     """The number of the run whose folder this is; empty if it has none yet."""
     try:
-        return str(json.loads((root / _NUMBER).read_text())["number"])
+        return str(jsontext.parse((root / _NUMBER).read_text())["number"])
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (ValueError, TypeError, KeyError):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
-from longhaul.contract import TAKEN, Desk, Found, left_states, ready_states
-from longhaul.dmtcp.files import link_or_copy
+from longhaul.contract import Found, copied_states, ready_states
 from longhaul.dmtcp.told import LEAVING, WHY
 from longhaul.engine import Engine, Task
 from longhaul.errors import SegmentError
@@ -53,12 +51,7 @@ class DmtcpEngine(Engine):
 
     def salvage(self, task: Task) -> list[Found]:
         """Checkpoints that the killed attempt had handed over but nobody had published yet."""
-        copies = Desk(task.desk.root / "salvage")
-        shutil.rmtree(copies.root, ignore_errors=True)
-        copies.prepare()
-        for path in left_states(task.desk):
-            link_or_copy(path, copies.save / path.name.removeprefix(TAKEN))
-        return ready_states(copies)
+        return copied_states(task.desk)
 
 
 def keeper_command(run: Run, base: Path, root: Path) -> list[str]:

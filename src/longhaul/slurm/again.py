@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.driver_start import SAME_START
 from longhaul.places import RESULTS
 from longhaul.slurm import attempt
 from longhaul.slurm.attempt import Tail
 from longhaul.slurm.commands import ask
+from longhaul.slurm.refusals import refusal
 
 FOLDER = Path(".snakemake/longhaul")
 PATIENCE_SECONDS = 1800.0
@@ -29,6 +30,8 @@ OVERVIEW_MINUTES = 5
 DONE = "done"
 # How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
 ENDED = "ended with this job"
+# How it begins where another try would be refused too.
+REFUSED = "Slurm refuses them"
 REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
@@ -70,10 +73,13 @@ def submit(run: str, start: str, is_last_chance: bool = False) -> str:
 
 
 def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
-    """The same, tried for some minutes: somebody may just be editing the config.  Not in a job that is being ended."""
+    """The same, tried for some minutes: somebody may just be editing the config.
+
+    Not in a job that is being ended, nor where Slurm refuses the jobs for good.
+    """
     give_up = attempt.give_up_at()
     while (said := submit(run, start)) != DONE and time.monotonic() + attempt.rest_seconds() < give_up:
-        if said.startswith(ENDED):
+        if said.startswith((ENDED, REFUSED)):
             break
         tell(f"{said}; tried again")
         time.sleep(attempt.rest_seconds())
@@ -152,7 +158,7 @@ def _is_fresh(path: Path) -> bool:
 
 def _kept(run: str) -> Again | None:
     try:
-        data = json.loads(_path(run).read_text())
+        data = jsontext.parse(_path(run).read_text())
         return Again(data["folder"], tuple(data["submit"]), tuple(data["here"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -171,6 +177,8 @@ def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHI
         return f"{error}"
     if code == 0:
         return DONE
+    if refused := refusal(tail.text()):
+        return f"{REFUSED}: {refused}"
     said = tail.last_words()
     told = f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
     # Slurm's TERM reaches the command and us: whoever of us hears it first.  Snakemake may answer it with exit code 1.

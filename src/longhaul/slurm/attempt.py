@@ -156,10 +156,14 @@ class Tail:
         self._thread = threading.Thread(target=self._pass_on, name="tail", daemon=True)
         self._thread.start()
 
+    def text(self) -> str:
+        """All that is kept of it."""
+        self._thread.join(1.0)  # a process left behind may hold it open
+        return self._kept.decode(errors="replace")
+
     def last_words(self) -> str:
         """The last error in it, in one line; empty if there is none."""
-        self._thread.join(1.0)  # a process left behind may hold it open
-        lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self.text().splitlines() if line.strip()]
         places = [place for place, line in enumerate(lines) if "rror" in line]
         if not places:
             return ""

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from longhaul import fs
+from longhaul import fs, jsontext
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
 from longhaul.record import read_record
@@ -38,7 +38,7 @@ def keep(run: Run) -> None:
 def wanted(run: str) -> Wanted | None:
     """What was noted last; None if nothing was, or somebody has spoilt it."""
     try:
-        data = json.loads(_path(run).read_text())
+        data = jsontext.parse(_path(run).read_text())
         return Wanted(int(data["segments"]), data["goal"], dict(data["metric_goals"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,6 +1,8 @@
-"""Answers of sbatch that say nothing about the job: the controller is away, or there is no room in the queue now."""
+"""What sbatch means when it takes no job: come back later, or never."""
 
 from __future__ import annotations
+
+import re
 
 # Slurm's own words, slurm_errno.c; the same from 20.11 to 25.05.
 _TRANSIENT = (
@@ -17,6 +19,8 @@ _TRANSIENT = (
 )
 # One text for several limits; the number of jobs is the one that time heals [slurm_errno.c].
 QUEUE_IS_FULL = ("job submit limit", "AssocMaxSubmitJobLimit", "QOSMaxSubmitJobPerUserLimit", "AssocGrpSubmitJobsLimit")
+# At the start of a line, or quoted by the plugin.  A site's own check (job_submit) says why in earlier lines.
+_SAID = re.compile(r"(?:^|')(sbatch: (?:error|fatal): .+)", re.MULTILINE)
 
 
 def is_transient(text: str) -> bool:
@@ -27,3 +31,10 @@ def is_transient(text: str) -> bool:
 def is_queue_full(text: str) -> bool:
     """True if the site allows no more jobs in the queue now."""
     return any(words in text for words in QUEUE_IS_FULL)
+
+
+def refusal(text: str) -> str:
+    """sbatch's own words in a text, if it will never take this job as it is; else nothing."""
+    if is_transient(text):
+        return ""
+    return "; ".join(dict.fromkeys(line.strip().rstrip("'.") for line in _SAID.findall(text)))
