@@ -16,11 +16,12 @@ MAKE = os.environ.get("MAKE", "make")
 
 def main(targets: list[str]) -> int:
     """Start all, wait for all, show what each said."""
-    outputs = [None, *(tempfile.TemporaryFile() for _ in targets[1:])]
-    targets_at_work = [
-        subprocess.Popen([MAKE, "--no-print-directory", target], stdout=output, stderr=output)
-        for target, output in zip(targets, outputs, strict=True)
-    ]
+    targets_at_work, outputs = [], []
+    for target in targets:
+        output = tempfile.TemporaryFile() if outputs else None  # noqa: SIM115  (gone at our end)
+        command = [MAKE, "--no-print-directory", target]
+        targets_at_work.append(subprocess.Popen(command, stdout=output, stderr=output))
+        outputs.append(output)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         for process in targets_at_work:

@@ -27,7 +27,6 @@ from support.toyrun import (
 
 from longhaul import fs
 from longhaul import store as store_module
-from longhaul.engine import Task
 from longhaul.errors import ConfigError, ForeignFolderError
 from longhaul.outcome import Outcome
 from longhaul.places import RunFolder
