@@ -6,7 +6,6 @@ STAMP := .venv/setup-done
 STEP := tools/step.sh
 # Runs pytest as one stage; a test that fails gets a second chance, alone (CONTRIBUTING.md).
 TESTS := $(BIN)/python tools/run_tests.py
-BESIDE := MAKE="$(MAKE)" $(BIN)/python tools/beside.py
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 WORKFLOW := Snakefile workflow
@@ -39,8 +38,7 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	$(BIN)/longhaul status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
-test: setup components check ## everything before a change goes in: components, check, tests
-	@$(BESIDE) unit-tests slurm-tests
+test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
 
 # Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
@@ -79,7 +77,7 @@ test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folde
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200
+	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow"
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
@@ -91,8 +89,7 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON="$(PYTHON)" VENV=$(TENSORFLOW) $(STEP) setup-tensorflow tools/setup.sh workflow,tensorflow,demo,dev
 	@touch $@
 
-test-slow: setup ## the tests that take longer than a commit should wait
-	@$(BESIDE) slow-tests slow-slurm-tests
+test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
 	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
