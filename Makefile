@@ -77,7 +77,7 @@ test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folde
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow"
+	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
