@@ -42,6 +42,11 @@ def is_missing(places: RunFolder) -> bool:
         return False
 
 
+def was_seen(places: RunFolder) -> bool:
+    """True if some start of snakemake has seen the run's folder, and here it is not."""
+    return not _is_there(places) and _path(places).exists()
+
+
 def refuse_missing(places: RunFolder) -> None:
     """StorageError if it is missing, with what to do."""
     if is_missing(places):

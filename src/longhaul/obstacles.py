@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from longhaul import fs
+from longhaul import begun, fs
 from longhaul.errors import LonghaulError
 from longhaul.own_folder import confirm_all_own
 from longhaul.places import RunFolder
@@ -16,8 +16,8 @@ LEAST_BYTES = 64 * 1024
 
 def obstacle(places: RunFolder) -> str:
     """In a few words with the path; empty if nothing is in the way."""
-    if not places.root.exists():
-        return f"{places.root} is missing on {os.uname().nodename}"
+    if begun.was_seen(places):
+        return f"{places.root} is missing on {os.uname().nodename}, or empty"
     try:
         confirm_all_own(places.own)
         for path in (places.root, places.lease, places.history):

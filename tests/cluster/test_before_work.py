@@ -35,6 +35,8 @@ raise SystemExit(0 if done == 4 else 85)
 
 # A driver that asks Slurm soon about jobs that left no record.
 DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
+# A job's Snakemake waits so long for the record before it; a minute is all that the jobs here have.
+SOON = ("--latency-wait", "5")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,13 @@ def fill(work: WorkDir) -> None:
             return
 
 
+def bring_back(work: WorkDir) -> None:
+    """Snakemake has made the folder of its output anew."""
+    assert [path.name for path in (work.root / "results/a").rglob("*")] in ([], ["segments"])
+    shutil.rmtree(work.root / "results/a", ignore_errors=True)
+    (work.root / "elsewhere").rename(work.root / "results/a")
+
+
 def spoil_checkpoints(work: WorkDir) -> None:
     for state in (work.root / "results/a/checkpoints").glob("*/state"):
         state.write_text("9")
@@ -110,7 +119,7 @@ TRIGGERS = {
         lambda work: (work.root / "results/a").rename(work.root / "elsewhere"),
         2,
         "although the run has begun: is its disk mounted?",
-        lambda work: (work.root / "elsewhere").rename(work.root / "results/a"),
+        bring_back,
     ),
     "checkpoints gone": Trigger(remove_checkpoints, 1, "no good checkpoint is left"),
 }
@@ -190,7 +199,7 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     trigger = TRIGGERS[name]
     if name == "disk full":
         with_small_disk(work)
-    driver = work.start(*DRIVEN)
+    driver = work.start(*DRIVEN, *SOON)
     until_first_job_is_done(work, cluster)
     cluster.wait_until(lambda: not cluster.jobs("running,completing"))
 
@@ -284,7 +293,7 @@ def test_accept_names_the_jobs_that_wait_and_they_go_on(work: WorkDir, cluster: 
 
 def refused(work: WorkDir) -> None:
     """Only sbatch itself says that there is no such reservation."""
-    edit_config(work, lambda run: run.update(slurm_extra="--reservation=nowhere"))
+    edit_config(work, lambda run: run.update(slurm_extra=["--reservation=nowhere"]))
 
 
 REFUSED = "sbatch: error: Batch job submission failed: "
@@ -305,9 +314,9 @@ def test_a_job_that_slurm_refuses_for_good_is_submitted_once(work: WorkDir, clus
 
 @pytest.mark.slow
 def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work: WorkDir, cluster: Cluster) -> None:
-    """Asked for when its work begins, and once more at its end, hours later."""
+    """The second job asks when its work begins, and once more at its end, hours later."""
     detached(work)
-    submit(work, "--longhaul-ahead", "1")
+    submit(work, "--longhaul-ahead", "2")
     until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
     refused(work)
     (work.root / "go").touch()
@@ -318,8 +327,8 @@ def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work:
     assert f"a: the run stops: {line}" in said
     assert "tried again" not in said
     assert line in work.longhaul("status").text
-    assert [record.segment for record in work.records("a")] == [1]
-    assert started(cluster, work) == 1
+    assert [record.segment for record in work.records("a")] == [1, 2]
+    assert started(cluster, work) == 2
 
 
 # Python ends at once on the first node: nothing of ours runs there.

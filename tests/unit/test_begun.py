@@ -31,7 +31,10 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
     assert kind_of(raised.value) is BeforeWork.UNAVAILABLE
     assert not endings.note(toy_job(started).places, endings.before_work(None, 2, BeforeWork.REFUSED, ""), print)
     assert not root.exists()
+    root.mkdir()  # Snakemake makes the folder of its output
+    assert begun.is_missing(toy_job(started).places)
     assert obstacle(toy_job(started).places).startswith(f"{root} is missing on ")
+    root.rmdir()
 
     (started / "aside").rename(root)
     run_program(started, program("one_step"), 2, goal=9)

@@ -92,10 +92,22 @@ def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(PATIENCE, "600")
     monkeypatch.setattr("longhaul.slurm.attempt.REST_SECONDS", 0.01)
     there = tmp_path / "there"
-    code = f"test -e {there} && exit 0; touch {there}; exit 1"
+    record = toy_job(tmp_path).places.record(1)
+    code = f"test -e {there} && mkdir -p {record.parent} && touch {record} && exit 0; touch {there}; exit 1"
 
     assert ended(tmp_path, ["sh", "-c", code]) == Ended(0)
     assert history(toy_job(tmp_path)) == []
+
+
+def test_a_command_that_ends_well_and_leaves_no_record_has_done_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snakemake does so where the record before is missing on its node."""
+    monkeypatch.setenv(PATIENCE, "0.01")
+
+    found = ended(tmp_path, ["true"])
+
+    assert (found.why, found.message) == (BeforeWork.UNAVAILABLE, "the job's own snakemake did nothing")
 
 
 def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(

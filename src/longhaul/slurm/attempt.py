@@ -19,6 +19,7 @@ from longhaul import endings
 from longhaul.clock import utc_now
 from longhaul.history import Attempt, History
 from longhaul.job_note import BeforeWork, JobNote, NoteFile
+from longhaul.obstacles import obstacle
 from longhaul.places import RunFolder
 from longhaul.slurm.job import job_around_us
 
@@ -93,14 +94,16 @@ class SegmentCommand:
         code, note, tail = _follow(self.words, has_begun)
         lines = self._lines()[known:]
         has_worked = note.has_begun or any(not line.before_work for line in lines)
-        if code == 0 or has_worked:
+        if has_worked or (code == 0 and self.places.record(self.segment).exists()):
             return Ended(code)
         if note.why is not None:
             return Ended(code, note.why, note.message)
         if lines:
             return Ended(code, BeforeWork(lines[-1].before_work), lines[-1].message)
-        said = f": {tail}" if tail else ""
-        return Ended(code, BeforeWork.UNAVAILABLE, f"the job's own snakemake ended with exit code {code}{said}")
+        said = tail or obstacle(self.places)
+        how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
+        message = f"the job's own snakemake {how}{f': {said}' if said else ''}"
+        return Ended(code, BeforeWork.UNAVAILABLE, message)
 
     def _lines(self) -> list[Attempt]:
         try:
