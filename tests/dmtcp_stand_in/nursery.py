@@ -4,7 +4,7 @@ An image of the stand-in is a process, and outlives the attempt that made it, as
 fork it is must not descend from the attempt: a process in its place asks for it here, hands over its files, and ends
 as it ends.
 
-    nursery.py OWNER        until the process OWNER is gone
+    nursery.py OWNER SOCKET     until the process OWNER is gone; SOCKET: the number of the one that listens
 """
 
 import contextlib
@@ -15,14 +15,8 @@ import socket
 import sys
 
 
-def address_of(owner):
-    return f"\0dmtcp-stand-in-nursery-{owner}"
-
-
-def main(owner):
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server.bind(address_of(owner))
-    server.listen(64)
+def main(owner, number):
+    server = socket.socket(fileno=number)
     end = os.pidfd_open(owner)
     places = {}
     while True:
@@ -36,35 +30,33 @@ def main(owner):
             place.close()
         if server in ready:
             place, _ = server.accept()
-            data, files, _, _ = socket.recv_fds(place, 1 << 20, 3)
-            places[
-                start(
-                    place, json.loads(data), files, [server.fileno(), end, *map(socket.socket.fileno, places.values())]
-                )
-            ] = place
-            for number in files:
-                os.close(number)
+            others = [server.fileno(), end, *map(socket.socket.fileno, places.values())]
+            places[start(place, others)] = place
 
 
-def start(place, told, files, others):
+def start(place, others):
+    """The new process hears what it is to be: who asks may be stopped or killed before he says it."""
     pid = os.fork()
     if pid:
         return pid
     try:
         os.setsid()
-        kept = place.fileno()
         for number in others:
             os.close(number)
+        data, files, _, _ = socket.recv_fds(place, 1 << 20, 3)
+        if not data:
+            os._exit(127)
+        told = json.loads(data)
         for number, file in enumerate(files):
             os.dup2(file, number)
         for file in files:
             os.close(file)
-        os.set_inheritable(kept, True)
+        os.set_inheritable(place.fileno(), True)
         os.chdir(told["folder"])
-        os.execve(told["program"], told["words"], {**told["environment"], "STAND_IN_PLACE": str(kept)})
+        os.execve(told["program"], told["words"], {**told["environment"], "STAND_IN_PLACE": str(place.fileno())})
     finally:
         os._exit(127)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -64,19 +64,24 @@ PR_SET_PDEATHSIG = 1
 # --- images ---
 
 
+def draft_of(folder: str, name: str) -> str:
+    """The file that becomes the image, while it is written."""
+    return str(Path(folder) / f"ckpt_{name}.dmtcp.temp")
+
+
 def write_image(folder: str, name: str, header: dict, rest_seconds: float = 0) -> str:
     """Draft, then the real name."""
     path = Path(folder) / f"ckpt_{name}.dmtcp"
     data = json.dumps({**header, "size": PADDING}).encode() + b"\n"
-    with open(f"{path}.temp", "wb") as file:
+    with open(draft_of(folder, name), "wb") as file:
         file.write(data)
         file.flush()
         time.sleep(rest_seconds)
         if is_told("STAND_IN_FULL"):
-            print(f"ASSERT: failed to write checkpoint data: {path}.temp", file=sys.stderr, flush=True)
+            print(f"ASSERT: failed to write checkpoint data: {draft_of(folder, name)}", file=sys.stderr, flush=True)
             return ""
         file.write(os.urandom(PADDING))
-    os.rename(f"{path}.temp", path)
+    os.rename(draft_of(folder, name), path)
     return str(path)
 
 

@@ -31,8 +31,10 @@ What longhaul makes of each row is tested elsewhere (test_dmtcp_X.py is called X
 """
 
 import gzip
+import os
 import re
 import signal
+import socket
 
 import pytest
 from support.dmtcp_here import REAL, RELEASES, STAND_IN
@@ -270,3 +272,28 @@ def test_an_open_file_that_is_longer_is_cut_back_and_one_that_is_gone_is_filled_
 
     assert cut_back == numbers(60)
     assert path.read_bytes() == bytes(length) + numbers(60)[length:]
+
+
+@pytest.mark.skipif(REAL is not None, reason="about the stand-in itself")
+@pytest.mark.parametrize("play", EACH[:1], indirect=True)
+def test_a_program_that_could_not_be_saved_does_not_run(play, monkeypatch):
+    monkeypatch.setenv("STAND_IN_NURSERY", f"nobody-{play.live}")
+
+    play.launch(count(60)).wait(PATIENCE_SECONDS)
+
+    assert (play.live / ".longhaul-exit-code").read_text() == "99\n"
+    assert play.counted() == 0
+
+
+@pytest.mark.skipif(REAL is not None, reason="about the stand-in itself")
+@pytest.mark.parametrize("play", EACH[:1], indirect=True)
+def test_one_who_is_killed_before_he_says_what_to_start_or_says_nothing_yet_is_in_nobodys_way(play):
+    address = "\0" + os.environ["STAND_IN_NURSERY"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+        gone.connect(address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.connect(address)
+
+        assert play.launch(count(60)).wait(PATIENCE_SECONDS) == 0
+
+    assert (play.live / "numbers.txt").read_bytes() == numbers(60)

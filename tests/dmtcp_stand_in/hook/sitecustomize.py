@@ -9,17 +9,17 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from nursery import address_of
-from stand_in import FAILED, connect, write_image
+from stand_in import FAILED, connect, draft_of, write_image
 
 sys.path.pop(0)
 # A frozen process goes when its image is gone, which may be for moments only while it is compressed; and with the
 # tests, whose process $STAND_IN_OWNER names.
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 120.0
 LONGEST_SECONDS = 900.0
 
 
@@ -60,9 +60,10 @@ class Program:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind("\0" + address)
         server.listen()
+        image_file = os.open(draft_of(self.images, self.name), os.O_RDONLY | os.O_CREAT, 0o644)
         if os.fork() == 0:
             self.line.sock.close()
-            wake = frozen(server, Path(self.images) / f"ckpt_{self.name}.dmtcp")
+            wake = frozen(server, image_file)
             os.chdir(folder)  # by its name, whatever folder that is now
             reopen(files, wake["fds"])
             if not saved.exists():
@@ -71,6 +72,7 @@ class Program:
             self.join(wake["port"], wake["images"])
             return
         server.close()
+        os.close(image_file)
         rest_seconds = float(os.environ.get("STAND_IN_WRITE_SECONDS", "0"))
         image = write_image(self.images, self.name, {"name": self.name, "address": address}, rest_seconds)
         if not image:
@@ -80,17 +82,17 @@ class Program:
         self.may_go_on.wait()  # or the thread ends us
 
 
-def frozen(server, image: Path) -> dict:
+def frozen(server, image_file: int) -> dict:
     """Waits to be woken; returns in a fork of the frozen process, as often as that happens."""
     os.setsid()
     void = os.open(os.devnull, os.O_RDWR)
     for number in [int(name) for name in os.listdir("/proc/self/fd")]:
-        if number not in (server.fileno(), void):
+        if number not in (server.fileno(), image_file, void):
             with contextlib.suppress(OSError):
                 os.dup2(void, number)  # the number stays taken
     owner = owner_end()
     began = gone_since = time.monotonic()
-    held, places = None, {}
+    places = {}
     while True:
         ready, _, _ = select.select([server, *owner], [], [], 0.5)
         now = time.monotonic()
@@ -101,10 +103,7 @@ def frozen(server, image: Path) -> dict:
                 with contextlib.suppress(OSError):
                     places[pid].sendall(f"{code}\n".encode())
                 places.pop(pid).close()
-        if held is None:
-            with contextlib.suppress(OSError):
-                held = os.open(image, os.O_RDONLY)
-        if held is not None and os.fstat(held).st_nlink:
+        if os.fstat(image_file).st_nlink:
             gone_since = now
         is_needless = now - gone_since > GRACE_SECONDS or now - began > LONGEST_SECONDS
         if (is_needless and not places) or set(ready) & set(owner):
@@ -119,9 +118,8 @@ def frozen(server, image: Path) -> dict:
             for number in fds:
                 os.close(number)
             continue
-        for number in [held, void, *owner]:
-            if number is not None:
-                os.close(number)
+        for number in [image_file, void, *owner]:
+            os.close(number)
         for other in [server, *places.values()]:
             other.close()
         threading.Thread(target=end_with, args=(place,), daemon=True).start()
@@ -195,9 +193,9 @@ def stand_for_woken(address: str) -> None:
     stand_for(place, {"port": int(os.environ["STAND_IN_PORT"]), "images": os.environ["STAND_IN_IMAGES"]})
 
 
-def stand_for_new(owner: str) -> None:
+def stand_for_new(address: str) -> None:
     place = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    place.connect(address_of(owner))
+    place.connect("\0" + address)
     told = {"program": sys.executable, "words": sys.orig_argv, "folder": os.getcwd(), "environment": dict(os.environ)}
     stand_for(place, told)
 
@@ -210,9 +208,14 @@ def begin() -> None:
     Program().join(int(os.environ["STAND_IN_PORT"]), os.environ["STAND_IN_IMAGES"])
 
 
-if address := os.environ.pop("STAND_IN_WAKE", ""):
-    stand_for_woken(address.split()[0])
-elif "STAND_IN_PLACE" in os.environ:
-    begin()
-elif "STAND_IN_PORT" in os.environ:
-    stand_for_new(os.environ["STAND_IN_OWNER"])
+try:
+    if woken := os.environ.pop("STAND_IN_WAKE", ""):
+        stand_for_woken(woken.split()[0])
+    elif "STAND_IN_PLACE" in os.environ:
+        begin()
+    elif "STAND_IN_PORT" in os.environ:
+        stand_for_new(os.environ["STAND_IN_NURSERY"])
+except (LookupError, OSError, ValueError):
+    # Python would go on with the program itself, which nobody could save.
+    traceback.print_exc()
+    os._exit(FAILED)
