@@ -1,5 +1,6 @@
 """Signals to a segment's process, and programs that do not leave when told."""
 
+import json
 import os
 import signal
 import time
@@ -193,12 +194,17 @@ def test_a_program_dies_with_its_segment_and_the_next_attempt_takes_over_at_once
     segment.kill(signal.SIGKILL)
     segment.end()
     until(lambda: not is_alive(child))
-    done = checkpoints(job)[-1].passport.progress.done
+    published = checkpoints(job)[-1].passport.progress.done
+    (told,) = tmp_path.glob("results/demo/work/*/progress.json")
+    reached = json.loads(told.read_text())["done"]
 
-    goal = int(done) + 20
+    goal = int(reached) + 20
     record = toy(tmp_path, 1, goal=goal)
 
-    assert [(one.outcome.value, one.progress_to) for one in history(job)] == [("died", done), ("finished", goal)]
+    died, finished = history(job)
+    assert [died.outcome.value, finished.outcome.value] == ["died", "finished"]
+    assert published <= died.progress_to <= reached  # what was handed over and not published is saved
+    assert (finished.progress_from, finished.progress_to) == (died.progress_to, goal)
     assert record.progress.done == goal
     assert final_files(job) == whole_toy(tmp_path / "whole", goal=goal)
 

@@ -66,7 +66,7 @@ def test_a_dry_run_changes_nothing_and_lists_what_the_start_then_does(work: Work
     [
         (("--summary",), "results/demo/segments/002.json"),
         (("--lint",), "Lints for rule"),
-        (("--report", "report.html"), "Report created: report.html"),
+        (("--report", "report.html"), "Report created."),
         (("--list-rules",), "toy_segment"),
     ],
 )
