@@ -94,7 +94,7 @@ def measure(base: Path, subject: Subject, segments: int, segment_seconds: float,
     variants = {
         "the program alone": partial(alone, base, subject, goal),
         "one segment of longhaul": partial(longhaul, base, subject, goal, 1, 36000.0),
-        "segments of longhaul": partial(longhaul, base, subject, goal, 50 * segments, segment_seconds),
+        "segments of longhaul": partial(longhaul, base, subject, goal, 2 * segments, segment_seconds),
     }
     found = in_turns(variants, rounds)
     whole = found["the program alone"]

@@ -80,7 +80,7 @@ def measure(system: Path, base: Path, segments: int, segment_seconds: float, rou
     atoms = (system / "conf.gro").read_text().splitlines()[1].strip()
     variants = {
         "one segment of longhaul": partial(longhaul, base, tpr, 1, 36000.0),
-        "segments of longhaul": partial(longhaul, base, tpr, 20 * segments, segment_seconds),
+        "segments of longhaul": partial(longhaul, base, tpr, 2 * segments, segment_seconds),
         "bash loop, `-maxh -cpi`": partial(bash_loop, base, tpr, segment_seconds),
     }
     found = in_turns(variants, rounds)

@@ -252,7 +252,8 @@ def _empty(folder: Path) -> Path:
 if __name__ == "__main__":
     chosen = options(
         __doc__,
-        megabytes=(float, 100.0, "size of the smaller state; the larger is ten times that"),
+        megabytes=(float, 100.0, "size of the smaller state"),
+        larger=(float, 10.0, "how many times that the larger one is; 0: none"),
         rounds=(int, 5, "how often"),
         steps=(int, 8, "steps at least beside each save"),
         one=(str, "", "for its own use"),
@@ -262,5 +263,6 @@ if __name__ == "__main__":
         print(json.dumps(measured(name, chosen.megabytes, chosen.steps, Path(folder))))
         sys.exit()
     where = machine("torch", "xxhash")
-    pages = [measure(megabytes, chosen.rounds, chosen.steps) for megabytes in (chosen.megabytes, 10 * chosen.megabytes)]
+    sizes = [size for size in (chosen.megabytes, chosen.larger * chosen.megabytes) if size]
+    pages = [measure(megabytes, chosen.rounds, chosen.steps) for megabytes in sizes]
     publish("save_beside", "\n\n".join([where, *pages]), chosen.write)

@@ -15,8 +15,16 @@ def marks_of(engine):
     return [pytest.mark.xdist_group(engine), *own]
 
 
-EACH = [pytest.param(engine, marks=marks_of(engine)) for engine in engines()]
-pytestmark = pytest.mark.parametrize("engine", EACH)
+# Whose programs take seconds to start, and whose kills are tried by tests of their own too.
+SLOW_TO_START = ("dmtcp", "torch")
+
+
+def of_each(slow=()):
+    cases = ((engine, [pytest.mark.slow] if engine in slow else []) for engine in engines())
+    return pytest.mark.parametrize(
+        "engine", [pytest.param(engine, marks=[*marks_of(engine), *more]) for engine, more in cases]
+    )
+
 
 # Made once for each engine.  Of the tests that share a run at most one goes on with it.
 _wholes = {}
@@ -61,6 +69,7 @@ def begun(tmp_path_factory, engine, case):
     return _begun[engine]
 
 
+@of_each()
 def test_pieces_equal_the_whole(chain, whole):
     chain.configure()
 
@@ -72,6 +81,7 @@ def test_pieces_equal_the_whole(chain, whole):
     assert "does not leave" not in chain.said()
 
 
+@of_each(slow=SLOW_TO_START)
 def test_pieces_with_kills_equal_the_whole(chain, whole, case):
     chain.configure(segments=4, segment_minutes=20)  # only kills and warnings end its segments
 
@@ -81,6 +91,7 @@ def test_pieces_with_kills_equal_the_whole(chain, whole, case):
     assert chain.final() == whole
 
 
+@of_each(slow=SLOW_TO_START)
 def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(begun, whole):
     chain = begun
     chain.configure(keep=3)
@@ -96,6 +107,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(begun, whole):
     assert chain.final() == whole
 
 
+@of_each()
 def test_another_computation_is_refused_before_anything_runs(begun, case):
     chain = begun
     before = chain.history()
@@ -107,6 +119,7 @@ def test_another_computation_is_refused_before_anything_runs(begun, case):
     assert chain.history() == before
 
 
+@of_each()
 def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     if case.further_goal is None:
         assert "goal" not in load_schemas(schemas()).engines[engine].keys
@@ -120,6 +133,7 @@ def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     assert (second["progress_from"], second["progress_to"]) == (first["progress_to"], case.further_goal)
 
 
+@of_each()
 def test_a_program_that_never_advances_stops_its_run_with_one_line(chain):
     chain.configure(enter=["false"])
 

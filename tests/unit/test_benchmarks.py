@@ -11,16 +11,16 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 TINY = {
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
-    "command": ["--segments=2", "--seconds=3", "--rounds=1"],
+    "command": ["--segments=1", "--seconds=6", "--rounds=1"],
     "dmtcp": [f"--programs={ROOT}/tests/dmtcp_stand_in/4.1.1", "--megabytes=1", "--rounds=1"],
-    "gromacs": ["--segments=2", "--seconds=2", "--nanometres=2.5", "--rounds=1"],
+    "gromacs": ["--segments=1", "--seconds=4", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
     "loaders": ["--samples=640", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
     "save": ["--megabytes=0.1", "--rounds=1"],
-    "save_beside": ["--megabytes=0.1", "--rounds=1", "--steps=1"],
+    "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
 }
 
 

@@ -68,6 +68,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_a_bar_and_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: Path) -> None:
     pytest.importorskip("tqdm", reason="missing: tqdm (pip install longhaul[progress])")
     pytest.importorskip("rich", reason="missing: rich (pip install longhaul[workflow])")

@@ -232,7 +232,9 @@ def files_of(parent: ForkedRanks) -> dict[str, bytes]:
     return {name: data for name, data in parent.result().items() if name != "shards/.metadata"}
 
 
-@pytest.mark.parametrize("kind", ["ddp", "ddp-views", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["ddp", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ddp-views", "fsdp"))]
+)
 def test_each_of_two_ranks_gets_its_own_gradients_back(kind: str, tmp_path: Path) -> None:
     whole, pieces = ranks(tmp_path / "whole", kind), ranks(tmp_path / "pieces", kind, "--signals", 2, 8)
 

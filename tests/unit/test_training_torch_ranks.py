@@ -194,6 +194,7 @@ def test_a_signal_to_launcher_or_group_lets_all_ranks_save(whom: str, whole: Tra
     assert files_of(pieces) == files_of(whole)
 
 
+@pytest.mark.slow
 def test_one_rank_is_killed_and_the_next_attempt_goes_on(tmp_path: Path) -> None:
     parent = ranks(tmp_path / "run", "ddp", "--dies-at", 9)
     parent.run()

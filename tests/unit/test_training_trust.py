@@ -108,6 +108,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_
     ]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_predicts_otherwise_is_set_aside_and_the_result_is_as_without_it(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "pieces").mkdir()

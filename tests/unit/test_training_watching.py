@@ -105,6 +105,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(step, value) for step, value in json.loads(said.stdout.splitlines()[-1])]
 
 
+@pytest.mark.slow
 def test_what_can_be_watched_is_that_of_the_whole_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="missing: tensorboard (pip install tensorboard)")
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
