@@ -185,6 +185,11 @@ class Chain:
 
         return kill
 
+    @property
+    def hurry(self) -> Path:
+        """A file that is there once no further kill comes, for a program that then need not rest any more."""
+        return self.folder / "no-further-kills"
+
     def run_with_kills(self, seed: str) -> int:
         """Runs to the end and kills on the way; returns the kills that met something: all, if the run is long enough.
 
@@ -202,6 +207,7 @@ class Chain:
                     is_hit = self._kill(victim, driver)
                 time.sleep(0.01)
             kills += is_hit
+        self.hurry.touch()
         driver.wait()
         assert self.run() == 0, self.said()
         return kills

@@ -31,7 +31,7 @@ def main() -> int:
         while step < options.goal:
             step, value = step + 1, following(value, step + 1)
             trace.write(b"%d,%d\n" % (step, value))
-            time.sleep(options.step_seconds)
+            time.sleep(0 if options.hurry and os.path.exists(options.hurry) else options.step_seconds)
             is_late = options.limit and time.monotonic() - began > options.limit
             if told or is_late or (options.stop and os.path.exists(options.stop)):
                 break
@@ -48,6 +48,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--goal", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--step-seconds", type=float, default=0.0)
+    parser.add_argument("--hurry", default="", help="once this file is there, no step rests any more")
     parser.add_argument("--save-steps", type=int, default=10)
     parser.add_argument("--buffer-bytes", type=int, default=256)
     parser.add_argument("--style", choices=["numbered", "rename", "marker"], default="numbered")
