@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
 from cluster.lab import Cluster
-from support.workdir import Driver, WorkDir, one_long_segment, until
+from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
 from longhaul.outcome import Outcome
 
@@ -31,11 +31,11 @@ def test_a_job_that_slurm_kills_at_its_limit_goes_on_from_its_last_checkpoint(
     driver = start(slurm_work, goal=9000, segment_minutes=1)
 
     freeze(slurm_work.holder("a"))  # neither our clock nor a signal can help it now
-    slurm_work.configure({"a": one_long_segment(1000)})  # what is left shall not take long
+    slurm_work.configure({"a": in_no_time(one_long_segment(9000))})
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    history = assert_is_whole(slurm_work, tmp_path, 1000)
+    history = assert_is_whole(slurm_work, tmp_path, 9000)
     assert (history[0].outcome, history[0].cause) == (Outcome.DIED, "TIMEOUT")
     assert history[0].message == (
         "the job was killed: Slurm ended the job at its time limit (TIMEOUT); what it had published counts"

@@ -12,7 +12,7 @@ import pytest
 from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
 from cluster.lab import Cluster, LabError
-from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, until
+from support.workdir import ROOT, WorkDir, in_no_time, one_long_segment, one_step_segments, until
 
 from longhaul.outcome import Outcome
 
@@ -31,10 +31,10 @@ def test_the_next_job_goes_on_after_a_time_limit(slurm_work: WorkDir, cluster: C
     work = started(slurm_work, goal=9000, segment_minutes=1)
 
     freeze(work.holder("a"))  # neither our clock nor a signal can help it now
-    work.configure({"a": one_long_segment(1000)})  # what is left shall not take long
+    work.configure({"a": in_no_time(one_long_segment(9000))})
     wait_for_jobs(cluster)
 
-    history = assert_is_whole(work, tmp_path, 1000)
+    history = assert_is_whole(work, tmp_path, 9000)
     assert (history[0].outcome, history[0].cause) == (Outcome.DIED, "TIMEOUT")
     assert history[1].slurm_job != history[0].slurm_job
     assert history[1].progress_from == history[0].progress_to > 0
