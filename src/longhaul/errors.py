@@ -75,7 +75,12 @@ class StorageError(LonghaulError):
 
 
 class OutageError(StorageError):
-    """A file cannot be read now, although it may be as good as ever."""
+    """A file cannot be read now, although it may be as good as ever.
+
+    `since` is when (time.monotonic()) it was first found so, where it has been waited for already.
+    """
+
+    since: float | None = None
 
 
 class SegmentError(LonghaulError):

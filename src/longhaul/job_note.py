@@ -20,10 +20,13 @@ from longhaul.errors import (
     InterruptedSegment,
     LeaseError,
     LonghaulError,
+    OutageError,
     StorageError,
 )
 
 FILE = "LONGHAUL_JOB_NOTE"
+# When (time.monotonic(), which all processes of a node share) the process around stops waiting for what is missing.
+GIVE_UP = "LONGHAUL_GIVE_UP_AT"
 _BEGUN = "begun"
 
 
@@ -42,11 +45,15 @@ _EXIT_CODES = {BeforeWork.REFUSED: 78, BeforeWork.UNAVAILABLE: 75, BeforeWork.HE
 
 @dataclass(frozen=True)
 class JobNote:
-    """All that was told so far; `why` and `message` are of the last refusal."""
+    """All that was told so far; the rest is of the last refusal.
+
+    `since` is when (time.monotonic()) what is missing was first missed, where the inside has waited for it.
+    """
 
     has_begun: bool = False
     why: BeforeWork | None = None
     message: str = ""
+    since: float | None = None
 
 
 def kind_of(error: LonghaulError) -> BeforeWork:
@@ -63,7 +70,13 @@ def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
 
 def tell_refused(error: LonghaulError, environment: Mapping[str, str] = os.environ) -> None:
     """The process ends by this error."""
-    _add({"why": kind_of(error).value, "message": str(error)}, environment)
+    since = error.since if isinstance(error, OutageError) else None
+    _add({"why": kind_of(error).value, "message": str(error), "since": since}, environment)
+
+
+def give_up_at(environment: Mapping[str, str] = os.environ) -> float | None:
+    """When (time.monotonic()) the process around stops waiting, if it waits already."""
+    return float(text) if (text := environment.get(GIVE_UP)) else None
 
 
 def exit_code_for(why: BeforeWork | None, code: int) -> int:
@@ -95,7 +108,14 @@ class NoteFile:
         has_begun = any(data.get(_BEGUN) for data in told)
         if not refusals:
             return JobNote(has_begun)
-        return JobNote(has_begun, BeforeWork(refusals[-1]["why"]), str(refusals[-1]["message"]))
+        last = refusals[-1]
+        since = last.get("since")
+        return JobNote(
+            has_begun,
+            BeforeWork(last["why"]),
+            str(last["message"]),
+            since if isinstance(since, float) else None,
+        )
 
     def __enter__(self) -> NoteFile:
         return self

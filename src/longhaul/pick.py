@@ -35,20 +35,23 @@ def pick(
     has_worked: bool = False,
     rest: Callable[[float], None] = time.sleep,
     skip: str = "",
+    give_up: float | None = None,
 ) -> Checkpoint | None:
     """The newest good checkpoint; bad ones on the way are quarantined and told.  None if the run has none yet.
 
-    One that cannot be read now is tried for `PATIENCE_SECONDS`, with `rest` in between, which may raise to give up;
-    then it stays where it is, as all others do, and one before that is good is taken.  Raises its OutageError if there
-    is none, IdentityError if the newest good one is of another computation and FormatError if another version made it
-    (nothing is moved then), NoCheckpointError if there were checkpoints (the store or, by `has_worked`, the history
-    says so) and none of them is good.  The one named `skip` is passed over.
+    One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
+    (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
+    and one before that is good is taken.  Raises its OutageError if there is none, IdentityError if the newest good one
+    is of another computation and FormatError if another version made it (nothing is moved then), NoCheckpointError if
+    there were checkpoints (the store or, by `has_worked`, the history says so) and none of them is good.  The one named
+    `skip` is passed over.
     """
     names = [name for name in _newest_first(store) if name != skip]
     outage: OutageError | None = None
     for name in names:
         try:
-            checkpoint = verify(store.root / name, run) if outage else _patiently(store.root / name, run, tell, rest)
+            folder = store.root / name
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, tell, rest, give_up)
         except FormatError as error:
             raise FormatError(f"runs.{run}: {error}") from error
         except CheckpointError as error:
@@ -68,7 +71,9 @@ def pick(
             )
         return checkpoint
     if outage:
-        raise OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+        lasting = OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+        lasting.since = outage.since
+        raise lasting
     if back := _back_again(store, run, is_accepted, tell):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
@@ -96,14 +101,18 @@ def _back_again(
     return None
 
 
-def _patiently(folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None]) -> Checkpoint:
+def _patiently(
+    folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None], give_up: float | None
+) -> Checkpoint:
     """The checkpoint, checked; an outage has ten minutes to pass."""
-    give_up, pause, has_told = time.monotonic() + PATIENCE_SECONDS, FIRST_REST_SECONDS, False
+    since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
+    until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
     while True:
         try:
             return verify(folder, run)
         except OutageError as error:
-            left = give_up - time.monotonic()
+            error.since = since
+            left = until - time.monotonic()
             if left <= 0:
                 raise
             if not has_told:

@@ -194,8 +194,11 @@ class _Segment:
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
+        give_up = job_note.give_up_at()
         try:
-            origin = pick(self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip)
+            origin = pick(
+                self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
+            )
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:

@@ -4,7 +4,7 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,9 +15,16 @@ from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
 from longhaul import lease
+from longhaul.holder import Watch
+from longhaul.lease import Claim
 from longhaul.outcome import Outcome
+from longhaul.slurm.ended_job import ended_job
+from longhaul.slurm.ending import ended
+from longhaul.slurm.my_jobs import job_of_anyone
 
 OTHER = pwd.getpwuid(65534).pw_name
+# From root nothing is hidden, so a third user asks.
+THIRD = 1
 DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
 
 
@@ -67,6 +74,45 @@ def working(work: WorkDir, job: OtherJob) -> Iterator[None]:
         claim = {**json.loads(path.read_text()), "host": "elsewhere", "user": OTHER, "slurm_job": job.number}
         path.write_text(json.dumps(claim))
         yield
+
+
+@contextmanager
+def hidden_jobs(cluster: Cluster) -> Iterator[None]:
+    """The site shows everybody their own jobs alone."""
+    file = cluster.folder / "slurm.conf"
+    text = file.read_text()
+    file.write_text(f"{text}PrivateData=jobs\n")
+    cluster.run("scontrol", "reconfigure")
+    try:
+        yield
+    finally:
+        file.write_text(text)
+        cluster.run("scontrol", "reconfigure")
+
+
+def asked_by_third(cluster: Cluster, question: Callable[[], list[object]]) -> object:
+    """The answer of a process of a third user.  A fork: that user may not even read this Python."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer: object = "no answer"
+        try:
+            os.environ.update(cluster.environment)
+            question()  # while what it loads may be read
+            os.setgroups([])
+            os.setresgid(THIRD, THIRD, THIRD)
+            os.setresuid(THIRD, THIRD, THIRD)
+            answer = question()
+        except Exception as error:  # noqa: BLE001  (told to the test)
+            answer = repr(error)
+        finally:
+            os.write(writing, json.dumps(answer, default=str).encode())
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
 
 
 def finished(work: WorkDir) -> None:
@@ -172,3 +218,29 @@ def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
     assert beside == []
     assert done.code == 0, done.text
     finished(work)
+
+
+@pytest.mark.slow
+def test_a_job_that_the_site_hides_is_not_taken_for_one_that_has_ended(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    """Under PrivateData=jobs Slurm says of another user's job what it says of one that never was."""
+    places = work.places("a")
+
+    def question() -> list[object]:
+        job, now = other.number, time.time()
+        return [str(job_of_anyone(job)), str(ended(job, now)), str(ended_job(job)), why_free()]
+
+    def why_free() -> str:
+        return Watch(1.0).why_free(path, claim)
+
+    with working(work, other):
+        (path,) = places.lease.glob("*.json")
+        claim = Claim(**json.loads(path.read_text()))
+        shown = asked_by_third(cluster, question)
+        with hidden_jobs(cluster):
+            hidden = asked_by_third(cluster, question)
+
+    assert isinstance(shown, list) and shown[0].startswith(f"MyJob(job_id='{other.number}', state='RUNNING'"), shown
+    assert shown[1:] == ["None", "None", ""]
+    assert hidden == ["None", "None", "None", ""]

@@ -31,14 +31,16 @@ def __getattr__(name):
     """`CASE` is made when it is asked for, because its systems are."""
     if name != "CASE":
         raise AttributeError(name)
+    steps = gmx_systems.steps_in(6, least=12000)
     return Case(
-        settings={"tpr": str(gmx_systems.water_tpr("case", nsteps=12000)), "exact": True},
+        # Each cut leaves the next attempt some seconds.
+        settings={"tpr": str(gmx_systems.water_tpr("case", nsteps=steps)), "exact": True},
         segments=4,
         segment_minutes=20,
         save_minutes=0.002,
         final_files=FINAL,
         other_settings={"tpr": str(gmx_systems.water_tpr("warmer", ref_t=310))},
-        further_goal=12500,
+        further_goal=steps + 500,
         kills=6,
         cuts=(0.2, 0.5),
         own_save="md.cpt",
@@ -59,14 +61,25 @@ def plain(tpr, folder):
     return files_of(folder)
 
 
+# Six pieces of it are long enough to be met on their way, which the engine looks for twice a second.
+LONG_SECONDS = 15
 SYSTEMS = {
-    "NVT water": lambda: {"tpr": str(gmx_systems.water_tpr("long", nsteps=16000)), "exact": True},
+    "NVT water": lambda: {
+        "tpr": str(gmx_systems.water_tpr("long", nsteps=gmx_systems.steps_in(LONG_SECONDS, least=16000))),
+        "exact": True,
+    },
     "NPT water, fixed list": lambda: {
-        "tpr": str(gmx_systems.water_tpr("npt", {**gmx_systems.NPT, **gmx_systems.FIXED_LIST}, nsteps=8000)),
+        "tpr": str(
+            gmx_systems.water_tpr(
+                "npt",
+                {**gmx_systems.NPT, **gmx_systems.FIXED_LIST},
+                nsteps=gmx_systems.steps_in(LONG_SECONDS, least=8000, cost=2),
+            )
+        ),
         "exact": True,
     },
     "dipeptide, NPT, prepared": lambda: {
-        "mdp": str(gmx_systems.dipeptide() / "md.mdp"),
+        "mdp": str(gmx_systems.dipeptide_mdp(gmx_systems.steps_in(LONG_SECONDS, least=4000, cost=5))),
         "structure": str(gmx_systems.dipeptide() / "system" / "conf.gro"),
         "topology": str(gmx_systems.dipeptide() / "system" / "topol.top"),
         "fixed_rlist_nm": 1.0,

@@ -108,13 +108,45 @@ def water() -> Path:
 
 @functools.cache
 def dipeptide() -> Path:
-    """The folder of the example, built in a copy; 4000 steps instead of 10,000."""
+    """The folder of the example, built in a copy; 4000 steps instead of 10,000, which `dipeptide_mdp` changes."""
     folder = workplace() / "dipeptide"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("results", "logs", "system", ".snakemake"))
     subprocess.run([folder / "build.sh"], check=True, capture_output=True)
     mdp = folder / "md.mdp"
-    mdp.write_text(re.sub(r"(?m)^(nsteps +=) \d+", r"\1 4000", mdp.read_text()))
+    mdp.write_text(_with_steps(mdp, 4000))
     return folder
+
+
+def dipeptide_mdp(steps: int) -> Path:
+    """The same settings for another number of steps."""
+    mdp = dipeptide() / f"md-{steps}.mdp"
+    mdp.write_text(_with_steps(dipeptide() / "md.mdp", steps))
+    return mdp
+
+
+def _with_steps(mdp: Path, steps: int) -> str:
+    return re.sub(r"(?m)^(nsteps +=) \d+", rf"\1 {steps}", mdp.read_text())
+
+
+@functools.cache
+def nvt_steps_per_second() -> float:
+    """How fast this machine computes the NVT water now."""
+    return _steps_per_second(plain_mdrun(water_tpr("speed", nsteps=2000), workplace() / "speed") / "md.log")
+
+
+def steps_in(seconds: float, least: int, cost: float = 1.0) -> int:
+    """So many steps as last that long here, for a run that a test has to meet on its way: a new machine needs more.
+
+    `least` where the machine is busy now and may not be later; `cost` is that of a step, the NVT water's being 1.
+    """
+    return max(least, round(seconds * nvt_steps_per_second() / cost / 1000) * 1000)
+
+
+def _steps_per_second(log: Path) -> float:
+    found = re.search(r"(?m)^Performance: +([0-9.]+)", log.read_text())
+    assert found is not None, log
+    ns_per_day = float(found[1])
+    return ns_per_day * 1000 / float(NVT["dt"]) / 86400  # type: ignore[arg-type]
 
 
 def write_mdp(path: Path, values: Mapping[str, object]) -> Path:

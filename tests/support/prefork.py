@@ -99,6 +99,12 @@ class Forked:
     def __exit__(self, *_: object) -> None:
         self.wait()
 
+    def __del__(self) -> None:
+        """A test that failed did not wait for it, which is no fault of the test that runs now."""
+        if self.returncode is None and hasattr(self, "_handle"):
+            self._told.close()
+            os.close(self._handle)
+
     def _line(self) -> str:
         text = self._told.recv(100).decode()
         if not text:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 import signal
@@ -6,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.needs import skip_or_fail
 from support.toyrun import guards_of, is_alive, until
 
 from longhaul import child
@@ -198,6 +200,43 @@ def test_when_we_are_killed_nothing_is_left(tmp_path: Path) -> None:
 
     assert was_alive == NAMES
     until(lambda: alive(pids) == set())  # type: ignore[arg-type]
+
+
+# `conda run` puts a shell before the program; a container may give it process numbers of its own.
+IN_A_SHELL = ["bash", "-c", '"$@"; exit "$?"', "bash"]
+IN_A_NAMESPACE = ["unshare", "--pid", "--fork"]
+ENTERED = """
+import sys
+from pathlib import Path
+from longhaul import child
+folder, family, *enter = sys.argv[1:]
+program = child.start([*enter, sys.executable, "-c", family, folder], {}, Path(folder) / "log")
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("enter", [IN_A_SHELL, IN_A_NAMESPACE], ids=["shell", "namespace"])
+def test_when_we_are_killed_nothing_is_left_below_what_enters_an_environment(tmp_path: Path, enter: list[str]) -> None:
+    if enter == IN_A_NAMESPACE and os.geteuid() != 0:
+        skip_or_fail("missing: root, who may make a PID namespace")
+    us = subprocess.Popen([sys.executable, "-c", ENTERED, str(tmp_path), FAMILY, *enter], stdin=subprocess.PIPE)
+    until(lambda: len(family_in(tmp_path)) == len(NAMES))
+    were_there = processes_with(str(tmp_path)) - {us.pid}
+    us.kill()
+    us.communicate()
+
+    assert len(were_there) >= len(NAMES) + 1  # and the one that entered
+    until(lambda: not any(is_alive(pid) for pid in were_there))
+
+
+def processes_with(word: str) -> set[int]:
+    """All processes with this word in their command, numbered as we see them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in path.read_bytes().split(b"\0"):
+                found.add(int(path.parent.name))
+    return found
 
 
 def test_when_we_and_a_guard_are_killed_at_once_nothing_is_left(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a job's inside tells the process around it, and how that tells the ends of segments apart."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,44 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     assert found.why is BeforeWork.UNAVAILABLE
     assert told[0].startswith("results: full; tried again for ")
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: full"]
+
+
+def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_path: Path) -> None:
+    code = "error = OutageError('results: no answer'); import time; error.since = time.monotonic() - 600; "
+    words = [sys.executable, "-c", f"{TELLS}{code}job_note.tell_refused(error); sys.exit(1)"]
+    told: list[str] = []
+
+    found = ended(tmp_path, words, told)
+
+    assert (found.why, found.message, told) == (BeforeWork.UNAVAILABLE, "results: no answer", [])
+    assert found.since is not None
+    assert [line.message for line in history(toy_job(tmp_path))] == ["results: no answer"]
+
+
+def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATIENCE, "600")
+    monkeypatch.setattr("longhaul.slurm.attempt.REST_SECONDS", 0.01)
+    before = time.monotonic()
+    there = tmp_path / "there"
+    record = toy_job(tmp_path).places.record(1)
+    code = f"""
+import os, pathlib, sys
+from longhaul import job_note
+there, record = pathlib.Path({str(there)!r}), pathlib.Path({str(record)!r})
+if not there.exists():
+    there.write_text(str(job_note.give_up_at()))
+    sys.exit(1)
+with there.open("a") as file:
+    file.write(f" {{job_note.give_up_at()}}")
+record.parent.mkdir(parents=True)
+record.touch()
+"""
+
+    assert ended(tmp_path, [sys.executable, "-c", code]) == Ended(0)
+
+    first, second = there.read_text().split()
+    assert first == "None"
+    assert before + 600 <= float(second) <= time.monotonic() + 600
 
 
 def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

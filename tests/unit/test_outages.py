@@ -16,6 +16,7 @@ from longhaul import pick as pick_module
 from longhaul import segment as segment_module
 from longhaul import store as store_module
 from longhaul.errors import InterruptedSegment, LonghaulError, OutageError
+from longhaul.job_note import GIVE_UP
 from longhaul.outcome import Outcome
 from longhaul.pick import pick
 from longhaul.store import Checkpoint, Store
@@ -231,6 +232,22 @@ def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_go
 
     assert record.progress.done == 3
     assert not (toy_job(tmp_path).places.checkpoints / ".quarantine").exists()
+
+
+def test_a_job_that_waits_already_ends_the_waiting_of_its_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes for both, not for each."""
+    run_program(tmp_path, program("one_step"), goal=100)
+    before = time.monotonic()
+    monkeypatch.setenv(GIVE_UP, str(before))
+    with monkeypatch.context() as patch:
+        failing_digest(patch, "state")
+        with pytest.raises(OutageError) as raised:
+            run_program(tmp_path, program("one_step"), 2, goal=100)
+
+    assert raised.value.since is not None
+    assert before < raised.value.since < time.monotonic()
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOTCONN, errno.EBUSY, errno.EIO])

@@ -18,7 +18,7 @@ from typing import IO
 from longhaul import endings
 from longhaul.clock import utc_now
 from longhaul.history import Attempt, History
-from longhaul.job_note import BeforeWork, JobNote, NoteFile
+from longhaul.job_note import GIVE_UP, BeforeWork, JobNote, NoteFile
 from longhaul.obstacles import obstacle
 from longhaul.places import RunFolder
 from longhaul.slurm.job import job_around_us
@@ -38,11 +38,15 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Ended:
-    """How a segment's command ended; `why` is None if its work had begun, or if it ended well."""
+    """How a segment's command ended; `why` is None if its work had begun, or if it ended well.
+
+    `since` is when (time.monotonic()) it began to wait in vain for what it misses, if it did.
+    """
 
     code: int
     why: BeforeWork | None = None
     message: str = ""
+    since: float | None = None
 
 
 _heard: set[int] = set()
@@ -74,14 +78,14 @@ class SegmentCommand:
 
         An attempt that ended before its work has its line in the history afterwards, if it can be written.
         """
-        give_up = None
+        give_up: float | None = None
         known = len(self._lines())
         began_utc = utc_now()
         while True:
-            ended = self._once(has_begun, known)
+            ended = self._once(has_begun, known, give_up)
             if ended.why is not BeforeWork.UNAVAILABLE:
                 break
-            give_up = give_up or give_up_at()
+            give_up = give_up or give_up_at(ended.since)
             if time.monotonic() + rest_seconds() > give_up:
                 break
             self.tell(f"{ended.message}; tried again for {give_up - time.monotonic():.0f} s more")
@@ -90,14 +94,14 @@ class SegmentCommand:
             self._note(ended.why, ended.message, began_utc)
         return ended
 
-    def _once(self, has_begun: Callable[[], None], known: int) -> Ended:
-        code, note, tail = _follow(self.words, has_begun)
+    def _once(self, has_begun: Callable[[], None], known: int, give_up: float | None) -> Ended:
+        code, note, tail = _follow(self.words, has_begun, give_up)
         lines = self._lines()[known:]
         has_worked = note.has_begun or any(not line.before_work for line in lines)
         if has_worked or (code == 0 and self.places.record(self.segment).exists()):
             return Ended(code)
         if note.why is not None:
-            return Ended(code, note.why, note.message)
+            return Ended(code, note.why, note.message, note.since)
         if lines:
             return Ended(code, BeforeWork(lines[-1].before_work), lines[-1].message)
         said = tail or obstacle(self.places)
@@ -121,13 +125,15 @@ class SegmentCommand:
             endings.note(self.places, endings.before_work(last, self.segment, why, message, **job), self.tell)
 
 
-def give_up_at() -> float:
-    """Until when (time.monotonic()) what is missing is waited for."""
+def give_up_at(since: float | None = None) -> float:
+    """Until when (time.monotonic()) what is missing is waited for; it has been, `since` then."""
     seconds = float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
+    now = time.monotonic()
+    give_up = (now if since is None else since) + seconds
     job = job_around_us()
     if job is not None and job.end_here_unix is not None:
-        seconds = min(seconds, job.end_here_unix - time.time() - LAST_SECONDS)
-    return time.monotonic() + seconds
+        give_up = min(give_up, now + job.end_here_unix - time.time() - LAST_SECONDS)
+    return give_up
 
 
 def rest_seconds() -> float:
@@ -135,10 +141,12 @@ def rest_seconds() -> float:
     return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
 
 
-def _follow(words: Sequence[str], has_begun: Callable[[], None]) -> tuple[int, JobNote, str]:
+def _follow(words: Sequence[str], has_begun: Callable[[], None], give_up: float | None) -> tuple[int, JobNote, str]:
     """The exit code of a command, what its inside told, and its last words."""
     with NoteFile() as file:
         environment = {**os.environ, **file.variable}
+        if give_up is not None:
+            environment[GIVE_UP] = str(give_up)
         child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         tail = Tail(child.stderr)
         while not file.read().has_begun:
