@@ -62,7 +62,7 @@ def plain(tpr, folder):
 
 
 # Six pieces of it are long enough to be met on their way, which the engine looks for twice a second.
-LONG_SECONDS = 15
+LONG_SECONDS = 10
 SYSTEMS = {
     "NVT water": lambda: {
         "tpr": str(gmx_systems.water_tpr("long", nsteps=gmx_systems.steps_in(LONG_SECONDS, least=16000))),
