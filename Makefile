@@ -35,7 +35,7 @@ lock: ## write constraints.txt anew (needs python3.11)
 
 demo: setup ## train a small network as a chain of segments, then show what came out
 	$(BIN)/snakemake --directory examples/torch
-	$(BIN)/longhaul status --directory examples/torch
+	$(BIN)/unbroken status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
 test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
@@ -73,7 +73,7 @@ unit-tests: setup
 
 # DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs
-	@LONGHAUL_DMTCP="$(abspath $(DMTCP))" $(TESTS) pytest-dmtcp -- -n1 -m "not slurm" tests/engines -k dmtcp
+	@UNBROKEN_DMTCP="$(abspath $(DMTCP))" $(TESTS) pytest-dmtcp -- -n1 -m "not slurm" tests/engines -k dmtcp
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
@@ -106,7 +106,7 @@ bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
 		echo "== $$script"; $$python "$$script" || exit 1; done
 
 docs-keys: setup ## write the table of configuration keys from the schemas
-	$(BIN)/python -m longhaul.config_docs
+	$(BIN)/python -m unbroken.config_docs
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true
@@ -114,7 +114,7 @@ format: setup ## let the formatters change the files
 	$(BIN)/snakefmt $(WORKFLOW)
 
 soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cluster; SEED=... to repeat one
-	@LONGHAUL_SOAK_MINUTES=$(or $(MINUTES),60) LONGHAUL_SOAK_SEED=$(or $(SEED),1) \
+	@UNBROKEN_SOAK_MINUTES=$(or $(MINUTES),60) UNBROKEN_SOAK_SEED=$(or $(SEED),1) \
 		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)

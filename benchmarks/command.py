@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import yaml
-from support.cuts import HEADER, Came, by_longhaul, contents, row
+from support.cuts import HEADER, Came, by_unbroken, contents, row
 from support.measure import ROOT, cost_of, in_turns, machine, options, publish, table
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An example that is measured: its files, how it runs without longhaul, and what must be the same bytes."""
+    """An example that is measured: its files, how it runs without unbroken, and what must be the same bytes."""
 
     name: str
     place: str  # on the page
@@ -67,10 +67,10 @@ SUBJECTS = (
 )
 
 
-def longhaul(base: Path, subject: Subject, goal: int, segments: int, segment_seconds: float) -> Came:
+def unbroken(base: Path, subject: Subject, goal: int, segments: int, segment_seconds: float) -> Came:
     folder = subject.fill(Path(tempfile.mkdtemp(dir=base)))
     run = {"engine": "command", "segments": segments, "segment_minutes": segment_seconds / 60, "save_minutes": 1}
-    return by_longhaul(folder, {**run, "settings": subject.settings(goal)}, subject.results(goal))
+    return by_unbroken(folder, {**run, "settings": subject.settings(goal)}, subject.results(goal))
 
 
 def alone(base: Path, subject: Subject, goal: int) -> Came:
@@ -93,8 +93,8 @@ def measure(base: Path, subject: Subject, segments: int, segment_seconds: float,
     goal = int(pace * segments * (segment_seconds - 1) * 0.9)
     variants = {
         "the program alone": partial(alone, base, subject, goal),
-        "one segment of longhaul": partial(longhaul, base, subject, goal, 1, 36000.0),
-        "segments of longhaul": partial(longhaul, base, subject, goal, 2 * segments, segment_seconds),
+        "one segment of unbroken": partial(unbroken, base, subject, goal, 1, 36000.0),
+        "segments of unbroken": partial(unbroken, base, subject, goal, 2 * segments, segment_seconds),
     }
     found = in_turns(variants, rounds)
     whole = found["the program alone"]
@@ -114,6 +114,6 @@ if __name__ == "__main__":
     for subject in SUBJECTS:
         if chosen.only in ("", subject.folder):
             where = f"{machine('snakemake')} {subject.version}."
-            with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as name:
+            with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as name:
                 page = measure(Path(name), subject, chosen.segments, chosen.seconds, chosen.rounds)
             publish(subject.place, f"{where}\n\n{page}", chosen.write)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from support.measure import in_turns, machine, options, publish, spread, table
 
-from longhaul.dmtcp.images import compress
-from longhaul.dmtcp.programs import Programs, clean_environment
-from longhaul.dmtcp.stage import Stage, images_in
-from longhaul.errors import SegmentError
+from unbroken.dmtcp.images import compress
+from unbroken.dmtcp.programs import Programs, clean_environment
+from unbroken.dmtcp.stage import Stage, images_in
+from unbroken.errors import SegmentError
 
 MB, GB = 1e6, 1e9
 LIMIT_SECONDS = 600.0
@@ -128,10 +128,10 @@ if __name__ == "__main__":
         rounds=(int, 3, "how often"),
     )
     clean_environment()
-    where, programs = machine("longhaul"), Programs(str(Path(chosen.programs).absolute()) if chosen.programs else "")
+    where, programs = machine("unbroken"), Programs(str(Path(chosen.programs).absolute()) if chosen.programs else "")
     try:
         release = programs.version()
-        with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as name:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as name:
             sizes = chosen.megabytes.split(",")
             variants: dict[str, Callable[[], Took]] = {
                 f"{size} MB": partial(measured, programs, Path(name), float(size)) for size in sizes

@@ -1,4 +1,4 @@
-"""What cutting a GROMACS simulation costs: longhaul, and a bash loop with -maxh and -cpi, against one run.
+"""What cutting a GROMACS simulation costs: unbroken, and a bash loop with -maxh and -cpi, against one run.
 
 Water, a small box and a large one; the number of steps is such that one run takes as long as ten segments.
 """
@@ -11,7 +11,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from support.cuts import HEADER, Came, by_longhaul, contents, row
+from support.cuts import HEADER, Came, by_unbroken, contents, row
 from support.measure import ROOT, cost_of, in_turns, machine, options, publish, table
 
 # The systems of the tests; their folder has the same name as ours, so it cannot be imported by it.
@@ -28,10 +28,10 @@ done
 RESULTS = ("md.xtc", "md.gro")
 
 
-def longhaul(base: Path, tpr: Path, segments: int, segment_seconds: float) -> Came:
+def unbroken(base: Path, tpr: Path, segments: int, segment_seconds: float) -> Came:
     folder = Path(tempfile.mkdtemp(dir=base))
     run = {"engine": "gromacs", "segments": segments, "segment_minutes": segment_seconds / 60, "save_minutes": 1}
-    return by_longhaul(folder, {**run, "settings": {"tpr": str(tpr), "exact": True}}, RESULTS)
+    return by_unbroken(folder, {**run, "settings": {"tpr": str(tpr), "exact": True}}, RESULTS)
 
 
 def bash_loop(base: Path, tpr: Path, segment_seconds: float) -> Came:
@@ -79,12 +79,12 @@ def measure(system: Path, base: Path, segments: int, segment_seconds: float, rou
     tpr = tpr_of(system, int(pace * segments * segment_seconds * 0.9))
     atoms = (system / "conf.gro").read_text().splitlines()[1].strip()
     variants = {
-        "one segment of longhaul": partial(longhaul, base, tpr, 1, 36000.0),
-        "segments of longhaul": partial(longhaul, base, tpr, 2 * segments, segment_seconds),
+        "one segment of unbroken": partial(unbroken, base, tpr, 1, 36000.0),
+        "segments of unbroken": partial(unbroken, base, tpr, 2 * segments, segment_seconds),
         "bash loop, `-maxh -cpi`": partial(bash_loop, base, tpr, segment_seconds),
     }
     found = in_turns(variants, rounds)
-    whole = found["one segment of longhaul"]
+    whole = found["one segment of unbroken"]
     rows = [row(name, came, whole) for name, came in found.items()]
     head = f"**{int(atoms):,} atoms**, segments of {segment_seconds:g} s, {pace:.0f} steps a second, rounds: {rounds}"
     return f"{head}\n\n{table(HEADER, rows)}"
@@ -101,7 +101,7 @@ if __name__ == "__main__":
     where = machine("snakemake")
     version = subprocess.run(["gmx", "--version"], capture_output=True, text=True, check=True).stdout
     release = next(line.split(":")[1].strip() for line in version.splitlines() if line.startswith("GROMACS version"))
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as name:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as name:
         base = Path(name)
         pages = [measure(gmx_systems.water(), base, chosen.segments, chosen.seconds, chosen.rounds)]
         large = large_water(base, chosen.nanometres)

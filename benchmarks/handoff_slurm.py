@@ -17,14 +17,14 @@ ALL = "**all**"
 
 
 def handoff(here: Lab, seconds: float, segments: int) -> str:
-    """A table of the ways to chain jobs, then the parts of those that are longhaul's."""
+    """A table of the ways to chain jobs, then the parts of those that are unbroken's."""
     plain = partial(slurm.chain, here, seconds, segments, "slurm", "--executor", "slurm")
     found = {
         "`--array=1-N%1`": slurm.by_hand(here, seconds, segments, is_array=True),
         "`--dependency=afterok`": slurm.by_hand(here, seconds, segments, is_array=False),
         "plain plugin, its own defaults": plain("--slurm-init-seconds-before-status-checks", "40"),
         "plain plugin, our profile": plain(),
-        "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "longhaul"),
+        "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
         "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
     }
     parts = {name: by_part(gaps) for name, gaps in found.items()}
@@ -40,7 +40,7 @@ def handoff(here: Lab, seconds: float, segments: int) -> str:
 def load(here: Lab, counts: list[int], seconds: float) -> str:
     """What a driver does while jobs wait, for each minute."""
     rows = [_row(f"plain plugin, our profile, {counts[0]}", slurm.waiting(here, counts[0], seconds, "slurm"))]
-    rows += [_row(f"attached, {count}", slurm.waiting(here, count, seconds, "longhaul")) for count in counts]
+    rows += [_row(f"attached, {count}", slurm.waiting(here, count, seconds, "unbroken")) for count in counts]
     rows.append(_row(f"attached, {AT_WORK} at work", slurm.working(here, AT_WORK, seconds)))
     header = [
         "driver, jobs that wait (or are at work)",

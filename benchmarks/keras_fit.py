@@ -1,7 +1,7 @@
 """Keras: a chain of segments against one uninterrupted `fit`, and what a save costs a training that goes on.
 
 The chain runs under a real snakemake and its segments end after their share of the steps; the plain `fit` is a Python
-script without longhaul.  Stall: the time of the one call in which a callback saves, the model and optimizer the same.
+script without unbroken.  Stall: the time of the one call in which a callback saves, the model and optimizer the same.
 All: the seconds that the training loses by the save until it is complete, against the same steps without.
 """
 
@@ -24,8 +24,8 @@ from support.chains import COMMAND, ENOUGH_MINUTES
 from support.keras_training import BATCHES, dense_model
 from support.measure import Cost, cost_of, in_turns, machine, options, publish, ratios, spread, table
 
-from longhaul.training.pace import Phase
-from longhaul.training.tensorflow import Saves, Training
+from unbroken.training.pace import Phase
+from unbroken.training.tensorflow import Saves, Training
 
 PROGRAM = Path(__file__).parent / "support" / "keras_training.py"
 # What begins a save (its time is the stall), and what says that it is complete.
@@ -50,8 +50,8 @@ def chain(base: Path, epochs: int, segments: int) -> Cost:
 def compare(base: Path, epochs: int, segments: int, rounds: int) -> str:
     variants = {
         "`model.fit` alone": partial(plain, base, epochs),
-        "longhaul, one segment": partial(chain, base, epochs, 1),
-        f"longhaul, {segments} segments": partial(chain, base, epochs, segments),
+        "unbroken, one segment": partial(chain, base, epochs, 1),
+        f"unbroken, {segments} segments": partial(chain, base, epochs, segments),
     }
     found = in_turns(variants, rounds)
     bases, *_ = found.values()
@@ -100,17 +100,17 @@ def ways(base: Path, model: keras.Model) -> dict[str, Way]:
         "`ModelCheckpoint`, weights and optimizer": (lambda: weights.on_train_batch_end(1, {}), lambda: True),
         "`ModelCheckpoint`, whole model": (lambda: whole.on_train_batch_end(1, {}), lambda: True),
         "`BackupAndRestore`": (lambda: backup.on_train_batch_end(1), lambda: True),
-        "longhaul, at once": longhauls(base / "at-once", model, in_background=False),
-        "longhaul, beside the training": longhauls(base / "beside", model, in_background=True),
+        "unbroken, at once": unbrokens(base / "at-once", model, in_background=False),
+        "unbroken, beside the training": unbrokens(base / "beside", model, in_background=True),
     }
 
 
-def longhauls(base: Path, model: keras.Model, in_background: bool) -> Way:
+def unbrokens(base: Path, model: keras.Model, in_background: bool) -> Way:
     """A save as a segment's program makes it; what it hands over is taken away before the next."""
     (base / "save").mkdir(parents=True)
     told = {"RUN": "bench", "SAVE": base / "save", "STOP": base / "stop", "PROGRESS": base / "progress.json"}
     told |= {"LIVE": base / "live", "SAVE_SECONDS": 3600, "GOAL": 1, "GOAL_UNIT": "epochs"}
-    os.environ |= {f"LONGHAUL_{name}": str(value) for name, value in told.items()}
+    os.environ |= {f"UNBROKEN_{name}": str(value) for name, value in told.items()}
     training = Training(model, saves=Saves(steps=1, in_background=in_background))
     link, position = training._link, training.course.position
     training.tick(Phase.BATCH, Phase.BATCH)  # counts from here
@@ -170,7 +170,7 @@ if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(1)  # the other core is for what is written beside
     tf.config.threading.set_inter_op_parallelism_threads(1)
     where = machine("snakemake", "tensorflow-cpu", "keras")
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as folder:
         base = Path(folder)
         pages = [compare(base, chosen.epochs, chosen.segments, chosen.rounds)]
         pages += [stalls(base / f"{n}", n * chosen.width, 3 * chosen.rounds, chosen.steps) for n in (1, 3)]

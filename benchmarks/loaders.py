@@ -1,4 +1,4 @@
-"""What it costs that a loader can begin in the middle: longhaul's samplers against torchdata's StatefulDataLoader.
+"""What it costs that a loader can begin in the middle: unbroken's samplers against torchdata's StatefulDataLoader.
 
 The samples cost next to nothing, so what is seen is the loader alone.  Every way is asked after each batch where it is,
 as for a save; *go on* is from a new loader to its first batch, with the last hundredth of an epoch left.
@@ -16,10 +16,10 @@ from support.measure import in_turns, machine, options, publish, spread, table
 from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from longhaul.training.course import Position
-from longhaul.training.torch import InterruptibleSampler, RandomKept
-from longhaul.training.torch_data import end_workers
-from longhaul.training.torch_feed import StatefulLoader
+from unbroken.training.course import Position
+from unbroken.training.torch import InterruptibleSampler, RandomKept
+from unbroken.training.torch_data import end_workers
+from unbroken.training.torch_feed import StatefulLoader
 
 BATCH = 64
 

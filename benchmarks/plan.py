@@ -1,4 +1,4 @@
-"""What planning costs: `snakemake -n` of longhaul against a bare rule with the same graph of jobs.
+"""What planning costs: `snakemake -n` of unbroken against a bare rule with the same graph of jobs.
 
 The bare rule is the least that makes such chains: one rule, the record before as an ancient input, all records as
 targets in order; no settings, no log, no resources, no script.
@@ -56,7 +56,7 @@ def bare(folder: Path, runs: int, segments: int, action: str) -> Cost:
     return cost_of(COMMAND, folder)
 
 
-def longhaul(folder: Path, names: list[tuple[str, str]], segments: int) -> Cost:
+def unbroken(folder: Path, names: list[tuple[str, str]], segments: int) -> Cost:
     """`names`: the runs, each with its engine."""
     (folder / "config").mkdir(parents=True, exist_ok=True)
     (folder / "config" / "config.yaml").write_text(CONFIG.format(segments=segments))
@@ -73,9 +73,9 @@ def usual(base: Path, runs: int, segments: int) -> dict[str, Callable[[], Cost]]
     two = [(f"train_{n:05d}", "torch") if n % 2 else (f"count_{n:05d}", "toy") for n in range(runs)]
     return {
         "bare rule, `shell:`": partial(bare, base / "bare", runs, segments, DOES_SHELL),
-        "longhaul, one engine (toy)": partial(longhaul, base / "toy", toy, segments),
-        "longhaul, one engine, a file as input (torch)": partial(longhaul, base / "torch", torch, segments),
-        "longhaul, two engines": partial(longhaul, base / "two", two, segments),
+        "unbroken, one engine (toy)": partial(unbroken, base / "toy", toy, segments),
+        "unbroken, one engine, a file as input (torch)": partial(unbroken, base / "torch", torch, segments),
+        "unbroken, two engines": partial(unbroken, base / "two", two, segments),
     }
 
 
@@ -85,7 +85,7 @@ def rarer(base: Path, runs: int, segments: int) -> dict[str, Callable[[], Cost]]
     return {
         "bare rule, `shell:`": partial(bare, base / "bare", runs, segments, DOES_SHELL),
         "bare rule, `script:`": partial(bare, base / "script", runs, segments, DOES_SCRIPT),
-        "longhaul, two engines, each second run": partial(longhaul, base / "alike", alike, segments),
+        "unbroken, two engines, each second run": partial(unbroken, base / "alike", alike, segments),
     }
 
 

@@ -1,6 +1,6 @@
-"""What a verified save costs: longhaul's way against a bare `torch.save` of the same tensors.
+"""What a verified save costs: unbroken's way against a bare `torch.save` of the same tensors.
 
-Child: what the training waits for.  Publish: what longhaul's own process then does while the training goes on.
+Child: what the training waits for.  Publish: what unbroken's own process then does while the training goes on.
 """
 
 import os
@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from longhaul import fs
-from longhaul.digests import preferred_algorithm
-from longhaul.passport import Passport
-from longhaul.progress import FileDigest, Progress
-from longhaul.store import Store
-from longhaul.training.torch_save import save_verified
+from unbroken import fs
+from unbroken.digests import preferred_algorithm
+from unbroken.passport import Passport
+from unbroken.progress import FileDigest, Progress
+from unbroken.store import Store
+from unbroken.training.torch_save import save_verified
 
 FILE = "state.pt"
 
@@ -82,14 +82,14 @@ VARIANTS: dict[str, Callable[[object, Path], object]] = {
     "`torch.save`": bare,
     "`torch.save` without CRC-32": bare_unchecked,
     "`torch.save`, flushed to the disk": bare_flushed,
-    "longhaul, child: saved and digested": child,
-    "longhaul, child and publish: flushed, passport, rename": whole,
+    "unbroken, child: saved and digested": child,
+    "unbroken, child and publish: flushed, passport, rename": whole,
 }
 
 
 def measure(megabytes: float, rounds: int) -> str:
     state = tensors(megabytes)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as base:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
         variants = {name: partial(timed, save, state, Path(base) / "x") for name, save in VARIANTS.items()}
         in_turns(variants, 1)  # to have everything loaded
         found = in_turns(variants, rounds)

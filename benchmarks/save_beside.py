@@ -20,15 +20,15 @@ from statistics import median
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from longhaul import fs
-from longhaul.progress import Progress
-from longhaul.training.contract import Contract, DeadlineFile, Outbox
-from longhaul.training.home import Home
-from longhaul.training.pace import Phase
-from longhaul.training.torch import Saves
-from longhaul.training.torch_link import Link, Point
-from longhaul.training.torch_state import STATE_FILE, canonical, load
-from longhaul.training.torch_trust import Trust, sick_weight
+from unbroken import fs
+from unbroken.progress import Progress
+from unbroken.training.contract import Contract, DeadlineFile, Outbox
+from unbroken.training.home import Home
+from unbroken.training.pace import Phase
+from unbroken.training.torch import Saves
+from unbroken.training.torch_link import Link, Point
+from unbroken.training.torch_state import STATE_FILE, canonical, load
+from unbroken.training.torch_trust import Trust, sick_weight
 
 LAYERS = 10
 SECONDS_BETWEEN = 30.0
@@ -141,9 +141,9 @@ WAYS: dict[str, Callable[[Loop, Path], Way]] = {
     "no save": none,
     "`torch.save`": bare,
     "`torch.save`, flushed to the disk": flushed,
-    "longhaul, at once": at_once,
-    "longhaul, beside the training": beside,
-    "longhaul, beside, copied before the next batch": beside_copied_first,
+    "unbroken, at once": at_once,
+    "unbroken, beside the training": beside,
+    "unbroken, beside, copied before the next batch": beside_copied_first,
     "torch's own `async_save` (DCP)": torchs_own,
     "a fork that calls `torch.save`": forked,
 }
@@ -174,18 +174,18 @@ def measured(name: str, megabytes: float, steps: int, base: Path) -> dict[str, f
 
 
 def in_a_process(name: str, megabytes: float, steps: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as base:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
         command = [sys.executable, __file__, f"--megabytes={megabytes}", f"--steps={steps}", f"--one={name}:{base}"]
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
 def resumed(megabytes: float) -> tuple[float, float]:
-    """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by longhaul."""
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LONGHAUL_BENCH_FOLDER")) as base:
+    """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by unbroken."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
         loop, home = Loop(megabytes), Home(Path(base), "training", 1, 0, lambda line: None)
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
-        from longhaul.progress import Handover
+        from unbroken.progress import Handover
 
         path = home.hand_over(draft, Handover(Progress(1))).folder / STATE_FILE
         home.close()
@@ -236,8 +236,8 @@ def measure(megabytes: float, rounds: int, steps: int) -> str:
     return (
         f"**{megabytes:g} MB**, a step takes {step} s, rounds: {rounds}\n\n{table(header, rows)}\n\n"
         f"From a checkpoint to the end of the first step: `torch.load` {spread([first for first, _ in loads])} s, "
-        f"longhaul, opened, every byte checked, loaded {spread([second for _, second in loads])} s.\n\n"
-        f"Are all weights numbers? asked of each copy that is saved, in the rows of longhaul counted: "
+        f"unbroken, opened, every byte checked, loaded {spread([second for _, second in loads])} s.\n\n"
+        f"Are all weights numbers? asked of each copy that is saved, in the rows of unbroken counted: "
         f"{spread(checked(megabytes, rounds), 3)} s."
     )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from longhaul.command.engine import CommandEngine
-from longhaul.command.filling import filled
-from longhaul.command.settings import program_of
-from longhaul.job import Job, main
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.command.engine import CommandEngine
+from unbroken.command.filling import filled
+from unbroken.command.settings import program_of
+from unbroken.job import Job, main
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 
 def build_command(run: Run, values: Mapping[str, str], is_resumed: bool) -> list[str]:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from longhaul.dmtcp.engine import DmtcpEngine, keeper_command
-from longhaul.dmtcp.state import State, read_state
-from longhaul.job import Job, main
-from longhaul.places import RunFolder
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.dmtcp.engine import DmtcpEngine, keeper_command
+from unbroken.dmtcp.state import State, read_state
+from unbroken.job import Job, main
+from unbroken.places import RunFolder
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 
 def build_command(run: Run, base: Path) -> list[str]:

@@ -3,19 +3,19 @@
 import sys
 from pathlib import Path
 
-from longhaul import fs
-from longhaul.errors import LonghaulError
-from longhaul.gromacs.prepare import NOTE, prepare
-from longhaul.run import Run
+from unbroken import fs
+from unbroken.errors import UnbrokenError
+from unbroken.gromacs.prepare import NOTE, prepare
+from unbroken.run import Run
 
 
 def gromacs_prepare(run: Run, record: Path, log: Path) -> None:
     """Leaves the tpr in the run's folder, and writes the record; exit code 1 and grompp's own words if it cannot."""
     try:
         tpr = prepare(run, Path())
-    except LonghaulError as error:
+    except UnbrokenError as error:
         log.write_text(f"{error}\n")
-        print(f"longhaul: runs.{run.name}: {error}", file=sys.stderr)
+        print(f"unbroken: runs.{run.name}: {error}", file=sys.stderr)
         sys.exit(1)
     log.write_text(f"made {tpr}\n")
     fs.write_atomic(record, (tpr.parent / NOTE).read_text())

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from longhaul.gromacs.command import mdrun_command
-from longhaul.gromacs.engine import GromacsEngine
-from longhaul.gromacs.log import Log
-from longhaul.gromacs.outcome import Ending, newest_state
-from longhaul.job import Job, main
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
-from longhaul.store import Checkpoint
+from unbroken.gromacs.command import mdrun_command
+from unbroken.gromacs.engine import GromacsEngine
+from unbroken.gromacs.log import Log
+from unbroken.gromacs.outcome import Ending, newest_state
+from unbroken.job import Job, main
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
+from unbroken.store import Checkpoint
 
 
 def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:

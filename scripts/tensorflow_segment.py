@@ -1,11 +1,11 @@
 """One segment of a TensorFlow training: runs the user's own script, which saves and resumes by itself."""
 
-from longhaul.engine import Engine, Task
-from longhaul.job import Job, main
-from longhaul.ranks import script_command, threads_of_each
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.engine import Engine, Task
+from unbroken.job import Job, main
+from unbroken.ranks import script_command, threads_of_each
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 
 def build_command(run: Run) -> list[str]:
@@ -14,7 +14,7 @@ def build_command(run: Run) -> list[str]:
 
 
 class TensorFlowEngine(Engine):
-    """The script keeps the environment contract, by `longhaul.training.tensorflow` or by itself."""
+    """The script keeps the environment contract, by `unbroken.training.tensorflow` or by itself."""
 
     name = "tensorflow"
 

@@ -1,12 +1,12 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
-from longhaul.engine import Engine, Task
-from longhaul.job import Job, main
-from longhaul.ranks import script_command, threads_of_each
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
-from longhaul.slurm.job import restart_count
+from unbroken.engine import Engine, Task
+from unbroken.job import Job, main
+from unbroken.ranks import script_command, threads_of_each
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
+from unbroken.slurm.job import restart_count
 
 
 def build_command(run: Run) -> list[str]:
@@ -15,7 +15,7 @@ def build_command(run: Run) -> list[str]:
 
 
 class TorchEngine(Engine):
-    """The script keeps the environment contract, by `longhaul.training.torch` or by itself."""
+    """The script keeps the environment contract, by `unbroken.training.torch` or by itself."""
 
     name = "torch"
 

@@ -2,22 +2,22 @@
 
 import sys
 
-from longhaul.engine import Engine, Task
-from longhaul.job import Job, main
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.engine import Engine, Task
+from unbroken.job import Job, main
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 
 def build_command(run: Run) -> list[str]:
-    """The argument list that starts the counting program; it finds its last state by itself (LONGHAUL_RESUME)."""
+    """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
     settings = run.settings
-    command = [sys.executable, "-m", "longhaul.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
     return [*command, "--step-seconds", str(settings["step_seconds"]), "--save-steps", str(settings["save_steps"])]
 
 
 class ToyEngine(Engine):
-    """The toy keeps the environment contract, so what it leaves is read as `longhaul.contract` says."""
+    """The toy keeps the environment contract, so what it leaves is read as `unbroken.contract` says."""
 
     name = "toy"
 

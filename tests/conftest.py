@@ -21,7 +21,7 @@ def pytest_configure() -> None:
 
 
 def _listen_to_signals() -> None:
-    """In the background of a script, or under nohup, Ctrl-C or HUP are ignored, and longhaul keeps to what it inherits.
+    """In the background of a script, or under nohup, Ctrl-C or HUP are ignored, and unbroken keeps to what it inherits.
 
     Tests send both, and mean them.
     """

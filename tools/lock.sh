@@ -14,7 +14,7 @@ trap 'rm -rf "$fresh"' EXIT
     --editable ".[workflow,torch,torchdata,tensorboard,adapters,tensorflow,demo,dev]" "torch==$torch" "tensorflow-cpu==$tensorflow"
 {
     cat <<'HEAD'
-# Exact versions with which longhaul is tested: make setup installs these. Written by `make lock`, never by hand.
+# Exact versions with which unbroken is tested: make setup installs these. Written by `make lock`, never by hand.
 # Made with the oldest supported Python (3.11). No index is named here: your pip decides where packages come from.
 # torch stands without its local part (+cpu, +cu130): `torch==2.13.0` accepts each build, so that the same file serves a
 # laptop and a GPU node. For the same reason the CUDA libraries are left to torch, which pins them itself.

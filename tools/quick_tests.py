@@ -17,7 +17,7 @@ import pytest
 
 LIST = "tests/not_quick.txt"
 HEADING = "# What `make quick` leaves out, and why. Written by: make quick-list [FILES=tests/...]\n"
-STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "longhaul.spawn"}
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "unbroken.spawn"}
 A_PROCESS = "a process was started"
 # All calls of a test, with all its parameters.
 SLOW_SECONDS = 2.0
@@ -110,7 +110,7 @@ class Watch:
         spawn = multiprocessing.util.spawnv_passfds
 
         def audited(path: Any, *arguments: Any) -> int:
-            sys.audit("longhaul.spawn", path)
+            sys.audit("unbroken.spawn", path)
             return spawn(path, *arguments)
 
         multiprocessing.util.spawnv_passfds = audited

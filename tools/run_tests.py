@@ -4,10 +4,10 @@ A test that fails is run once more, alone. If it passes then, the stage is green
 belongs into docs/flaky.md. There is no second chance for a promise (tests/support/promises.py), a time-out, a crashed
 worker, an error of collection, nor where more than two tests failed.
 
-    LONGHAUL_SECOND_CHANCE=0     no second chance at all
-    LONGHAUL_TESTS_DEADLINE=...  seconds since 1970 at which the stage ends; what did not run is named, and red
-    LONGHAUL_TESTS_MAY_BE_CUT=1  what did not run by then is named, and red only if one that ran has failed
-    LONGHAUL_KEEP_TIMES=1        write the stage's seconds into tests/times.json
+    UNBROKEN_SECOND_CHANCE=0     no second chance at all
+    UNBROKEN_TESTS_DEADLINE=...  seconds since 1970 at which the stage ends; what did not run is named, and red
+    UNBROKEN_TESTS_MAY_BE_CUT=1  what did not run by then is named, and red only if one that ran has failed
+    UNBROKEN_KEEP_TIMES=1        write the stage's seconds into tests/times.json
 """
 
 import argparse
@@ -32,7 +32,7 @@ COLLECTING_SECONDS = 300
 LIMIT_REACHED = 124
 INTERRUPTED = 130
 # A stage that a test starts has its own.
-OURS = ("LONGHAUL_SECOND_CHANCE", "LONGHAUL_TESTS_DEADLINE", "LONGHAUL_TESTS_MAY_BE_CUT", "LONGHAUL_KEEP_TIMES")
+OURS = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Stage:
         print(_names("the time was up; did not run, or not to the end", first.not_run()))
         if failed := first.failed():
             print(_names("failed before that", failed))
-        return 0 if os.environ.get("LONGHAUL_TESTS_MAY_BE_CUT") == "1" and not failed else LIMIT_REACHED
+        return 0 if os.environ.get("UNBROKEN_TESTS_MAY_BE_CUT") == "1" and not failed else LIMIT_REACHED
 
     def _pytest(self, arguments: list[str], output: int | None = None) -> Outcome:
         if self._deadline is None:
@@ -150,14 +150,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _deadline(limit_seconds: float | None) -> float | None:
-    ends = [float(os.environ["LONGHAUL_TESTS_DEADLINE"])] if os.environ.get("LONGHAUL_TESTS_DEADLINE") else []
+    ends = [float(os.environ["UNBROKEN_TESTS_DEADLINE"])] if os.environ.get("UNBROKEN_TESTS_DEADLINE") else []
     ends += [] if limit_seconds is None else [time.time() + limit_seconds]
     return min(ends, default=None)
 
 
 def _why_no_second_chance(first: Outcome) -> str | None:
-    if os.environ.get("LONGHAUL_SECOND_CHANCE") == "0":
-        return "LONGHAUL_SECOND_CHANCE=0"
+    if os.environ.get("UNBROKEN_SECOND_CHANCE") == "0":
+        return "UNBROKEN_SECOND_CHANCE=0"
     if first.not_collected:
         return f"{first.not_collected[0]} could not be collected"
     for test in first.failed():

@@ -6,7 +6,7 @@ python=${PYTHON:-python3}
 extras=${1:-workflow,torch,torchdata,tensorboard,adapters,demo,dev}
 venv=${VENV:-.venv}
 
-die() { echo "longhaul setup: $*" >&2; exit 1; }
+die() { echo "unbroken setup: $*" >&2; exit 1; }
 
 command -v "$python" >/dev/null || die "no $python here; install Python 3.11 or later, or name one: make setup PYTHON=/path/to/python3"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

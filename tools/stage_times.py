@@ -1,6 +1,6 @@
 """Says when a stage took a quarter longer than the number kept for it: `stage_times.py STAGE SECONDS EXIT-CODE`.
 
-tests/times.json keeps the seconds of each stage on two idle cores; LONGHAUL_KEEP_TIMES=1 writes them. It runs with any
+tests/times.json keeps the seconds of each stage on two idle cores; UNBROKEN_KEEP_TIMES=1 writes them. It runs with any
 python3, because it also speaks of the set-up of the one that is wanted.
 """
 
@@ -17,7 +17,7 @@ LEAST_SECONDS = 5
 
 def tell(stage: str, seconds: int, code: int, table: Path = KEPT) -> None:
     """Keep the seconds of a green stage where that is asked for; else say if they are many."""
-    if os.environ.get("LONGHAUL_KEEP_TIMES") == "1":
+    if os.environ.get("UNBROKEN_KEEP_TIMES") == "1":
         if code == 0:
             _keep(stage, seconds, table)
         return

@@ -29,7 +29,7 @@ def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
-def by_longhaul(folder: Path, run: dict[str, Any], names: Sequence[str]) -> Came:
+def by_unbroken(folder: Path, run: dict[str, Any], names: Sequence[str]) -> Came:
     """Runs one run under a real snakemake to its results; `folder` has its input files.
 
     A slow machine needs more segments than were planned; those that are left when the goal is reached do not count.

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from longhaul.training.tensorflow import Training, seed_everything
+from unbroken.training.tensorflow import Training, seed_everything
 
 BATCHES, BATCH_SIZE = 100, 64
 

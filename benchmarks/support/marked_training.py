@@ -15,7 +15,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
-from longhaul.training.torch import Training, seed_everything  # noqa: E402
+from unbroken.training.torch import Training, seed_everything  # noqa: E402
 
 marks.now("imported")
 

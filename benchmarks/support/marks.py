@@ -14,7 +14,7 @@ class Marks:
     def __init__(self) -> None:
         program, script = os.getpid(), os.getppid()
         driver = _parent(script)
-        self._moments = {"segment": int(os.environ["LONGHAUL_SEGMENT"])}
+        self._moments = {"segment": int(os.environ["UNBROKEN_SEGMENT"])}
         for name, pid in (("driver_start", driver), ("script_start", script), ("program_start", program)):
             self._moments[name] = _started(pid)
 

@@ -66,7 +66,7 @@ class Lab:
             wrapper = bin_folder / name
             wrapper.write_text(_WRAPPER.format(python=sys.executable, log=self._log, real=real))
             wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-        foreign = ("SLURM_", "SNAKEMAKE_", "LONGHAUL_")
+        foreign = ("SLURM_", "SNAKEMAKE_", "UNBROKEN_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         self.environment = {**clean, **cluster.environment, "PATH": f"{bin_folder}:{behind}"}
 
@@ -112,8 +112,8 @@ sys.exit(done.returncode)
 @contextmanager
 def lab() -> Iterator[Lab]:
     """A cluster; afterwards nothing is left."""
-    cluster = Cluster(Path(mkdtemp(prefix="longhaul_bench_"))).start()
-    base = Path(mkdtemp(prefix="longhaul_bench_work_"))
+    cluster = Cluster(Path(mkdtemp(prefix="unbroken_bench_"))).start()
+    base = Path(mkdtemp(prefix="unbroken_bench_work_"))
     try:
         yield Lab(cluster, base)
     finally:
@@ -141,7 +141,7 @@ def by_hand(here: Lab, seconds: float, segments: int, is_array: bool) -> list[di
 
 
 def chain(here: Lab, seconds: float, segments: int, profile: str, *words: str) -> list[dict[str, float]]:
-    """The same payload as a run of longhaul, and where the seconds between its segments went."""
+    """The same payload as a run of unbroken, and where the seconds between its segments went."""
     folder = here.folder({"bench": _counting(seconds, segments)})
     began = time.time()
     command = [
@@ -206,7 +206,7 @@ def waiting(here: Lab, runs: int, seconds: float, executor: str) -> Load:
 
 def working(here: Lab, runs: int, seconds: float) -> Load:
     """What a driver and its jobs cost the controller while so many segments are at work, none of them near its end."""
-    return _driving(here, runs, seconds, "longhaul", "running")
+    return _driving(here, runs, seconds, "unbroken", "running")
 
 
 def _driving(here: Lab, runs: int, seconds: float, executor: str, state: str) -> Load:

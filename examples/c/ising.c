@@ -1,4 +1,4 @@
-/* The Ising model on a square lattice (Metropolis), with a restart file of its own; knows nothing of longhaul.
+/* The Ising model on a square lattice (Metropolis), with a restart file of its own; knows nothing of unbroken.
  *
  *   cc -O2 -o ising ising.c
  *   ./ising SWEEPS          begins, or goes on from ising.chk; writes energy.tsv, a row a sweep

@@ -1,7 +1,7 @@
 /* Estimates pi by throwing darts at a square; keeps the contract (docs/contract.md), with nothing but the C library.
  *
  *   cc -O2 -o pi pi.c
- *   LONGHAUL_GOAL=1500 ./pi        without longhaul; writes pi.csv, a row a million darts
+ *   UNBROKEN_GOAL=1500 ./pi        without unbroken; writes pi.csv, a row a million darts
  *
  * Exit code 0: done; 85: told to leave, saved; 1: an error.
  */
@@ -79,10 +79,10 @@ static void load(State *s, const char *resume) {
 
 int main(void) {
     State s = {0, 0, 88172645463325252ULL};
-    const char *resume = told_as("LONGHAUL_RESUME", ""), *save = told_as("LONGHAUL_SAVE", "");
-    const char *stop = told_as("LONGHAUL_STOP", "");
-    long long goal = atoll(told_as("LONGHAUL_GOAL", "1500"));
-    double save_seconds = atof(told_as("LONGHAUL_SAVE_SECONDS", "60"));
+    const char *resume = told_as("UNBROKEN_RESUME", ""), *save = told_as("UNBROKEN_SAVE", "");
+    const char *stop = told_as("UNBROKEN_STOP", "");
+    long long goal = atoll(told_as("UNBROKEN_GOAL", "1500"));
+    double save_seconds = atof(told_as("UNBROKEN_SAVE_SECONDS", "60"));
     if (*resume) load(&s, resume);
     FILE *table = fopen("pi.csv", "w");
     if (!table) die("pi.csv");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Factors numbers, one after the other; knows nothing of longhaul.
+# Factors numbers, one after the other; knows nothing of unbroken.
 # usage: factors.sh HOW_MANY STOP_FILE     goes on where done.txt says; exit code 85: told to stop, there is more to do
 set -eu
 goal=$1 stop=$2

@@ -1,11 +1,11 @@
 # Draws from a distribution by a random walk (Metropolis), in segments; keeps the contract (docs/contract.md).
-# Without longhaul:  LONGHAUL_GOAL=4000 LONGHAUL_SAVE=. Rscript walk.R
+# Without unbroken:  UNBROKEN_GOAL=4000 UNBROKEN_SAVE=. Rscript walk.R
 
-told <- function() { stop <- Sys.getenv("LONGHAUL_STOP"); nzchar(stop) && file.exists(stop) }
-goal <- as.integer(Sys.getenv("LONGHAUL_GOAL", "4000"))
-save_to <- Sys.getenv("LONGHAUL_SAVE", ".")
-resume <- Sys.getenv("LONGHAUL_RESUME")
-save_seconds <- as.numeric(Sys.getenv("LONGHAUL_SAVE_SECONDS", "60"))
+told <- function() { stop <- Sys.getenv("UNBROKEN_STOP"); nzchar(stop) && file.exists(stop) }
+goal <- as.integer(Sys.getenv("UNBROKEN_GOAL", "4000"))
+save_to <- Sys.getenv("UNBROKEN_SAVE", ".")
+resume <- Sys.getenv("UNBROKEN_RESUME")
+save_seconds <- as.numeric(Sys.getenv("UNBROKEN_SAVE_SECONDS", "60"))
 pause <- as.numeric(Sys.getenv("PAUSE_SECONDS", "0"))
 
 log_density <- function(x) -sum(100 * (x[-1] - x[-length(x)]^2)^2 + (1 - x[-length(x)])^2) / 20 # a banana

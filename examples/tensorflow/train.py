@@ -1,7 +1,7 @@
 """Trains a small network to read handwritten digits (8 x 8 pixels, they come with scikit-learn).
 
 Plain Keras but for the lines with `training`: through them the training can be stopped after any batch and goes on in
-the next segment as if nothing had happened.  `python train.py` trains without longhaul.
+the next segment as if nothing had happened.  `python train.py` trains without unbroken.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from longhaul.training.tensorflow import Training, seed_everything
+from unbroken.training.tensorflow import Training, seed_everything
 
 EPOCHS = 12  # the goal where no configuration gives one
 

@@ -1,7 +1,7 @@
 """Trains a small network to read handwritten digits (8 x 8 pixels, they come with scikit-learn).
 
 Plain PyTorch but for the lines with `training`: through them the training can be stopped after any batch and goes on
-in the next segment as if nothing had happened.  `python train.py` trains without longhaul.
+in the next segment as if nothing had happened.  `python train.py` trains without unbroken.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from longhaul.training.torch import Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 EPOCHS = 12  # the length of the schedule, and the goal where no configuration gives one
 

@@ -1,6 +1,6 @@
 """A small network learns to read digits, in a loop with Accelerate.
 
-Plain Accelerate but for the lines with `longhaul`.  `python train.py` trains without it.
+Plain Accelerate but for the lines with `unbroken`.  `python train.py` trains without it.
 """
 
 import os
@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
-from longhaul.training.accelerate import Segments
+from unbroken.training.accelerate import Segments
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, to have time to watch
 
@@ -26,18 +26,18 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.D
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=48)
 
-longhaul = Segments(accelerator, seed=0)
-loader = longhaul.loader(train, batch_size=100)  # 15 batches an epoch
+unbroken = Segments(accelerator, seed=0)
+loader = unbroken.loader(train, batch_size=100)  # 15 batches an epoch
 model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
-for _ in longhaul.epochs(4):  # the goal of the config comes first
+for _ in unbroken.epochs(4):  # the goal of the config comes first
     model.train()
-    for inputs, targets in longhaul.batches(loader):  # saves and leaves between two batches
+    for inputs, targets in unbroken.batches(loader):  # saves and leaves between two batches
         with accelerator.accumulate(model):
             loss = torch.nn.functional.cross_entropy(model(inputs), targets)
             accelerator.backward(loss)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-        longhaul.log(loss=loss.item())
+        unbroken.log(loss=loss.item())
         time.sleep(PAUSE_SECONDS)
-longhaul.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})
+unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})

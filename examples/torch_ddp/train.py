@@ -1,7 +1,7 @@
 """Trains a small network on several ranks to read handwritten digits (8 x 8 pixels, they come with scikit-learn).
 
 Plain PyTorch but for the lines with `training`.  By hand:
-python -m longhaul.training.launch_ranks --ranks 2 python train.py
+python -m unbroken.training.launch_ranks --ranks 2 python train.py
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
-from longhaul.training.torch import Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 EPOCHS = 10  # the length of the schedule, and the goal where no configuration gives one
 

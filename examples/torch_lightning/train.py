@@ -1,6 +1,6 @@
 """A small network learns to read digits, with Lightning.
 
-Plain Lightning but for the lines with `longhaul`.  `python train.py` trains without it.
+Plain Lightning but for the lines with `unbroken`.  `python train.py` trains without it.
 """
 
 import os
@@ -12,7 +12,7 @@ from pytorch_lightning import LightningModule, Trainer, seed_everything
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-from longhaul.training.lightning import LonghaulCallback
+from unbroken.training.lightning import UnbrokenCallback
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, to have time to watch
 
@@ -48,20 +48,20 @@ images, digits = (torch.as_tensor(values) for values in load_digits(return_X_y=T
 images = images.float() / 16
 train, test = TensorDataset(images[:1500], digits[:1500]), TensorDataset(images[1500:], digits[1500:])
 
-longhaul = LonghaulCallback(seed=0)
+unbroken = UnbrokenCallback(seed=0)
 trainer = Trainer(
-    max_epochs=longhaul.goal or 4,  # with goal_unit: epochs
-    callbacks=[longhaul],
+    max_epochs=unbroken.goal or 4,  # with goal_unit: epochs
+    callbacks=[unbroken],
     accelerator="cpu",
-    devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # as many as longhaul has started: `ranks` in the config
+    devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # as many as unbroken has started: `ranks` in the config
     logger=False,
     enable_progress_bar=False,
     enable_model_summary=False,
 )
 trainer.fit(
     Digits(),
-    longhaul.loader(train, batch_size=100),  # 15 steps an epoch
+    unbroken.loader(train, batch_size=100),  # 15 steps an epoch
     DataLoader(test, batch_size=99),
-    ckpt_path=longhaul.resume,
+    ckpt_path=unbroken.resume,
     weights_only=True,
 )

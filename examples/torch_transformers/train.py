@@ -1,6 +1,6 @@
 """A tiny GPT-2, made from its configuration, learns to add two digits, with the Trainer of Hugging Face.
 
-Plain transformers but for the lines with `longhaul`.  `python train.py` trains without it.
+Plain transformers but for the lines with `unbroken`.  `python train.py` trains without it.
 """
 
 import os
@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from longhaul.training.transformers import LonghaulCallback
+from unbroken.training.transformers import UnbrokenCallback
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, to have time to watch
 SIGNS = {sign: number for number, sign in enumerate("0123456789+=;")}
@@ -40,11 +40,11 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 set_seed(0)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=len(SIGNS), n_positions=8, n_embd=32, n_layer=2, n_head=2))
 
-longhaul = LonghaulCallback()
+unbroken = UnbrokenCallback()
 arguments = TrainingArguments(
-    output_dir=longhaul.output_dir("out"),
-    save_strategy="no",  # longhaul says when
-    max_steps=int(longhaul.goal or 60),
+    output_dir=unbroken.output_dir("out"),
+    save_strategy="no",  # unbroken says when
+    max_steps=int(unbroken.goal or 60),
     per_device_train_batch_size=8,  # 13 steps an epoch
     learning_rate=1e-3,
     logging_steps=5,
@@ -52,5 +52,5 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-trainer = Trainer(model=model, args=arguments, train_dataset=Sums(), callbacks=[Pause(), longhaul])
-trainer.train(resume_from_checkpoint=longhaul.resume)
+trainer = Trainer(model=model, args=arguments, train_dataset=Sums(), callbacks=[Pause(), unbroken])
+trainer.train(resume_from_checkpoint=unbroken.resume)

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from longhaul.training.torch import BestCopy, Training
+from unbroken.training.torch import BestCopy, Training
 
 PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each batch, to have time to watch
 EPOCHS = 8

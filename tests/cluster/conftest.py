@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _running(**options: bool) -> Iterator[Cluster]:
     # A socket's path has 108 characters at most, which pytest's own folders exceed.
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="longhaul_test_")), **options).start()
+    cluster = Cluster(Path(tempfile.mkdtemp(prefix="unbroken_test_")), **options).start()
     try:
         yield cluster
         cluster.check_alive()

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir
 
-# The proofs at full size: LONGHAUL_FULL=1.
-IS_FULL = os.environ.get("LONGHAUL_FULL", "") == "1"
+# The proofs at full size: UNBROKEN_FULL=1.
+IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
 PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from support.toyrun import is_alive
 from support.workdir import WorkDir, overlaps, uninterrupted, until
 
-from longhaul.history import Attempt
+from unbroken.history import Attempt
 
 # Wants more memory than 400 MB, then has reached its goal.
 HUNGRY = """\
 import os, pathlib
 block = bytearray(500 * 1024 * 1024)
-save = pathlib.Path(os.environ["LONGHAUL_SAVE"])
+save = pathlib.Path(os.environ["UNBROKEN_SAVE"])
 (save / "state").write_text("5")
 (save / "progress.json").write_text('{"done": 5, "goal": 5, "unit": "steps"}')
 """
@@ -29,7 +29,7 @@ if not bad.exists():
     bad.write_text(node)
 if bad.read_text() == node:
     raise SystemExit(f"{node} is broken")
-save, resume = pathlib.Path(os.environ["LONGHAUL_SAVE"]), os.environ.get("LONGHAUL_RESUME")
+save, resume = pathlib.Path(os.environ["UNBROKEN_SAVE"]), os.environ.get("UNBROKEN_RESUME")
 done = 1 + (int((pathlib.Path(resume) / "state").read_text()) if resume else 0)
 (save / "state").write_text(str(done))
 (save / "progress.json").write_text(f'{{"done": {done}, "goal": 2, "unit": "steps"}}')

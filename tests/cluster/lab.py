@@ -454,7 +454,7 @@ def _clean() -> dict[str, str]:
 
 def shell(words: Sequence[str]) -> int:
     """A shell, or the command `words`, inside a new cluster."""
-    folder = Path(tempfile.mkdtemp(prefix="longhaul_cluster_"))
+    folder = Path(tempfile.mkdtemp(prefix="unbroken_cluster_"))
     cluster = Cluster(folder).start()
     try:
         print(cluster.run("sinfo"), end="")

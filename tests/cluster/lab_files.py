@@ -76,7 +76,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 GresTypes=gpu
 DefMemPerCPU=500
-# An idle cluster that starts a job at once: what is measured is longhaul, not the scheduler's rests.
+# An idle cluster that starts a job at once: what is measured is unbroken, not the scheduler's rests.
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=5,batch_sched_delay=0
 PriorityType=priority/basic

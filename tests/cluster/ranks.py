@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-resume, save = os.environ["LONGHAUL_RESUME"], Path(os.environ["LONGHAUL_SAVE"])
-stop, goal = Path(os.environ["LONGHAUL_STOP"]), int(os.environ["LONGHAUL_GOAL"])
+resume, save = os.environ["UNBROKEN_RESUME"], Path(os.environ["UNBROKEN_SAVE"])
+stop, goal = Path(os.environ["UNBROKEN_STOP"]), int(os.environ["UNBROKEN_GOAL"])
 done = int(Path(resume, "rank_0").read_text().split()[0]) if resume else 0
 while done < goal and not stop.exists():
     time.sleep(0.1)

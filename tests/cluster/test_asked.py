@@ -1,4 +1,4 @@
-"""What Slurm says of jobs, as longhaul understands it, on a real cluster."""
+"""What Slurm says of jobs, as unbroken understands it, on a real cluster."""
 
 import os
 import time
@@ -6,9 +6,9 @@ import time
 import pytest
 from cluster.lab import Cluster
 
-from longhaul.slurm import clock
-from longhaul.slurm.cluster import own_cluster
-from longhaul.slurm.ending import Ended, Ending, end_of, ended
+from unbroken.slurm import clock
+from unbroken.slurm.cluster import own_cluster
+from unbroken.slurm.ending import Ended, Ending, end_of, ended
 
 
 @pytest.fixture(autouse=True)

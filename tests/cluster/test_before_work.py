@@ -17,13 +17,13 @@ from cluster.lab import Cluster
 from support.disks import as_root, mount_small, unmount
 from support.workdir import WorkDir, until
 
-from longhaul.outcome import Outcome
-from longhaul.slurm.attempt import PATIENCE
+from unbroken.outcome import Outcome
+from unbroken.slurm.attempt import PATIENCE
 
 # Counts one step a job; the first one waits for a sign.
 ONE_STEP = """\
 import os, pathlib, time
-save, resume = pathlib.Path(os.environ["LONGHAUL_SAVE"]), os.environ.get("LONGHAUL_RESUME")
+save, resume = pathlib.Path(os.environ["UNBROKEN_SAVE"]), os.environ.get("UNBROKEN_RESUME")
 while not resume and not os.path.exists(os.environ["GO_FILE"]):
     time.sleep(0.1)
 done = 1 + (int((pathlib.Path(resume) / "state").read_text()) if resume else 0)
@@ -34,7 +34,7 @@ raise SystemExit(0 if done == 4 else 85)
 
 
 # A driver that asks Slurm soon about jobs that left no record.
-DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
+DRIVEN = ("--executor", "unbroken", "--unbroken-init-seconds-before-status-checks", "2")
 # A job's Snakemake waits so long for the record before it; a minute is all that the jobs here have.
 SOON = ("--latency-wait", "5")
 
@@ -184,7 +184,7 @@ def test_a_detached_run_stops_and_says_why(name: str, work: WorkDir, cluster: Cl
     with trigger.broken(work):
         cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
         wait_for_jobs(cluster)
-        said, status = slurm_logs(work), work.longhaul("status").text
+        said, status = slurm_logs(work), work.unbroken("status").text
 
     assert started(cluster, work) == 1 + trigger.starts, said
     assert "a: the run stops: " in said
@@ -260,12 +260,12 @@ def test_scancel_of_a_waiting_job_takes_out_that_job_alone(work: WorkDir, cluste
 @pytest.mark.slow
 def test_restart_cancels_the_jobs_that_wait(work: WorkDir, cluster: Cluster) -> None:
     first, *waiting = held_open(work, cluster)
-    refused = work.longhaul("restart", "a")
+    refused = work.unbroken("restart", "a")
     cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
     (work.root / "go").touch()
     cluster.wait_until(lambda: not cluster.jobs("running,completing"))
 
-    done = work.longhaul("restart", "a")
+    done = work.unbroken("restart", "a")
 
     assert refused.code == 1 and f"Slurm job {first}" in refused.text
     assert done.code == 0, done.text
@@ -282,7 +282,7 @@ def test_accept_names_the_jobs_that_wait_and_they_go_on(work: WorkDir, cluster: 
     cluster.wait_until(lambda: not cluster.jobs("running,completing"))
     work.write("steps.py", ONE_STEP + "\n# mended\n")
 
-    done = work.longhaul("accept", "a")
+    done = work.unbroken("accept", "a")
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
     wait_for_jobs(cluster)
 
@@ -316,7 +316,7 @@ def test_a_job_that_slurm_refuses_for_good_is_submitted_once(work: WorkDir, clus
 def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work: WorkDir, cluster: Cluster) -> None:
     """The second job asks when its work begins, and once more at its end, hours later."""
     detached(work)
-    submit(work, "--longhaul-ahead", "2")
+    submit(work, "--unbroken-ahead", "2")
     until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
     refused(work)
     (work.root / "go").touch()
@@ -326,7 +326,7 @@ def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work:
     line = f"the next jobs could not be submitted: Slurm refuses them: {REFUSED}"
     assert f"a: the run stops: {line}" in said
     assert "tried again" not in said
-    assert line in work.longhaul("status").text
+    assert line in work.unbroken("status").text
     assert [record.segment for record in work.records("a")] == [1, 2]
     assert started(cluster, work) == 2
 
@@ -370,7 +370,7 @@ def test_a_chain_that_dies_on_such_a_node_is_told_by_status(work: WorkDir, clust
     submit(work)
     wait_for_jobs(cluster)
 
-    status = work.longhaul("status").text
+    status = work.unbroken("status").text
     assert started(cluster, work) == 4  # all that were submitted, and none that they would have submitted
     assert "a: no job of this run waits; Slurm job " in status
     assert f"ended as FAILED on {bad} before its work; mend the cause, then start snakemake again" in status
@@ -403,7 +403,7 @@ def test_jobs_on_nodes_without_slurm_s_commands_say_that_nobody_follows(work: Wo
     (work.root / "go").touch()
     detached(work)
 
-    submit(work, "--longhaul-ahead", "2")
+    submit(work, "--unbroken-ahead", "2")
     wait_for_jobs(cluster)
 
     said = slurm_logs(work)

@@ -1,4 +1,4 @@
-"""A program under DMTCP in segments on a real cluster: the stand-in, or the real one that LONGHAUL_DMTCP names."""
+"""A program under DMTCP in segments on a real cluster: the stand-in, or the real one that UNBROKEN_DMTCP names."""
 
 import shutil
 import sys
@@ -7,7 +7,7 @@ import pytest
 from support.dmtcp_here import PROGRAMS
 from support.workdir import ROOT, WorkDir
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 STEPS = 600

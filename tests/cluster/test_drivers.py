@@ -9,7 +9,7 @@ import pytest
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, overlaps, uninterrupted, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600
@@ -59,7 +59,7 @@ def test_a_driver_that_is_started_again_takes_over_what_runs_and_what_waits(
 
     first.interrupt(number) if number is signal.SIGHUP else first.kill()
     first.process.wait()
-    out = slurm_work.longhaul("status").text
+    out = slurm_work.unbroken("status").text
     done = slurm_work.start().wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text

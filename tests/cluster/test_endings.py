@@ -9,7 +9,7 @@ from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of, wait_until_
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 # A submission, a time limit of one minute and Slurm's patience with what it kills.
 PATIENCE_SECONDS = 600.0
@@ -116,7 +116,7 @@ def test_a_cancelled_run_stops_and_the_others_go_on(slurm_work: WorkDir, cluster
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 1
-    assert f"longhaul: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on" in done.text
+    assert f"unbroken: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on" in done.text
     assert slurm_work.records("b")[-1].outcome is Outcome.FINISHED
     assert all(attempt.slurm_job == job for attempt in slurm_work.history("a"))
 
@@ -154,13 +154,13 @@ def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, clu
 
     until(
         lambda: (
-            f"a: Slurm job {job} for segment 1 is PENDING (PartitionDown): its" in slurm_work.longhaul("status").text
+            f"a: Slurm job {job} for segment 1 is PENDING (PartitionDown): its" in slurm_work.unbroken("status").text
         )
     )
     cluster.run("scontrol", "uhold", job)
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
     held = f"a: Slurm job {job} for segment 1 is PENDING (JobHeldUser): it is held; type: scontrol release {job}"
-    until(lambda: held in slurm_work.longhaul("status").text)
+    until(lambda: held in slurm_work.unbroken("status").text)
     cluster.run("scontrol", "release", job)
     done = driver.wait(PATIENCE_SECONDS)
 

@@ -14,7 +14,7 @@ from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, j
 from cluster.lab import Cluster, LabError
 from support.workdir import ROOT, WorkDir, in_no_time, one_long_segment, one_step_segments, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +199,7 @@ def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, clu
     cluster.run("scontrol", "uhold", first)
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
     held = f"a: Slurm job {first} for segment 1 is PENDING (JobHeldUser): it is held; type: scontrol release {first}"
-    until(lambda: held in work.longhaul("status").text, PATIENCE_SECONDS)
+    until(lambda: held in work.unbroken("status").text, PATIENCE_SECONDS)
     cluster.run("scontrol", "release", first)
     wait_for_jobs(cluster)
 
@@ -235,10 +235,10 @@ def test_a_controller_that_is_restarted_in_mid_run_costs_nothing(
 
 
 def wait_as_told(work: WorkDir, cluster: Cluster, is_so: Callable[[], object]) -> None:
-    """Waits, and types what `longhaul status` says of jobs that Slurm holds."""
+    """Waits, and types what `unbroken status` says of jobs that Slurm holds."""
 
     def look() -> object:
-        for job in re.findall(r"type:\s+scontrol\s+release\s+(\d+)", work.longhaul("status").text):
+        for job in re.findall(r"type:\s+scontrol\s+release\s+(\d+)", work.unbroken("status").text):
             with suppress(LabError):  # no longer held
                 cluster.run("scontrol", "release", job)
         return is_so()
@@ -290,7 +290,7 @@ def test_a_job_whose_own_process_is_killed_is_followed_by_the_next(
     """The process that chooses the segment and looks after the jobs behind it, not the segment's."""
     work = started(slurm_work, goal=800)
 
-    for pid in work.processes("-m longhaul.slurm.slot"):
+    for pid in work.processes("-m unbroken.slurm.slot"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait_for_jobs(cluster)
@@ -319,7 +319,7 @@ def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster,
     first = job_of(work)
 
     work.configure({"a": one_long_segment(2000, segments=5)})
-    (program,) = work.processes("-m longhaul.toy")
+    (program,) = work.processes("-m unbroken.toy")
     os.kill(program, signal.SIGSTOP)  # else it may be over before all is submitted
     submit(work)
     assert cluster.state(first) == "RUNNING"  # it still goes for the goal that it was told

@@ -1,4 +1,4 @@
-"""`executor: longhaul` with a driver that waits, on a real cluster."""
+"""`executor: unbroken` with a driver that waits, on a real cluster."""
 
 import datetime
 import itertools
@@ -15,17 +15,17 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from longhaul.history import Attempt
-from longhaul.outcome import Outcome
+from unbroken.history import Attempt
+from unbroken.outcome import Outcome
 
-# The proofs at full size: LONGHAUL_FULL=1.
-IS_FULL = os.environ.get("LONGHAUL_FULL", "") == "1"
+# The proofs at full size: UNBROKEN_FULL=1.
+IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
 PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
 HAS_JOB = re.compile("has been submitted with SLURM jobid|is out already, taken over")
 
 
 def start(work: WorkDir, *words: str) -> Driver:
-    return work.start("--executor", "longhaul", *words)
+    return work.start("--executor", "unbroken", *words)
 
 
 def finish(work: WorkDir, *words: str) -> Done:
@@ -76,7 +76,7 @@ def test_a_finished_run_queues_nothing_more(slurm_work: WorkDir, cluster: Cluste
     assert submitted(done) == 3
     assert [record.outcome for record in slurm_work.records("a")] == [Outcome.PAUSED] * 2 + [Outcome.FINISHED] * 8
     assert [record.has_worked for record in slurm_work.records("a")] == [True] * 3 + [False] * 7
-    assert "longhaul: a segment 4: its work is done, no job needed" in done.text
+    assert "unbroken: a segment 4: its work is done, no job needed" in done.text
     assert slurm_work.plan() == 0
 
 
@@ -96,7 +96,7 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     until(lambda: second.text.count("is out already, taken over") == 2)
     cluster.run("scancel", blocker)
     until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
-    programs = slurm_work.processes("-m longhaul.toy")
+    programs = slurm_work.processes("-m unbroken.toy")
     for pid in programs:
         os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
     second.kill()
@@ -155,7 +155,7 @@ def test_scancel_stops_one_run_and_says_what_to_type(slurm_work: WorkDir, cluste
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 1
-    line = f"longhaul: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on; to go on, start"
+    line = f"unbroken: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on; to go on, start"
     assert done.lines(line) == [f"{line} snakemake again"]
     assert submitted(done) == 2
     assert slurm_work.final("b") == uninterrupted(tmp_path / "b", goal)
@@ -176,7 +176,7 @@ def test_an_interrupted_segment_goes_on_without_using_up_a_retry(
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure; the same segment goes on" in done.text
+    assert f"unbroken: a segment 1: job {job} ended as FAILED, no failure; the same segment goes on" in done.text
     history = cgroup_work.history("a")
     assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
     assert_no_work_was_done_twice(history)
@@ -188,7 +188,7 @@ def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(
     cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
 ) -> None:
     goal = 2500
-    words = ("--retries", "0", "--longhaul-no-requeue")
+    words = ("--retries", "0", "--unbroken-no-requeue")
     driver = started(cgroup_work, {"a": one_long_segment(goal, partition="preempt")}, *words)
     wait_until_it_hears(cgroup_work)
     job = job_of(cgroup_work)
@@ -199,14 +199,14 @@ def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(
     assert done.code == 0, done.text
     assert cgroup_cluster.state(urgent) == "COMPLETED"
     # It saved and left in its grace time, so Slurm calls it FAILED; only who has to be killed is called PREEMPTED.
-    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure" in done.text
+    assert f"unbroken: a segment 1: job {job} ended as FAILED, no failure" in done.text
     assert cgroup_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
 
 @pytest.mark.slow
 def test_a_node_that_does_not_boot_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     goal = 600
-    words = ("--retries", "0", "--longhaul-no-requeue")
+    words = ("--retries", "0", "--unbroken-no-requeue")
     driver = started(slurm_work, {"a": one_long_segment(goal)}, *words)
     job = job_of(slurm_work)
 
@@ -214,7 +214,7 @@ def test_a_node_that_does_not_boot_costs_no_retry(slurm_work: WorkDir, cluster: 
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert f"longhaul: a segment 1: job {job} ended as BOOT_FAIL, no failure" in done.text
+    assert f"unbroken: a segment 1: job {job} ended as BOOT_FAIL, no failure" in done.text
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
 
@@ -243,7 +243,7 @@ def test_a_killed_segment_that_had_saved_something_is_no_failure(
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert f"longhaul: a segment 1: job {job} ended as FAILED, no failure" in done.text
+    assert f"unbroken: a segment 1: job {job} ended as FAILED, no failure" in done.text
     history = slurm_work.history("a")
     assert [attempt.outcome for attempt in history] == [Outcome.DIED, Outcome.FINISHED]
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
@@ -256,7 +256,7 @@ def test_a_crash_uses_up_the_retries_and_names_the_log(slurm_work: WorkDir, clus
 
     assert done.code == 1
     assert submitted(done) == 2
-    lines = done.lines("longhaul: a segment 1: job ")
+    lines = done.lines("unbroken: a segment 1: job ")
     assert len(lines) == 2
     assert all("ended as FAILED: the program ended with exit code 1" in line and "logs/a/001" in line for line in lines)
 
@@ -300,7 +300,7 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
     slurm_work.configure({"a": one_step_segments(1, goal=1)})
     blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
     cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
-    driver = start(slurm_work, "--longhaul-init-seconds-before-status-checks", "5")
+    driver = start(slurm_work, "--unbroken-init-seconds-before-status-checks", "5")
     cluster.wait_until(lambda: len(cluster.jobs("pending")) == 1)
     (job,) = cluster.jobs("pending")
 
@@ -311,7 +311,7 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    told = f"longhaul: a segment 1: job {job} does not start by itself (JobHeld"
+    told = f"unbroken: a segment 1: job {job} does not start by itself (JobHeld"
     assert [line.endswith(f"; release it: scontrol release {job}") for line in done.lines(told)] == [True]
 
 

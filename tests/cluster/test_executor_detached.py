@@ -16,7 +16,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
     work.configure({"a": counted(250), "b": counted(200)})
 
     with closed(cluster):
-        submit(work, "--longhaul-ahead", "2")
+        submit(work, "--unbroken-ahead", "2")
         assert len(cluster.jobs()) == 4
     wait_for_jobs(cluster)
 
@@ -65,13 +65,13 @@ def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: 
     work.configure({"a": one_step_segments(10, goal=3)})
 
     with closed(cluster):
-        submit(work, "--longhaul-ahead", "10")
+        submit(work, "--unbroken-ahead", "10")
         assert len(cluster.jobs()) == 10
     wait_for_jobs(cluster)
 
     assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
     states = cluster.run("squeue", "--noheader", "--states=all", "--format=%T %j %Z").splitlines()
-    own = [line.split()[0] for line in states if "longhaul-slot" in line and line.endswith(str(work.root))]
+    own = [line.split()[0] for line in states if "unbroken-slot" in line and line.endswith(str(work.root))]
     assert (own.count("COMPLETED"), own.count("CANCELLED")) == (3, 7)
 
 
@@ -215,7 +215,7 @@ def test_a_driver_takes_the_waiting_jobs_over(work: WorkDir, cluster: Cluster, t
         jobs = set(cluster.jobs())
 
     work.profile = ROOT / "profiles" / "slurm"
-    done = work.start("--executor", "longhaul").wait(PATIENCE_SECONDS)
+    done = work.start("--executor", "unbroken").wait(PATIENCE_SECONDS)
     wait_for_jobs(cluster)
 
     assert done.code == 0, done.text

@@ -8,7 +8,7 @@ from support.workdir import WorkDir
 EATER = """\
 import os, sys
 held = bytearray(os.urandom(1 << 20)) * int(sys.argv[1])
-with open(os.path.join(os.environ["LONGHAUL_SAVE"], "eaten"), "w") as file:
+with open(os.path.join(os.environ["UNBROKEN_SAVE"], "eaten"), "w") as file:
     print(len(held) >> 20, file=file)
 """
 # Leaves the meal to a worker, and fails in words of its own where the kernel ends that one.
@@ -32,4 +32,4 @@ def test_a_segment_that_ran_out_of_memory_gets_more_at_its_next_attempt(
     jobs = [attempt.slurm_job for attempt in cgroup_work.history("hungry")]
     assert [cgroup_cluster.asked_memory(job) for job in jobs] == ["600M", "1500M"]
     assert cgroup_work.final("hungry") == {"eaten": b"700\n"}
-    assert "longhaul: hungry: Slurm ended 1 attempt for want of memory; asking for 1500 MB" in done.text
+    assert "unbroken: hungry: Slurm ended 1 attempt for want of memory; asking for 1500 MB" in done.text

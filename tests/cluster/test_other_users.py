@@ -14,18 +14,18 @@ from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
-from longhaul import lease
-from longhaul.holder import Watch
-from longhaul.lease import Claim
-from longhaul.outcome import Outcome
-from longhaul.slurm.ended_job import ended_job
-from longhaul.slurm.ending import ended
-from longhaul.slurm.my_jobs import job_of_anyone
+from unbroken import lease
+from unbroken.holder import Watch
+from unbroken.lease import Claim
+from unbroken.outcome import Outcome
+from unbroken.slurm.ended_job import ended_job
+from unbroken.slurm.ending import ended
+from unbroken.slurm.my_jobs import job_of_anyone
 
 OTHER = pwd.getpwuid(65534).pw_name
 # From root nothing is hidden, so a third user asks.
 THIRD = 1
-DRIVEN = ("--executor", "longhaul", "--longhaul-init-seconds-before-status-checks", "2")
+DRIVEN = ("--executor", "unbroken", "--unbroken-init-seconds-before-status-checks", "2")
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
     with closed(cluster):
         words = (f"--uid={OTHER}", "--partition=short", f"--chdir={work.root}", "--output=/dev/null", "--wrap=true")
         number = cluster.run("sbatch", "--parsable", *words).strip()
-        slip = work.write(".snakemake/longhaul/a/001.1.json", json.dumps({"job": number}))
+        slip = work.write(".snakemake/unbroken/a/001.1.json", json.dumps({"job": number}))
         os.chown(slip, 65534, -1)
         driver = work.start(*DRIVEN)
         until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)

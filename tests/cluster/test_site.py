@@ -56,7 +56,7 @@ def exact(command: str, work: WorkDir) -> Done:
 
 def configure_site(work: WorkDir, site: dict[str, object]) -> None:
     """Installs the profile as a user does, then edits its site."""
-    assert work.longhaul("profile", "slurm").code == 0
+    assert work.unbroken("profile", "slurm").code == 0
     work.write("profiles/slurm/site.yaml", yaml.safe_dump({"site": site}))
 
 
@@ -128,7 +128,7 @@ def test_what_the_cluster_cannot_do_is_refused_before_anything_is_queued(slurm_w
     done = slurm_work.snakemake()
 
     assert (done.code, cluster.jobs()) == (1, [])
-    lines = [line.removeprefix("longhaul: ") for line in done.lines("longhaul: ")]
+    lines = [line.removeprefix("unbroken: ") for line in done.lines("unbroken: ")]
     accounts = re.search(r"\(sacctmgr\) are (.*?);", done.text)
     assert accounts is not None and "science" in accounts[1]
     assert [line for line in lines if not line.startswith("runs.other.account")] == [
@@ -155,7 +155,7 @@ def test_a_qos_and_a_constraint_that_the_cluster_does_not_know_are_refused_befor
     done = slurm_work.snakemake()
 
     assert (done.code, cluster.jobs()) == (1, [])
-    assert [line.removeprefix("longhaul: ") for line in done.lines("longhaul: ")] == [
+    assert [line.removeprefix("unbroken: ") for line in done.lines("unbroken: ")] == [
         "runs.qos.qos: found 'normla', but the QOS of this cluster (sacctmgr) are normal; did you mean `normal`?",
         "runs.far.constraint: found 'plain', but no node of partition gpu has the feature plain (sinfo); "
         "their features are fast; type another constraint",
@@ -170,7 +170,7 @@ def test_another_cluster_is_refused_before_anything_is_queued(slurm_work: WorkDi
     done = slurm_work.snakemake("--set-resources", f"toy_segment:{key}=other")
 
     assert (done.code, cluster.jobs()) == (1, [])
-    assert f"longhaul: resources: found {key}, allowed: none of these; start snakemake on a login" in done.text
+    assert f"unbroken: resources: found {key}, allowed: none of these; start snakemake on a login" in done.text
     assert "Traceback" not in done.text
 
 
@@ -181,9 +181,9 @@ def test_a_partition_that_is_down_is_told_and_no_mistake(slurm_work: WorkDir, cl
 
     done = slurm_work.snakemake("-n")
 
-    assert (done.code, done.lines("longhaul: ")) == (
+    assert (done.code, done.lines("unbroken: ")) == (
         0,
-        ["longhaul: partition gpu is down or all its nodes are (sinfo); its jobs will wait"],
+        ["unbroken: partition gpu is down or all its nodes are (sinfo); its jobs will wait"],
     )
 
 
@@ -227,12 +227,12 @@ def test_a_heterogeneous_job_may_hold_a_driver_whose_program_spans_both_its_part
     assert final["rank_1"][1] in ("node3", "node4")
 
 
-def test_a_workflow_that_imports_longhaul_uses_the_installed_profile(slurm_work: WorkDir, cluster: Cluster) -> None:
+def test_a_workflow_that_imports_unbroken_uses_the_installed_profile(slurm_work: WorkDir, cluster: Cluster) -> None:
     page = (ROOT / "docs" / "module.md").read_text()
     for name, text in re.findall(r"^`([^`]+)`:\n\n```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         slurm_work.write(name, text)
-    slurm_work.write("config/config.yaml", yaml.safe_dump({"longhaul": {"runs": {"demo": toy(place="gpu")}}}))
-    assert [slurm_work.longhaul("profile", name).code for name in ("default", "slurm")] == [0, 0]
+    slurm_work.write("config/config.yaml", yaml.safe_dump({"unbroken": {"runs": {"demo": toy(place="gpu")}}}))
+    assert [slurm_work.unbroken("profile", name).code for name in ("default", "slurm")] == [0, 0]
 
     done = exact("snakemake --profile slurm", slurm_work)
 
@@ -247,7 +247,7 @@ def test_the_profile_of_a_clone_is_filled_in_where_it_stands_until_somebody_edit
     site = clone / "profiles" / "slurm" / "site.yaml"
     site.write_text(site.read_text().replace("account: null", "account: mine"))
     shutil.copytree(ROOT / "src", clone / "src")
-    program = [sys.executable, "-c", "from longhaul.cli import main; main()", "profile", "slurm"]
+    program = [sys.executable, "-c", "from unbroken.cli import main; main()", "profile", "slurm"]
     environment = {**slurm_work.environment(), "PYTHONPATH": str(clone / "src")}
 
     said = [
@@ -268,7 +268,7 @@ def test_the_profile_of_a_clone_is_filled_in_where_it_stands_until_somebody_edit
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["short", "gpu"])
 def test_an_installed_profile_names_the_partitions_that_sinfo_knows(slurm_work: WorkDir, key: str) -> None:
-    assert slurm_work.longhaul("profile", "slurm").code == 0
+    assert slurm_work.unbroken("profile", "slurm").code == 0
 
     site = yaml.safe_load((slurm_work.root / "profiles/slurm/site.yaml").read_text())["site"]
     partitions = yaml.safe_load((slurm_work.root / "profiles/slurm/partitions.yaml").read_text())["partitions"]

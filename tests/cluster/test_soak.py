@@ -11,8 +11,8 @@ import pytest
 from cluster.lab import Cluster, LabError
 from support.workdir import Driver, WorkDir, overlaps, uninterrupted
 
-MINUTES = float(os.environ.get("LONGHAUL_SOAK_MINUTES", "10"))
-SEED = int(os.environ.get("LONGHAUL_SOAK_SEED", "1"))
+MINUTES = float(os.environ.get("UNBROKEN_SOAK_MINUTES", "10"))
+SEED = int(os.environ.get("UNBROKEN_SOAK_SEED", "1"))
 RUNS = [f"run{number:02d}" for number in range(1, 21)]
 SEGMENTS = 10
 REPAIR_SECONDS = 20.0
@@ -61,7 +61,7 @@ class Accidents:
         self._kill_one("toy_segment.py")
 
     def kill_a_program(self, driver: Driver) -> None:
-        self._kill_one("longhaul.toy")
+        self._kill_one("unbroken.toy")
 
     def kill_any_process(self, driver: Driver) -> None:
         """Drivers apart, whose death has its own share."""

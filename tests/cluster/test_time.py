@@ -9,7 +9,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 
@@ -77,7 +77,7 @@ def test_a_segment_leaves_earlier_when_its_job_gets_less_time(
 COUNTS = """\
 import time
 import torch
-from longhaul.training.torch import Training
+from unbroken.training.torch import Training
 
 training = Training(model=torch.nn.Linear(1, 1))
 loader = training.loader(torch.utils.data.TensorDataset(torch.arange(10.0)), 1)
@@ -91,7 +91,7 @@ training.finish()
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_that_is_suspended_and_resumed_goes_on_to_its_new_end(slurm_work: WorkDir, cluster: Cluster) -> None:
-    """Its old end is past then; the program, which watches it too, would leave before longhaul has asked."""
+    """Its old end is past then; the program, which watches it too, would leave before unbroken has asked."""
     slurm_work.write("counts.py", COUNTS)
     # In a job Slurm takes its time to answer, as a busy controller does: the program could have left long since.
     real = cluster.environment["PATH"]
@@ -136,7 +136,7 @@ def test_the_folders_on_the_nodes_own_disk_are_handed_on(slurm_work: WorkDir, cl
 
 SAY = """\
 import json, os, pathlib
-save = pathlib.Path(os.environ["LONGHAUL_SAVE"])
+save = pathlib.Path(os.environ["UNBROKEN_SAVE"])
 names = ("TMPDIR", "SLURM_JOB_PARTITION")
 (save / "said.json").write_text(json.dumps({name: os.environ.get(name) for name in names}))
 (save / "progress.json").write_text('{"done": 1, "goal": 1, "unit": "steps"}')

@@ -21,10 +21,10 @@ from support.command_jobs import (
 )
 from support.toyrun import flip_byte, history, until
 
-from longhaul.command.engine import CommandEngine
-from longhaul.config import read_runs
-from longhaul.outcome import Outcome
-from longhaul.plan import schemas
+from unbroken.command.engine import CommandEngine
+from unbroken.config import read_runs
+from unbroken.outcome import Outcome
+from unbroken.plan import schemas
 
 WALK = ("trace.csv",)
 CASE = Case(
@@ -51,7 +51,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The table of one walk of 200 steps without longhaul around it."""
+    """The table of one walk of 200 steps without unbroken around it."""
     return walk(tmp_path_factory.mktemp("whole"), goal=200)
 
 
@@ -128,7 +128,7 @@ def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
     (tmp_path / "job.in").write_text("restart='@@file@@' seconds=@@seconds@@ {braces} stay @@ @ \n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "points.txt").write_text("1 2 3\n")
-    script = 'cat job.in points.txt > state.txt; echo "$SIZE $LONGHAUL_SEGMENT $OMP_NUM_THREADS" >> state.txt; exit 85'
+    script = 'cat job.in points.txt > state.txt; echo "$SIZE $UNBROKEN_SEGMENT $OMP_NUM_THREADS" >> state.txt; exit 85'
     settings = {
         "start": ["sh", "-c", script],
         "files": ["state.txt"],
@@ -149,7 +149,7 @@ def test_templates_inputs_and_environment_are_filled_for_each_segment(tmp_path):
 
 def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
     (tmp_path / "here").mkdir()
-    settings = {"start": ["sh", "-c", 'pwd > "$LONGHAUL_SAVE/where"; exit 0'], "folder": "here"}
+    settings = {"start": ["sh", "-c", 'pwd > "$UNBROKEN_SAVE/where"; exit 0'], "folder": "here"}
 
     record = command_segment(tmp_path, settings)
 
@@ -160,10 +160,10 @@ def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
 
 def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
     script = """
-        n=0; [ -n "$LONGHAUL_RESUME" ] && n=$(cat "$LONGHAUL_RESUME/n")
+        n=0; [ -n "$UNBROKEN_RESUME" ] && n=$(cat "$UNBROKEN_RESUME/n")
         for i in 1 2 3; do n=$((n + 1)); echo "$n a" >> rows.txt; done
-        echo $n > "$LONGHAUL_SAVE/n"
-        echo "{{\\"done\\": $n, \\"goal\\": 6}}" > "$LONGHAUL_SAVE/progress.json"
+        echo $n > "$UNBROKEN_SAVE/n"
+        echo "{{\\"done\\": $n, \\"goal\\": 6}}" > "$UNBROKEN_SAVE/progress.json"
         echo "$((n + 1)) beyond" >> rows.txt
         [ $n -lt 6 ] && exit 85; exit 0"""
     settings = {"start": ["sh", "-c", script], "goal": 6, "outputs": {"rows.txt": "rows"}}

@@ -3,7 +3,7 @@
 import pytest
 from support.command_jobs import command_run
 
-from longhaul.errors import ConfigError
+from unbroken.errors import ConfigError
 
 GOOD = {"start": ["run", "{seconds}"], "files": ["a.{progress}.rst"], "goal": 9}
 NAMES = "{save}, {stop}, {base}, {seconds}, {minutes}, {hours}, {hms}, {threads}, {tasks}, {run}, {segment}"
@@ -31,8 +31,8 @@ MISTAKES = {
         "resume: found '{file}' in '{file}', but `files` is empty; name the restart file there",
     ),
     "a variable of ours": (
-        {**GOOD, "environment": {"LONGHAUL_RUN": "x"}},
-        "environment: found 'LONGHAUL_RUN', allowed: the name of a variable that does not begin with LONGHAUL_",
+        {**GOOD, "environment": {"UNBROKEN_RUN": "x"}},
+        "environment: found 'UNBROKEN_RUN', allowed: the name of a variable that does not begin with UNBROKEN_",
     ),
     "a placeholder in a template": (
         {**GOOD, "templates": ["job.in"]},
@@ -61,7 +61,7 @@ MISTAKES = {
     ),
     "a name of ours": (
         {**GOOD, "files": ["parts/a.{progress}"]},
-        "files: found 'parts/a.{progress}', but that name in a checkpoint belongs to longhaul; rename yours",
+        "files: found 'parts/a.{progress}', but that name in a checkpoint belongs to unbroken; rename yours",
     ),
     "another placeholder in files": (
         {**GOOD, "files": ["a.{step}"]},

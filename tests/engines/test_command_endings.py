@@ -6,10 +6,10 @@ import pytest
 from support.command_jobs import command_job, command_segment, task_at, walker_settings
 from support.toyrun import history
 
-from longhaul.command import engine as engine_module
-from longhaul.command.engine import CommandEngine
-from longhaul.errors import LonghaulError
-from longhaul.outcome import Outcome
+from unbroken.command import engine as engine_module
+from unbroken.command.engine import CommandEngine
+from unbroken.errors import UnbrokenError
+from unbroken.outcome import Outcome
 
 
 def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
@@ -58,7 +58,7 @@ def test_an_exit_code_that_may_mean_both_is_told_apart_by_the_goal(tmp_path):
 def test_a_crash_is_a_failure_and_keeps_what_was_complete_before(tmp_path):
     settings = walker_settings(step_seconds=0.005, crash_at=200)
 
-    with pytest.raises(LonghaulError, match=r"the program ended with exit code 1; kept: \d+ of 200 steps"):
+    with pytest.raises(UnbrokenError, match=r"the program ended with exit code 1; kept: \d+ of 200 steps"):
         command_segment(tmp_path, settings)
 
     (attempt,) = history(job := command_job(tmp_path, settings))
@@ -72,7 +72,7 @@ def test_the_folder_of_a_failed_attempt_is_kept_until_one_leaves_well(tmp_path):
     failed = command_job(tmp_path, settings).places.root / "failed"
 
     for _ in range(2):
-        with pytest.raises(LonghaulError, match="exit code 4"):
+        with pytest.raises(UnbrokenError, match="exit code 4"):
             command_segment(tmp_path, settings)
 
     assert (failed / "program.err").read_text() == "why\n"
@@ -86,7 +86,7 @@ def test_the_folder_of_a_failed_attempt_is_kept_until_one_leaves_well(tmp_path):
 def test_an_unknown_exit_code_of_the_contract_is_no_pause(tmp_path):
     settings = {"start": ["sh", "-c", "exit 85"], "exit_paused": [3]}
 
-    with pytest.raises(LonghaulError, match="the program ended with exit code 85; nothing new was saved"):
+    with pytest.raises(UnbrokenError, match="the program ended with exit code 85; nothing new was saved"):
         command_segment(tmp_path, settings)
 
 
@@ -155,5 +155,5 @@ def test_a_program_that_removes_its_restart_files_when_it_is_done_is_believed(tm
 def test_a_program_that_is_done_and_leaves_nothing_is_told_what_to_name(tmp_path):
     settings = {"start": ["true"], "files": ["state"]}
 
-    with pytest.raises(LonghaulError, match="left no file that matches `files` or `final_files`; name its results"):
+    with pytest.raises(UnbrokenError, match="left no file that matches `files` or `final_files`; name its results"):
         command_segment(tmp_path, settings)

@@ -16,14 +16,14 @@ from support.command_jobs import command_job, command_segment, start_command_seg
 from support.needs import require
 from support.toyrun import history, programs_of, until
 
-from longhaul.errors import LonghaulError
-from longhaul.outcome import Outcome
-from longhaul.store import Store
+from unbroken.errors import UnbrokenError
+from unbroken.outcome import Outcome
+from unbroken.store import Store
 
 
 @dataclass(frozen=True)
 class Example:
-    """An example of examples/, small enough for a test, and what makes one whole run of it without longhaul."""
+    """An example of examples/, small enough for a test, and what makes one whole run of it without unbroken."""
 
     folder: str
     run: str
@@ -52,10 +52,10 @@ class Example:
         return replace(self, goal=(int(done) // quarter + 2) * quarter)
 
     def whole(self, folder: Path) -> dict[str, bytes]:
-        """The results of one run without longhaul around it."""
+        """The results of one run without unbroken around it."""
         self.settings(folder)
         words = [word.format(goal=self.goal) for word in self.plain]
-        environment = {**os.environ, "LONGHAUL_GOAL": str(self.goal)}
+        environment = {**os.environ, "UNBROKEN_GOAL": str(self.goal)}
         subprocess.run(words, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
         return {name: (folder / name).read_bytes() for name in self.result_names}
 
@@ -171,5 +171,5 @@ def test_a_lammps_that_cannot_read_its_restart_file_is_a_failure_and_not_a_begin
     keys = {"segment_minutes": 0.15, "save_minutes": 0.005}
     assert command_segment(tmp_path, settings, **keys).outcome is Outcome.PAUSED
 
-    with pytest.raises(LonghaulError, match="the program ended with exit code 1; nothing new was saved; read "):
+    with pytest.raises(UnbrokenError, match="the program ended with exit code 1; nothing new was saved; read "):
         command_segment(tmp_path, settings, segment=2, **keys)

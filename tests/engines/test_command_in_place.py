@@ -10,14 +10,14 @@ import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
 from support.toyrun import until
 
-from longhaul.command import reading
-from longhaul.command.engine import CommandEngine
-from longhaul.command.open_files import OpenStates
-from longhaul.command.reading import why_not_whole
-from longhaul.command.settings import program_of
-from longhaul.command.states import complete_states
-from longhaul.errors import ConfigError, LonghaulError
-from longhaul.outcome import Outcome
+from unbroken.command import reading
+from unbroken.command.engine import CommandEngine
+from unbroken.command.open_files import OpenStates
+from unbroken.command.reading import why_not_whole
+from unbroken.command.settings import program_of
+from unbroken.command.states import complete_states
+from unbroken.errors import ConfigError, UnbrokenError
+from unbroken.outcome import Outcome
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 SETTINGS = {
@@ -66,7 +66,7 @@ def rename(folder, step):
 
 
 def test_a_program_that_writes_in_place_is_refused(tmp_path):
-    with pytest.raises(LonghaulError) as error:
+    with pytest.raises(UnbrokenError) as error:
         command_segment(tmp_path, counter("--style", "in-place", "--rest-seconds", 0.2))
 
     (line,) = str(error.value).splitlines()
@@ -82,7 +82,7 @@ def test_a_file_that_changes_under_its_name_was_written_in_place(engine_at, text
     (folder / "state.txt").write_text(text)
     os.utime(folder / "state.txt", (1000, 1000))
 
-    with pytest.raises(LonghaulError, match=r"writes state\.txt in place"):
+    with pytest.raises(UnbrokenError, match=r"writes state\.txt in place"):
         look(engine, task)
 
 
@@ -92,7 +92,7 @@ def test_what_was_put_back_and_is_written_in_place_is_found_out_too(tmp_path):
     asked = {**SETTINGS, "start": ["sh", "-c", first], "resume": ["sh", "-c", then]}
     command_segment(tmp_path, asked)
 
-    with pytest.raises(LonghaulError, match=r"writes state\.txt in place"):
+    with pytest.raises(UnbrokenError, match=r"writes state\.txt in place"):
         command_segment(tmp_path, asked, segment=2)
 
     assert len(checkpoints(tmp_path)) == 1
@@ -201,7 +201,7 @@ def test_check_command_leaves_out_a_torn_copy_and_takes_the_next_one(tmp_path):
 def test_a_torn_file_at_the_end_of_a_segment_is_no_checkpoint(tmp_path):
     words = ["sh", "-c", "echo step 7 > state.txt; exit 85"]
 
-    with pytest.raises(LonghaulError) as error:
+    with pytest.raises(UnbrokenError) as error:
         command_segment(tmp_path, {**SETTINGS, "saved_by": "exit", "start": words, "check_command": WHOLE})
 
     assert str(error.value).endswith("; check_command grep -q ^end$ state.txt: exit code 1")
@@ -219,7 +219,7 @@ def test_a_check_that_does_not_answer_leaves_the_copy_out(tmp_path, monkeypatch)
 
 
 def test_a_check_that_does_not_exist_is_told_before_the_program_starts(tmp_path):
-    with pytest.raises(LonghaulError) as error:
+    with pytest.raises(UnbrokenError) as error:
         command_segment(tmp_path, {**SETTINGS, "check_command": ["/no/such/check"]})
 
     assert str(error.value) == (

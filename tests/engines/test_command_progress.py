@@ -8,7 +8,7 @@ import pytest
 from support.command_jobs import command_job, command_segment
 from support.toyrun import history
 
-from longhaul.command.holes import (
+from unbroken.command.holes import (
     MissingRecordsError,
     PieceEnd,
     Steps,
@@ -17,8 +17,8 @@ from longhaul.command.holes import (
     confirm_whole,
     read_ends,
 )
-from longhaul.errors import LonghaulError
-from longhaul.outcome import Outcome
+from unbroken.errors import UnbrokenError
+from unbroken.outcome import Outcome
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 RIGHT = r"^step (\d+)$"
@@ -49,7 +49,7 @@ def checkpoints(base):
 
 def refused(base, asked, segment=1):
     """The one line with which a segment fails."""
-    with pytest.raises(LonghaulError) as error:
+    with pytest.raises(UnbrokenError) as error:
         command_segment(base, asked, segment)
     (line,) = str(error.value).splitlines()
     return line
@@ -138,7 +138,7 @@ def test_a_checkpoint_that_says_another_number_now_is_not_gone_on_from(tmp_path,
     assert "247" in line
     assert line.endswith(
         "; its outputs are cut at 494, so records would be missing, or there twice; type what read 494, or set the old "
-        "results aside and begin anew: longhaul restart demo"
+        "results aside and begin anew: unbroken restart demo"
     )
     assert [command_segment(tmp_path, settings(), each).outcome for each in (2, 3)][-1] is Outcome.FINISHED
     assert table(tmp_path) == WHOLE
@@ -177,7 +177,7 @@ def test_a_number_that_is_too_small_is_found_out_by_the_rows(tmp_path):
         "runs.demo: table.csv: records are missing: it goes on at 500, but the last one kept is 240, and 250 came "
         r"behind it; so the restart files are not where their number says (progress_pattern ^half (\d+)$ matched '494'"
     )
-    assert "then type: longhaul restart demo; if records are left out on purpose, add the file to outputs_w" in line
+    assert "then type: unbroken restart demo; if records are left out on purpose, add the file to outputs_w" in line
 
 
 def test_a_number_that_is_too_large_is_found_out_by_the_rows(tmp_path):
@@ -214,7 +214,7 @@ def test_the_last_rows_of_a_program_that_is_done_for_good_are_in_the_results(tmp
     assert rows == "100 a\n200 a\n300 a\n400 a\n494 a\n"
 
 
-def test_the_ends_of_a_piece_are_noted_and_those_of_an_earlier_longhaul_are_read(tmp_path):
+def test_the_ends_of_a_piece_are_noted_and_those_of_an_earlier_unbroken_are_read(tmp_path):
     command_segment(tmp_path, settings())
     (made,) = command_job(tmp_path, settings()).places.checkpoints.glob("[0-9]*")
     noted = json.loads((made / "parts" / "pieces.json").read_text())
@@ -240,7 +240,7 @@ WHOLE_TABLES = {
     "a piece without a record": [end(10, 100, 110), end(None, 100, 110, None, None), end(110, 120)],
     "rarer from now on": [end(10, 100, 110), end(1000, 9000, 10000, 1000, 1000)],
     "no column that counts up": [PieceEnd(5), PieceEnd(5)],
-    "notes of an earlier longhaul": [PieceEnd(5), end(500, 600), PieceEnd(5)],
+    "notes of an earlier unbroken": [PieceEnd(5), end(500, 600), PieceEnd(5)],
     "one record": [end(10, 10, None, None, None)],
 }
 TORN_TABLES = {

@@ -6,13 +6,13 @@ import re
 import pytest
 from support.command_jobs import command_run
 
-from longhaul.command import pieces
-from longhaul.command.filling import filled, filled_template, seconds_left
-from longhaul.command.pieces import Outputs, records
-from longhaul.command.reading import last_number, progress_of
-from longhaul.command.settings import ROWS, Output, program_of
-from longhaul.command.states import complete_states, copied, glob_pattern, states_in
-from longhaul.errors import CheckpointError, SegmentError
+from unbroken.command import pieces
+from unbroken.command.filling import filled, filled_template, seconds_left
+from unbroken.command.pieces import Outputs, records
+from unbroken.command.reading import last_number, progress_of
+from unbroken.command.settings import ROWS, Output, program_of
+from unbroken.command.states import complete_states, copied, glob_pattern, states_in
+from unbroken.errors import CheckpointError, SegmentError
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
 
@@ -75,7 +75,7 @@ def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypa
         copyfile(source, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr("longhaul.command.states.shutil.copyfile", slow_copy)
+    monkeypatch.setattr("unbroken.command.states.shutil.copyfile", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -100,7 +100,7 @@ def test_a_marker_of_the_same_tick_as_a_file_may_be_that_of_the_save_before(tmp_
     (state,) = complete_states(tmp_path / "in", marked)
 
     monkeypatch.setattr(
-        "longhaul.command.states.time.sleep", lambda seconds: (tmp_path / "in" / "a").write_text("the next save")
+        "unbroken.command.states.time.sleep", lambda seconds: (tmp_path / "in" / "a").write_text("the next save")
     )
 
     assert state.is_in_doubt

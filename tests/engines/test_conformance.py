@@ -5,8 +5,8 @@ import importlib
 import pytest
 from engines.conformance import Chain, engines
 
-from longhaul.plan import schemas
-from longhaul.schema import load_schemas
+from unbroken.plan import schemas
+from unbroken.schema import load_schemas
 
 
 def marks_of(engine):
@@ -115,7 +115,7 @@ def test_another_computation_is_refused_before_anything_runs(begun, case):
 
     assert chain.run() == 1
 
-    assert f"longhaul: runs.{chain.results.name}: not the computation that checkpoint " in chain.said()
+    assert f"unbroken: runs.{chain.results.name}: not the computation that checkpoint " in chain.said()
     assert chain.history() == before
 
 

@@ -7,13 +7,13 @@ import pytest
 from engines.conformance import ROOT, Case
 from support.dmtcp_here import PROGRAMS
 
-from longhaul.config import read_runs
-from longhaul.contract import Desk
-from longhaul.dmtcp.engine import DmtcpEngine
-from longhaul.dmtcp.options import read_options
-from longhaul.engine import Task
-from longhaul.errors import ConfigError
-from longhaul.plan import schemas
+from unbroken.config import read_runs
+from unbroken.contract import Desk
+from unbroken.dmtcp.engine import DmtcpEngine
+from unbroken.dmtcp.options import read_options
+from unbroken.engine import Task
+from unbroken.errors import ConfigError
+from unbroken.plan import schemas
 
 COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
 
@@ -51,7 +51,7 @@ def test_the_command_is_the_keeper_with_every_setting(load_script):
     command = load_script("dmtcp_segment").build_command(run, ROOT)
 
     assert command == [
-        *(sys.executable, "-I", "-m", "longhaul.dmtcp.keeper"),
+        *(sys.executable, "-I", "-m", "unbroken.dmtcp.keeper"),
         *("--live", f"{ROOT}/results/demo/live", "--input", f"{ROOT}/README.md", "--programs", str(PROGRAMS)),
         *("--option=--with-plugin", "--option=x.so", "--restart-seconds", "90", "--compress", "--machine-may-differ"),
         *("--", "./simulate", "-n", "5"),
@@ -101,7 +101,7 @@ WRONG = [
     ),
     (
         {"options": ["--ckptdir=/tmp"]},
-        "options: found --ckptdir=/tmp, which longhaul sets itself; allowed: other options of dmtcp_launch",
+        "options: found --ckptdir=/tmp, which unbroken sets itself; allowed: other options of dmtcp_launch",
     ),
     (
         {"dmtcp": "code"},

@@ -10,11 +10,11 @@ import yaml
 from support.dmtcp_here import PROGRAMS
 from support.workdir import until
 
-from longhaul.dmtcp.files import put_back, save_files, size_bytes
-from longhaul.dmtcp.machine import cpu_features
-from longhaul.dmtcp.pace import Pace
+from unbroken.dmtcp.files import put_back, save_files, size_bytes
+from unbroken.dmtcp.machine import cpu_features
+from unbroken.dmtcp.pace import Pace
 
-LONGHAUL = Path(sys.executable).with_name("longhaul")
+UNBROKEN = Path(sys.executable).with_name("unbroken")
 
 
 def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
@@ -24,7 +24,7 @@ def test_a_folder_comes_back_with_links_empty_folders_modes_and_times(tmp_path):
     (live / "sub" / "tool").chmod(0o750)
     os.utime(live / "sub" / "tool", (1000, 2000))
     (live / "link").symlink_to("sub/tool")
-    (live / ".longhaul-exit-code").write_text("0\n")
+    (live / ".unbroken-exit-code").write_text("0\n")
 
     listing = save_files(live, tmp_path / "files")
     put_back(tmp_path / "files", listing, tmp_path / "again")
@@ -73,7 +73,7 @@ def rehearse(tmp_path):
         run = {"engine": engine, "segments": 2, "segment_minutes": 5, "settings": settings}
         (tmp_path / "config").mkdir()
         (tmp_path / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
-        command = [LONGHAUL, "rehearse", "demo", "--seconds", "0.5"]
+        command = [UNBROKEN, "rehearse", "demo", "--seconds", "0.5"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
 
     return rehearse
@@ -92,10 +92,10 @@ def test_a_rehearsal_of_a_failing_program_says_so(rehearse):
     done = rehearse("dmtcp", {"command": ["sh", "-c", "exit 3"], "dmtcp": str(PROGRAMS)})
 
     assert done.returncode == 1
-    assert done.stderr.startswith("longhaul: demo: does not survive: the program ended with its own exit code 3")
+    assert done.stderr.startswith("unbroken: demo: does not survive: the program ended with its own exit code 3")
 
 
 def test_an_engine_that_saves_by_itself_needs_no_rehearsal(rehearse):
     done = rehearse("toy", {"goal": 3})
 
-    assert (done.returncode, done.stderr) == (1, "longhaul: demo: engine toy needs no rehearsal; type: snakemake\n")
+    assert (done.returncode, done.stderr) == (1, "unbroken: demo: engine toy needs no rehearsal; type: snakemake\n")

@@ -7,7 +7,7 @@ import pytest
 from support.dmtcp_play import numbers
 from support.dmtcp_runs import keep
 
-from longhaul.errors import SegmentError
+from unbroken.errors import SegmentError
 
 
 class Damage:

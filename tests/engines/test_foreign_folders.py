@@ -10,9 +10,9 @@ from support.gmx_jobs import gmx_job, gmx_segment
 from support.snapshots import snapshot
 from support.toyrun import history
 
-from longhaul.dmtcp.files import take_results
-from longhaul.errors import ForeignFolderError
-from longhaul.outcome import Outcome
+from unbroken.dmtcp.files import take_results
+from unbroken.errors import ForeignFolderError
+from unbroken.outcome import Outcome
 
 
 @pytest.fixture

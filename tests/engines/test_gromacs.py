@@ -13,14 +13,14 @@ from support import gmx_systems
 from support.gmx_jobs import first_piece, gmx_job, gmx_run, gmx_segment, kill_at, passport_of, start_segment
 from support.toyrun import flip_byte, history, until
 
-from longhaul.errors import CheckpointError, ConfigError, LonghaulError, SegmentError, SickError, StalledError
-from longhaul.gromacs.energy import write_energy_table
-from longhaul.gromacs.engine import GromacsEngine
-from longhaul.gromacs.join import Piece, _join_kind
-from longhaul.identity import identity_of
-from longhaul.outcome import Outcome
-from longhaul.plan import Plan
-from longhaul.segment import run_segment
+from unbroken.errors import CheckpointError, ConfigError, SegmentError, SickError, StalledError, UnbrokenError
+from unbroken.gromacs.energy import write_energy_table
+from unbroken.gromacs.engine import GromacsEngine
+from unbroken.gromacs.join import Piece, _join_kind
+from unbroken.identity import identity_of
+from unbroken.outcome import Outcome
+from unbroken.plan import Plan
+from unbroken.segment import run_segment
 
 pytestmark = pytest.mark.needs("gromacs")
 NEEDS = ("gromacs",)
@@ -55,7 +55,7 @@ def files_of(folder, names=FINAL):
 
 
 def plain(tpr, folder):
-    """What mdrun makes of a tpr without longhaul around it, with its energies as a table."""
+    """What mdrun makes of a tpr without unbroken around it, with its energies as a table."""
     gmx_systems.plain_mdrun(tpr, folder)
     write_energy_table(gmx_run(folder, tpr=str(tpr)), folder / "md.edr", folder / "energy.tsv")
     return files_of(folder)
@@ -167,7 +167,7 @@ def test_a_torn_checkpoint_of_a_killed_segment_gives_way_to_the_one_before(tmp_p
 
 
 def cpt_step(path):
-    from longhaul.gromacs.cpt import read_cpt
+    from unbroken.gromacs.cpt import read_cpt
 
     return read_cpt(path).step
 
@@ -212,7 +212,7 @@ def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, w
 
 
 def test_a_kill_between_the_moves_of_the_pieces_loses_nothing(tmp_path, nvt, whole):
-    from longhaul.gromacs.parts import move_state, pieces_of, whole_checkpoints
+    from unbroken.gromacs.parts import move_state, pieces_of, whole_checkpoints
 
     job = gmx_job(tmp_path, **nvt)
     folder = kill_at(start_segment(tmp_path, **nvt), job, 2000)
@@ -377,7 +377,7 @@ def test_a_flipped_byte_in_a_checkpoint_gives_way_to_the_one_before(tmp_path, nv
 
 def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     """mdrun would start from step 0 without a word."""
-    from longhaul.passport import data_digest
+    from unbroken.passport import data_digest
 
     job = gmx_job(tmp_path, **nvt)
     record = first_piece(tmp_path, **nvt)
@@ -387,7 +387,7 @@ def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     (folder / "md.cpt").unlink()
     (folder / "manifest.json").write_text(json.dumps({**passport, "digest": data_digest(passport)}))
 
-    with pytest.raises(LonghaulError, match=r"md\.cpt: missing, and mdrun would silently begin at step 0"):
+    with pytest.raises(UnbrokenError, match=r"md\.cpt: missing, and mdrun would silently begin at step 0"):
         gmx_segment(tmp_path, 2, **nvt)
 
 
@@ -524,7 +524,7 @@ def test_a_damaged_piece_is_named_and_nothing_is_joined(tmp_path, nvt):
     piece = next((job.places.root / "parts").glob("*/parts/*.xtc"))
     flip_byte(piece, 100)
 
-    with pytest.raises(LonghaulError, match=rf"{piece.name}: the content changed since it was published"):
+    with pytest.raises(UnbrokenError, match=rf"{piece.name}: the content changed since it was published"):
         gmx_segment(tmp_path, 2, keep=1, **nvt)
 
     assert not job.places.final.exists()
@@ -551,7 +551,7 @@ def test_what_others_leave_beside_mdruns_files_is_kept(tmp_path, nvt, whole):
 
 
 def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
-    from longhaul.gromacs.prepare import prepare
+    from unbroken.gromacs.prepare import prepare
 
     water = gmx_systems.water()
     mdp = gmx_systems.write_mdp(tmp_path / "md.mdp", {**gmx_systems.NVT, "nsteps": 400, "gen-seed": -1})
@@ -591,7 +591,7 @@ def test_snakemake_prepares_a_run_simulates_joins_and_draws_it(tmp_path):
 
 
 def test_grompps_own_words_are_told(tmp_path):
-    from longhaul.gromacs.prepare import prepare
+    from unbroken.gromacs.prepare import prepare
 
     water = gmx_systems.water()
     (tmp_path / "md.mdp").write_text("integrator = mdd\n")
@@ -607,7 +607,7 @@ def test_grompps_own_words_are_told(tmp_path):
     chain.configure()
 
     assert chain.run() == 1
-    assert "longhaul: runs.case: gmx grompp " in chain.said()
+    assert "unbroken: runs.case: gmx grompp " in chain.said()
     assert "exit code 1: " in (chain.folder / "logs" / "case" / "prepare.log").read_text()
     assert not (chain.results / "checkpoints").exists()
 

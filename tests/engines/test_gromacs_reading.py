@@ -9,17 +9,17 @@ from support import gmx_systems
 from support.gmx_jobs import gmx_run
 from support.needs import require
 
-from longhaul.copying import copy_head
-from longhaul.errors import CheckpointError, ConfigError, SegmentError
-from longhaul.gromacs.command import maxh, mdrun_command
-from longhaul.gromacs.cpt import read_cpt, verify_outputs
-from longhaul.gromacs.health import Limits, sickness
-from longhaul.gromacs.join import counted_pieces, energy_head
-from longhaul.gromacs.log import Log
-from longhaul.gromacs.outcome import newest_state
-from longhaul.gromacs.prepare import mdp_with_fixed_list
-from longhaul.gromacs.tool import complaint
-from longhaul.gromacs.tpr import Tpr, parse_tpr, wanted_step
+from unbroken.copying import copy_head
+from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.gromacs.command import maxh, mdrun_command
+from unbroken.gromacs.cpt import read_cpt, verify_outputs
+from unbroken.gromacs.health import Limits, sickness
+from unbroken.gromacs.join import counted_pieces, energy_head
+from unbroken.gromacs.log import Log
+from unbroken.gromacs.outcome import newest_state
+from unbroken.gromacs.prepare import mdp_with_fixed_list
+from unbroken.gromacs.tool import complaint
+from unbroken.gromacs.tpr import Tpr, parse_tpr, wanted_step
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -69,7 +69,7 @@ MISTAKES = [
     ),
     (
         {"tpr": "topol.tpr", "threads": 4, "ranks": 4, "gmx": "gmx_mpi", "launcher": ["srun", "-n", "4"]},
-        "launcher: found srun, but tasks is 1: it may wait for ever for the step in which longhaul itself runs; "
+        "launcher: found srun, but tasks is 1: it may wait for ever for the step in which unbroken itself runs; "
         "type tasks: 4, threads for each of them, and enter: [] in the run",
     ),
     (
@@ -79,7 +79,7 @@ MISTAKES = [
     ),
     (
         {"tpr": "topol.tpr", "options": ["-maxh", 1]},
-        "options: found -maxh, which longhaul sets itself; allowed: other options of mdrun",
+        "options: found -maxh, which unbroken sets itself; allowed: other options of mdrun",
     ),
     ({"tpr": "topol.tpr", "options": ["-nb", "gpu"]}, "options: found -nb; type it as the setting `nb`"),
     (
@@ -127,7 +127,7 @@ def test_a_gmxrc_is_sourced_and_the_command_stays_its_arguments(base):
 
     command = mdrun_command(run, base / "topol.tpr", None, 60)
 
-    assert command[:6] == ["bash", "-c", 'source "$1" && shift && exec "$@"', "longhaul", "GMXRC", "gmx"]
+    assert command[:6] == ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", "GMXRC", "gmx"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, -1e9, 1e-9])
@@ -184,7 +184,7 @@ def test_a_tpr_without_its_parameters_is_named():
 
 @pytest.mark.needs("gromacs")
 def test_a_real_tpr_is_read(base):
-    from longhaul.gromacs.simulation import Simulation
+    from unbroken.gromacs.simulation import Simulation
 
     tpr = gmx_systems.water_tpr("read", nsteps=8000)
 

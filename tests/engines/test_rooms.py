@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from engines.conformance import engines
 
-from longhaul.installed import root_folder
+from unbroken.installed import root_folder
 
 ROOT = root_folder()
 ENGINES = engines()
@@ -42,7 +42,7 @@ def test_rule_script_and_entry_share_one_name(engine):
 def test_the_package_never_asks_which_engine_it_is():
     asked = [
         f"{path.name}:{number}"
-        for path in (ROOT / "src" / "longhaul").rglob("*.py")
+        for path in (ROOT / "src" / "unbroken").rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if "engine ==" in line and "== engine" not in line and "run.engine == engine" not in line
     ]

@@ -64,8 +64,8 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
 def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
     import tensorflow as tf
 
-    from longhaul.training.tensorflow_data import array_data
-    from longhaul.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow_data import array_data
+    from unbroken.training.tensorflow_workers import Workers
 
     def numbers(rank: int, size: int) -> list[list[int]]:
         data = array_data((tf.range(13),), 5, 3, True, False, None, Workers(rank, size))
@@ -78,8 +78,8 @@ def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
 
 
 def test_a_last_batch_with_too_few_samples_for_all_workers_is_refused() -> None:
-    from longhaul.training.tensorflow_data import array_data
-    from longhaul.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow_data import array_data
+    from unbroken.training.tensorflow_workers import Workers
 
     with pytest.raises(ValueError, match="the last batch of an epoch has 1 samples for 2 workers, allowed: one for ea"):
         array_data(([0] * 11,), 5, 3, True, False, None, Workers(0, 2))
@@ -89,8 +89,8 @@ def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:
     import tensorflow as tf
     from support.keras_pieces import dense_model
 
-    from longhaul.errors import SegmentError
-    from longhaul.training.tensorflow_workers import Workers
+    from unbroken.errors import SegmentError
+    from unbroken.training.tensorflow_workers import Workers
 
     with tf.distribute.MultiWorkerMirroredStrategy().scope():  # made before TF_CONFIG was there
         lone = dense_model()
@@ -104,14 +104,14 @@ def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:
 def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from support.keras_pieces import FEATURES, TARGETS, Pieces, dense_model
 
-    from longhaul.errors import CheckpointError, SegmentError
-    from longhaul.training import tensorflow_joint
-    from longhaul.training.tensorflow import Training
-    from longhaul.training.tensorflow_workers import Workers
+    from unbroken.errors import CheckpointError, SegmentError
+    from unbroken.training import tensorflow_joint
+    from unbroken.training.tensorflow import Training
+    from unbroken.training.tensorflow_workers import Workers
 
     alone = Pieces(tmp_path / "alone", monkeypatch)
     alone.attempt([3])
-    monkeypatch.setenv("LONGHAUL_SAVE", "")
+    monkeypatch.setenv("UNBROKEN_SAVE", "")
     monkeypatch.setattr(Workers, "of", lambda model: Workers(0, 2))
     training = Training(dense_model())
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from engines.conformance import ROOT, Case
 
-from longhaul.config import read_runs
-from longhaul.contract import Desk
-from longhaul.engine import Task
-from longhaul.plan import schemas
-from longhaul.ranks import threads_of_each
+from unbroken.config import read_runs
+from unbroken.contract import Desk
+from unbroken.engine import Task
+from unbroken.plan import schemas
+from unbroken.ranks import threads_of_each
 
 EPOCHS = 5
 ARGS = ["--batch-size", 128]
@@ -51,10 +51,10 @@ def test_the_users_own_python_is_taken(load_script):
     assert command[0] == "/opt/env/bin/python"
 
 
-def test_several_ranks_are_started_by_longhauls_own_launcher(load_script):
+def test_several_ranks_are_started_by_unbrokens_own_launcher(load_script):
     command = load_script("torch_segment").build_command(torch_run(ranks=4, tasks=2, args=["--lr", 0.1]))
 
-    launcher = [sys.executable, "-m", "longhaul.training.launch_ranks", "--ranks", "4", "--tasks", "2"]
+    launcher = [sys.executable, "-m", "unbroken.training.launch_ranks", "--ranks", "4", "--tasks", "2"]
     assert command == [*launcher, sys.executable, "examples/torch/train.py", "--lr", "0.1"]
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from longhaul.training.torch_state import canonical
+from unbroken.training.torch_state import canonical
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -58,7 +58,7 @@ CASES = [
 
 
 def two_ranks(folder: Path, case: Case, *words: str) -> TrainingParent:
-    pytest.importorskip(case.module, reason=f"missing: {case.module} (pip install longhaul[adapters])")
+    pytest.importorskip(case.module, reason=f"missing: {case.module} (pip install unbroken[adapters])")
     return TrainingParent(folder, (SUPPORT / case.program).read_text(), list(words), ranks=2)
 
 

@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from longhaul.outcome import Outcome
-from longhaul.record import Record
+from unbroken.outcome import Outcome
+from unbroken.record import Record
 
 IN_PIECES = [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
 
@@ -39,7 +39,7 @@ def tensors(path: Path) -> dict[str, bytes]:
 def test_the_trainer_of_hugging_face_in_pieces_is_the_whole_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("transformers", reason="missing: transformers (pip install longhaul[adapters])")
+    pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     script = str(ROOT / "examples" / "torch_transformers" / "train.py")
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
@@ -63,7 +63,7 @@ def test_the_trainer_of_hugging_face_in_pieces_is_the_whole_bit_for_bit(
 @pytest.mark.parametrize(("framework", "result"), [("lightning", "model.ckpt"), ("accelerate", "model.pt")])
 def test_a_framework_in_pieces_comes_to_the_weights_of_one_piece(tmp_path: Path, framework: str, result: str) -> None:
     module = {"lightning": "pytorch_lightning"}.get(framework, framework)
-    pytest.importorskip(module, reason=f"missing: {module} (pip install longhaul[adapters])")
+    pytest.importorskip(module, reason=f"missing: {module} (pip install unbroken[adapters])")
     script = str(ROOT / "examples" / f"torch_{framework}" / "train.py")
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     script_segment(whole, 1, 3, [script])
@@ -85,7 +85,7 @@ def test_a_framework_that_is_killed_and_then_gets_term_comes_to_the_weights_of_o
     tmp_path: Path, framework: str, result: str
 ) -> None:
     module = {"lightning": "pytorch_lightning"}.get(framework, framework)
-    pytest.importorskip(module, reason=f"missing: {module} (pip install longhaul[adapters])")
+    pytest.importorskip(module, reason=f"missing: {module} (pip install unbroken[adapters])")
     script = (ROOT / "examples" / f"torch_{framework}" / "train.py").read_text()
     whole = TrainingParent(tmp_path / "whole", script)
     pieces = TrainingParent(tmp_path / "pieces", script, ["0.1"], save_seconds=0.3)
@@ -109,7 +109,7 @@ def test_a_framework_that_is_killed_and_then_gets_term_comes_to_the_weights_of_o
 
 @pytest.mark.slow
 def test_lightning_stopped_before_any_batch_does_what_it_does_in_one_piece() -> None:
-    pytest.importorskip("pytorch_lightning", reason="missing: pytorch-lightning (pip install longhaul[adapters])")
+    pytest.importorskip("pytorch_lightning", reason="missing: pytorch-lightning (pip install unbroken[adapters])")
     program = Path(__file__).parents[1] / "support" / "lightning_stops.py"
 
     told = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=1000)

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from longhaul.installed import root_folder
+from unbroken.installed import root_folder
 
 MAKE = """\
 #!/bin/sh
 for target; do :; done
-echo "$target $LONGHAUL_TESTS_DEADLINE" >> asked
-[ -z "$LONGHAUL_TESTS_MAY_BE_CUT" ] || echo "$target" >> may_be_cut
+echo "$target $UNBROKEN_TESTS_DEADLINE" >> asked
+[ -z "$UNBROKEN_TESTS_MAY_BE_CUT" ] || echo "$target" >> may_be_cut
 echo "pytest of $target"
 case " $RED " in *" $target "*) exit 2 ;; esac
 """
@@ -34,8 +34,8 @@ def ci(tmp_path):
 
     def run(red="", minutes=None):
         there = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "true", "RED": red}
-        there.pop("LONGHAUL_CI_MINUTES", None)
-        there |= {"LONGHAUL_CI_MINUTES": minutes} if minutes else {}
+        there.pop("UNBROKEN_CI_MINUTES", None)
+        there |= {"UNBROKEN_CI_MINUTES": minutes} if minutes else {}
         done = subprocess.run([tmp_path / ".ci" / "run"], env=there, capture_output=True, text=True)
         asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
         return done.returncode, done.stdout.splitlines()[-1], asked

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.needs import require
 
-from longhaul.installed import root_folder
+from unbroken.installed import root_folder
 
 ROOT = root_folder()
 # What each needs, and how often it says that two files are the same.
@@ -29,7 +29,7 @@ def commands(example):
 @pytest.mark.parametrize("example", NEEDS)
 def test_the_commands_of_an_examples_readme_work_in_a_clean_clone(tmp_path, example):
     require(*NEEDS[example])
-    clone = tmp_path / "longhaul"
+    clone = tmp_path / "unbroken"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     script = "\n".join(["set -euo pipefail", commands(example)])
 

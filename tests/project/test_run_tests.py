@@ -11,12 +11,12 @@ import pytest
 import run_tests
 import stage_times
 
-from longhaul.installed import root_folder
+from unbroken.installed import root_folder
 
 RUNNER = root_folder() / "tools" / "run_tests.py"
 # Hypothesis, which nobody needs here, takes longer than all else.
 INI = "[pytest]\naddopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider\nmarkers =\n  promise: no chance\n"
-OTHERWISE = ("LONGHAUL_SECOND_CHANCE", "LONGHAUL_TESTS_DEADLINE", "LONGHAUL_TESTS_MAY_BE_CUT", "LONGHAUL_KEEP_TIMES")
+OTHERWISE = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
 OTHERWISE += ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID")
 TOP = "import os, time\nfrom pathlib import Path\nimport pytest\n\n"
 A_LONG_TIME = 1_000_000
@@ -188,12 +188,12 @@ def test_two_failures_have_a_second_chance_each_and_three_none(rig):
 
 
 def test_the_second_chance_can_be_switched_off(rig, monkeypatch):
-    monkeypatch.setenv("LONGHAUL_SECOND_CHANCE", "0")
+    monkeypatch.setenv("UNBROKEN_SECOND_CHANCE", "0")
 
     done = rig.run(UNSURE)
 
     assert done.returncode == 1
-    assert "no second chance: LONGHAUL_SECOND_CHANCE=0" in done.stdout
+    assert "no second chance: UNBROKEN_SECOND_CHANCE=0" in done.stdout
 
 
 def test_at_the_limit_pytest_ends_gently_and_what_did_not_run_is_named(rig, stage_here, capfd):
@@ -215,7 +215,7 @@ def test_what_did_not_run_is_red_unless_the_machine_is_too_slow_and_what_failed_
     rig, stage_here, capfd, monkeypatch, first, is_slow_machine
 ):
     if is_slow_machine:
-        monkeypatch.setenv("LONGHAUL_TESTS_MAY_BE_CUT", "1")
+        monkeypatch.setenv("UNBROKEN_TESTS_MAY_BE_CUT", "1")
     rig.write(
         f"def test_first():\n    {first}\ndef test_long():\n    Path('time-is-up').touch()\n    time.sleep(600)\n"
     )
@@ -237,7 +237,7 @@ def test_the_limit_holds_for_the_second_run_too(rig, stage_here, capfd):
 
 
 def test_a_stage_after_the_limit_runs_nothing_and_names_all(rig, monkeypatch):
-    monkeypatch.setenv("LONGHAUL_TESTS_DEADLINE", str(int(time.time()) - 1))
+    monkeypatch.setenv("UNBROKEN_TESTS_DEADLINE", str(int(time.time()) - 1))
 
     done = rig.run("def test_some():\n    Path('ran').touch()\n")
 
@@ -308,7 +308,7 @@ def test_a_step_of_a_moment_is_not_slow_because_it_took_two(tmp_path, capsys):
 def test_the_times_of_green_stages_are_kept_on_demand(rig, monkeypatch):
     times = rig.folder / "times.json"
     times.write_text('{"other": 7, "try": 999}')
-    monkeypatch.setenv("LONGHAUL_KEEP_TIMES", "1")
+    monkeypatch.setenv("UNBROKEN_KEEP_TIMES", "1")
 
     rig.run(BROKEN)
     behind_a_red_one = json.loads(times.read_text())

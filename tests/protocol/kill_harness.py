@@ -33,38 +33,38 @@ from typing import Any
 
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 
-from longhaul import child, guard, holder, host, lease, pick
-from longhaul.errors import LonghaulError
-from longhaul.history import History
-from longhaul.job import Job
-from longhaul.outcome import Outcome
-from longhaul.pick import verify
-from longhaul.segment import run_segment
-from longhaul.store import QUARANTINE, Store
+from unbroken import child, guard, holder, host, lease, pick
+from unbroken.errors import UnbrokenError
+from unbroken.history import History
+from unbroken.job import Job
+from unbroken.outcome import Outcome
+from unbroken.pick import verify
+from unbroken.segment import run_segment
+from unbroken.store import QUARANTINE, Store
 
 # Two steps a segment, a checkpoint after each, in the plain shell because it starts in a millisecond.  It refuses to go
 # on from anything but a published checkpoint.
 PROGRAM = r"""
 n=0 v=1 trace=
-if [ -n "$LONGHAUL_RESUME" ]; then
-  case $LONGHAUL_RESUME in */checkpoints/0*_t[0-9]*) ;; *) exit 3 ;; esac
+if [ -n "$UNBROKEN_RESUME" ]; then
+  case $UNBROKEN_RESUME in */checkpoints/0*_t[0-9]*) ;; *) exit 3 ;; esac
   while read a b; do n=$a v=$b trace="$trace$a $b
-"; done < "$LONGHAUL_RESUME/final/trace"
+"; done < "$UNBROKEN_RESUME/final/trace"
   [ -n "$trace" ] || exit 4
 fi
-cd "$LONGHAUL_SAVE"
+cd "$UNBROKEN_SAVE"
 mkdir draft1 draft1/final draft2 draft2/final
 for i in 1 2; do
-  [ $n -lt "$LONGHAUL_GOAL" ] || break
+  [ $n -lt "$UNBROKEN_GOAL" ] || break
   n=$((n + 1)) v=$(((v * 31 + n) % 65521))
   trace="$trace$n $v
 "
   echo "$n $v" > draft$i/state
   printf "%s" "$trace" > draft$i/final/trace
-  echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > draft$i/progress.json
+  echo "{\"done\": $n, \"goal\": $UNBROKEN_GOAL}" > draft$i/progress.json
   mv draft$i 00$n.ready
 done
-[ $n -ge "$LONGHAUL_GOAL" ] && exit 0
+[ $n -ge "$UNBROKEN_GOAL" ] && exit 0
 exit 85
 """
 ENGINE = ProgramEngine(["sh", "-c", PROGRAM])
@@ -159,7 +159,7 @@ class Steps:
 
 def _lines_of_ours() -> str:
     frames = traceback.extract_stack()
-    return " ".join(f"{frame.filename}:{frame.lineno}" for frame in frames if "/longhaul/" in frame.filename)
+    return " ".join(f"{frame.filename}:{frame.lineno}" for frame in frames if "/unbroken/" in frame.filename)
 
 
 # --- processes -----------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Case:
         Steps(job.places.root, at, mode)
         try:
             run_segment(job, ENGINE)
-        except LonghaulError as error:
+        except UnbrokenError as error:
             (self.base / "error").write_text(str(error))
 
     def _look_after_error(self) -> None:

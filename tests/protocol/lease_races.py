@@ -20,10 +20,10 @@ from pathlib import Path
 from kill_harness import ENGINE
 from support.toyrun import toy_job
 
-from longhaul import host, lease
-from longhaul.errors import LeaseError
-from longhaul.history import History
-from longhaul.segment import run_segment
+from unbroken import host, lease
+from unbroken.errors import LeaseError
+from unbroken.history import History
+from unbroken.segment import run_segment
 
 
 def in_forks(count: int, work: Callable[[int], str]) -> list[str]:

@@ -14,14 +14,14 @@ from protocol.kill_harness import Steps, forked
 from support.copying import STEP, copies, copy_now, job, result, step, whole_result
 from support.toyrun import ProgramEngine, history, toy_job
 
-from longhaul import host, lease
-from longhaul.copies import transfer
-from longhaul.copies.restore import restore
-from longhaul.copies.transfer import drafts
-from longhaul.outcome import Outcome
-from longhaul.pick import verify
-from longhaul.segment import run_segment
-from longhaul.store import Store
+from unbroken import host, lease
+from unbroken.copies import transfer
+from unbroken.copies.restore import restore
+from unbroken.copies.transfer import drafts
+from unbroken.outcome import Outcome
+from unbroken.pick import verify
+from unbroken.segment import run_segment
+from unbroken.store import Store
 
 Work = Callable[[Path], object]
 

@@ -25,14 +25,14 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul import fs
-from longhaul import store as store_module
-from longhaul.errors import ConfigError, ForeignFolderError
-from longhaul.outcome import Outcome
-from longhaul.places import RunFolder
-from longhaul.plan import Plan
-from longhaul.segment import run_segment
-from longhaul.store import Store
+from unbroken import fs
+from unbroken import store as store_module
+from unbroken.errors import ConfigError, ForeignFolderError
+from unbroken.outcome import Outcome
+from unbroken.places import RunFolder
+from unbroken.plan import Plan
+from unbroken.segment import run_segment
+from unbroken.store import Store
 
 OWN = [path.name for path in RunFolder("demo").own]
 
@@ -57,12 +57,12 @@ def base(tmp_path: Path) -> Path:
 # --- the save folder -------------------------------------------------------------------------------------------------
 
 REPLACES = {
-    "a link": 'rmdir "$LONGHAUL_SAVE"; ln -s {scratch} "$LONGHAUL_SAVE"',
-    "moved, and a link": 'mv "$LONGHAUL_SAVE" {scratch}/moved; ln -s {scratch} "$LONGHAUL_SAVE"',
-    "a link to nowhere": 'rmdir "$LONGHAUL_SAVE"; ln -s {scratch}/nowhere "$LONGHAUL_SAVE"',
-    "another folder": 'mv "$LONGHAUL_SAVE" {scratch}.old; cp -r {scratch} "$LONGHAUL_SAVE"',
-    "a file": 'rmdir "$LONGHAUL_SAVE"; echo 1 > "$LONGHAUL_SAVE"',
-    "nothing": 'rmdir "$LONGHAUL_SAVE"',
+    "a link": 'rmdir "$UNBROKEN_SAVE"; ln -s {scratch} "$UNBROKEN_SAVE"',
+    "moved, and a link": 'mv "$UNBROKEN_SAVE" {scratch}/moved; ln -s {scratch} "$UNBROKEN_SAVE"',
+    "a link to nowhere": 'rmdir "$UNBROKEN_SAVE"; ln -s {scratch}/nowhere "$UNBROKEN_SAVE"',
+    "another folder": 'mv "$UNBROKEN_SAVE" {scratch}.old; cp -r {scratch} "$UNBROKEN_SAVE"',
+    "a file": 'rmdir "$UNBROKEN_SAVE"; echo 1 > "$UNBROKEN_SAVE"',
+    "nothing": 'rmdir "$UNBROKEN_SAVE"',
 }
 ENDS = {"leaves well": "exit 85", "is done": "exit 0", "fails": "exit 1", "works on": "sleep 1000"}
 
@@ -76,7 +76,7 @@ def test_what_a_program_puts_in_the_place_of_its_save_folder_is_left_alone(
     before = snapshot(scratch)
     command = ["sh", "-c", f"{REPLACES[replaces].format(scratch=scratch)}; {ENDS[end]}"]
 
-    with pytest.raises(ForeignFolderError, match=r"/save: .*; a run's folders stay where longhaul made them"):
+    with pytest.raises(ForeignFolderError, match=r"/save: .*; a run's folders stay where unbroken made them"):
         run_program(base, command, 2, goal=100)
     run_program(base, program("one_step"), 2, goal=100)
 
@@ -89,7 +89,7 @@ def test_what_a_program_puts_in_the_place_of_its_save_folder_is_left_alone(
 
 def test_a_handed_over_link_is_no_state_and_what_it_leads_to_is_left_alone(base: Path, scratch: Path) -> None:
     before = snapshot(scratch)
-    command = ["sh", "-c", f'ln -s {scratch}/000001.ready "$LONGHAUL_SAVE/1.ready"; exit 85']
+    command = ["sh", "-c", f'ln -s {scratch}/000001.ready "$UNBROKEN_SAVE/1.ready"; exit 85']
 
     for attempt in (1, 2):
         with pytest.raises(Exception, match=r"1\.ready: a link; a checkpoint is a folder of its own"):
@@ -101,7 +101,7 @@ def test_a_handed_over_link_is_no_state_and_what_it_leads_to_is_left_alone(base:
 
 def test_links_among_loose_files_are_refused_and_what_they_lead_to_is_left_alone(base: Path, scratch: Path) -> None:
     before = snapshot(scratch)
-    command = ["sh", "-c", f'ln -s {scratch} "$LONGHAUL_SAVE/data"; echo 1 > "$LONGHAUL_SAVE/n"; exit 85']
+    command = ["sh", "-c", f'ln -s {scratch} "$UNBROKEN_SAVE/data"; echo 1 > "$UNBROKEN_SAVE/n"; exit 85']
 
     for attempt in (1, 2):
         with pytest.raises(Exception, match="not a plain file; a checkpoint holds plain files only"):
@@ -200,9 +200,9 @@ def test_a_run_whose_folder_is_linked_elsewhere_while_it_works_ends_and_touches_
     root.symlink_to(disk)
     before = snapshot(scratch)
     swap = f"ln -sfn {scratch} {root}"
-    hand_over = 'mkdir "$LONGHAUL_SAVE/draft"; echo 1 > "$LONGHAUL_SAVE/draft/state"; '
-    hand_over += 'echo \'{"done": 1}\' > "$LONGHAUL_SAVE/draft/progress.json"; '
-    hand_over += 'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/1.ready"'
+    hand_over = 'mkdir "$UNBROKEN_SAVE/draft"; echo 1 > "$UNBROKEN_SAVE/draft/state"; '
+    hand_over += 'echo \'{"done": 1}\' > "$UNBROKEN_SAVE/draft/progress.json"; '
+    hand_over += 'mv "$UNBROKEN_SAVE/draft" "$UNBROKEN_SAVE/1.ready"'
 
     ended = start_segment(base, command=["sh", "-c", f"{swap}; {hand_over}; exit 85"], goal=100).end()
     assert ended.error.startswith(
@@ -332,9 +332,9 @@ def test_a_save_folder_that_is_replaced_while_a_state_is_published_leaves_nothin
     (scratch / "1.ready").mkdir()
     (scratch / "1.ready" / "state").write_text("somebody else's")
     before = snapshot(scratch)
-    hand_over = 'mkdir "$LONGHAUL_SAVE/draft"; echo 1 > "$LONGHAUL_SAVE/draft/state"; '
-    hand_over += 'echo \'{"done": 1}\' > "$LONGHAUL_SAVE/draft/progress.json"; '
-    hand_over += 'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/1.ready"; sleep 1000'
+    hand_over = 'mkdir "$UNBROKEN_SAVE/draft"; echo 1 > "$UNBROKEN_SAVE/draft/state"; '
+    hand_over += 'echo \'{"done": 1}\' > "$UNBROKEN_SAVE/draft/progress.json"; '
+    hand_over += 'mv "$UNBROKEN_SAVE/draft" "$UNBROKEN_SAVE/1.ready"; sleep 1000'
     digest = store_module.digest_file
 
     def slow(path: Path, algorithm: str) -> str:

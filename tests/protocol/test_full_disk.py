@@ -9,8 +9,8 @@ import pytest
 from support.disks import as_root
 from support.toyrun import checkpoints, hidden, history, program, start_segment, toy_job
 
-from longhaul import lease
-from longhaul.pick import verify
+from unbroken import lease
+from unbroken.pick import verify
 
 Mount = Callable[[str], Path]
 
@@ -129,8 +129,8 @@ def hands_over_after(command: str) -> list[str]:
     if os.geteuid() != 0:
         command = f"sudo --non-interactive {command}"
     text = (
-        'd="$LONGHAUL_SAVE/draft"; mkdir "$d"; echo 2.0 > "$d/state"; mv "$d" "$LONGHAUL_SAVE/1.ready"; '
-        f'echo \'{{"done": 2}}\' > "$LONGHAUL_PROGRESS"; {command}; exit 85'
+        'd="$UNBROKEN_SAVE/draft"; mkdir "$d"; echo 2.0 > "$d/state"; mv "$d" "$UNBROKEN_SAVE/1.ready"; '
+        f'echo \'{{"done": 2}}\' > "$UNBROKEN_PROGRESS"; {command}; exit 85'
     )
     return ["sh", "-c", text]
 

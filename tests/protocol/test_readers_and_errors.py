@@ -12,10 +12,10 @@ from protocol.kill_harness import Steps, forked
 from support.snapshots import snapshot
 from support.toyrun import toy_script
 
-from longhaul import cli
-from longhaul.config import engine_identity, read_runs
-from longhaul.job import Job
-from longhaul.plan import load_plan, schemas
+from unbroken import cli
+from unbroken.config import engine_identity, read_runs
+from unbroken.job import Job
+from unbroken.plan import load_plan, schemas
 
 SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}
 RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "keep": 3, "settings": SETTINGS}
@@ -24,7 +24,7 @@ ERRORS = ("ESTALE", "ENOTCONN", "ETIMEDOUT", "EACCES", "EROFS", "ENOSPC", "EDQUO
 
 def command(*words: str) -> Callable[[], None]:
     def run() -> None:
-        sys.argv = ["longhaul", *words]
+        sys.argv = ["unbroken", *words]
         cli.main()
 
     return run

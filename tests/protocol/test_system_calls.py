@@ -9,7 +9,7 @@ import pytest
 from protocol.kill_harness import PROGRAM, trace
 from support.toyrun import checkpoints, hidden, history, start_segment, toy_job
 
-from longhaul.pick import verify
+from unbroken.pick import verify
 
 GOAL = 3
 COMMAND = ["sh", "-c", PROGRAM]

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.utils.data import TensorDataset
 
-from longhaul.training.accelerate import Segments
+from unbroken.training.accelerate import Segments
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
 # 7 steps of each of two ranks, the last with 2 samples of each.
@@ -21,13 +21,13 @@ set_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=24)
-longhaul = Segments(accelerator, seed=3)
-loader = longhaul.loader(DATA, batch_size=4)
+unbroken = Segments(accelerator, seed=3)
+loader = unbroken.loader(DATA, batch_size=4)
 model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
 torch.manual_seed(accelerator.process_index)  # the ranks draw different masks
 steps = 0
-for _ in longhaul.epochs():
-    for (inputs,) in longhaul.batches(loader):
+for _ in unbroken.epochs():
+    for (inputs,) in unbroken.batches(loader):
         steps += 1
         for deed, step in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
             if steps == int(step) and accelerator.process_index == accelerator.num_processes - 1:
@@ -38,5 +38,5 @@ for _ in longhaul.epochs():
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-        longhaul.log(loss=loss.item())
-longhaul.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})
+        unbroken.log(loss=loss.item())
+unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, SegmentProcess
 
-from longhaul.command.engine import CommandEngine
-from longhaul.config import engine_identity, read_runs
-from longhaul.contract import Desk
-from longhaul.engine import Task
-from longhaul.job import Job
-from longhaul.plan import schemas
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.command.engine import CommandEngine
+from unbroken.config import engine_identity, read_runs
+from unbroken.contract import Desk
+from unbroken.engine import Task
+from unbroken.job import Job
+from unbroken.plan import schemas
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 WALKER = Path(__file__).with_name("walker.py")
 _STYLES: dict[str, dict[str, object]] = {

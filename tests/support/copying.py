@@ -6,32 +6,32 @@ from pathlib import Path
 
 from support.toyrun import run_program, toy_job, toy_run
 
-from longhaul import lease
-from longhaul.alarm import Alarm
-from longhaul.ancestry import ancestors, verified_parts
-from longhaul.copies.beside import Copier
-from longhaul.copies.place import Place
-from longhaul.job import Job
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.store import Store
+from unbroken import lease
+from unbroken.alarm import Alarm
+from unbroken.ancestry import ancestors, verified_parts
+from unbroken.copies.beside import Copier
+from unbroken.copies.place import Place
+from unbroken.job import Job
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.store import Store
 
 GOAL = 6
 # Refuses to go on from anything but what it saved; hands over an empty folder and a program too.
 PROGRAM = r"""
 n=0
-[ -z "$LONGHAUL_RESUME" ] || read n < "$LONGHAUL_RESUME/state" || exit 4
+[ -z "$UNBROKEN_RESUME" ] || read n < "$UNBROKEN_RESUME/state" || exit 4
 n=$((n + 1))
-cd "$LONGHAUL_SAVE"
+cd "$UNBROKEN_SAVE"
 mkdir draft draft/parts draft/empty
 echo "$n" > draft/state
 head -c ${BIG:-100} /dev/zero > draft/big
 echo true > draft/tool
 chmod +x draft/tool
 echo "piece $n" > "draft/parts/piece_$n"
-echo "{\"done\": $n, \"goal\": $LONGHAUL_GOAL}" > draft/progress.json
+echo "{\"done\": $n, \"goal\": $UNBROKEN_GOAL}" > draft/progress.json
 mv draft "$n.ready"
-[ $n -lt "$LONGHAUL_GOAL" ] || exit 0
+[ $n -lt "$UNBROKEN_GOAL" ] || exit 0
 exit 85
 """
 STEP = ["sh", "-c", PROGRAM]

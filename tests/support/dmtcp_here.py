@@ -1,4 +1,4 @@
-"""Which DMTCP the tests use: the stand-in, or the real one whose folder of programs LONGHAUL_DMTCP names."""
+"""Which DMTCP the tests use: the stand-in, or the real one whose folder of programs UNBROKEN_DMTCP names."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 
 STAND_IN = Path(__file__).parents[1] / "dmtcp_stand_in"
 RELEASES = ("4.1.1", "5.0", "3.2.0")
-REAL = Path(os.environ["LONGHAUL_DMTCP"]) if "LONGHAUL_DMTCP" in os.environ else None
+REAL = Path(os.environ["UNBROKEN_DMTCP"]) if "UNBROKEN_DMTCP" in os.environ else None
 PROGRAMS = REAL or STAND_IN / RELEASES[0]
 # What the stand-in holds for its images ends with this process.
 os.environ["STAND_IN_OWNER"] = str(os.getpid())

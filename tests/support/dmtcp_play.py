@@ -13,8 +13,8 @@ from pathlib import Path
 from support.dmtcp_here import REAL
 from support.workdir import until
 
-from longhaul.dmtcp.programs import Programs
-from longhaul.dmtcp.stage import images_in
+from unbroken.dmtcp.programs import Programs
+from unbroken.dmtcp.stage import images_in
 
 PATIENCE_SECONDS = 600
 # Counts into a file that it keeps open, waits at some numbers until it may pass, and calls its end a failure.
@@ -92,7 +92,7 @@ class Play:
         return images
 
     def launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """As longhaul does it."""
+        """As unbroken does it."""
         main = self.start(self.programs.launch(self.port, self.images("first"), [], command))
         until(lambda: self.is_running() or main.poll() is not None, PATIENCE_SECONDS)
         return main

@@ -10,13 +10,13 @@ from pathlib import Path
 from support.dmtcp_here import PROGRAMS, REAL
 from support.workdir import until
 
-from longhaul.config import engine_identity, read_runs
-from longhaul.dmtcp.engine import DmtcpEngine
-from longhaul.history import History
-from longhaul.job import Job
-from longhaul.plan import schemas
-from longhaul.segment import run_segment
-from longhaul.store import Store
+from unbroken.config import engine_identity, read_runs
+from unbroken.dmtcp.engine import DmtcpEngine
+from unbroken.history import History
+from unbroken.job import Job
+from unbroken.plan import schemas
+from unbroken.segment import run_segment
+from unbroken.store import Store
 
 WORK = "results/demo/work"
 PROGRESS = f"{WORK}/*/progress.json"
@@ -126,7 +126,7 @@ class Run:
         program = self.program()
         if REAL:  # where the command line of a process is gone after a restart
             return [int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])]
-        return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
+        return [pid for pid in self.pids("echo $? > .unbroken-exit-code") if pid != program]
 
     def command(self, request):
         """As somebody types it."""
@@ -161,15 +161,15 @@ def keep(live, folder, desk, *options, command=("x",)):
     (desk / "save").mkdir(parents=True)
     (desk / "deadline").write_text("4000000000\n")
     told = {
-        "LONGHAUL_RESUME": str(folder or ""),
-        "LONGHAUL_SAVE": str(desk / "save"),
-        "LONGHAUL_STOP": str(desk / "stop"),
-        "LONGHAUL_DEADLINE_FILE": str(desk / "deadline"),
-        "LONGHAUL_PROGRESS": str(desk / "progress.json"),
-        "LONGHAUL_SAVE_SECONDS": "600",
+        "UNBROKEN_RESUME": str(folder or ""),
+        "UNBROKEN_SAVE": str(desk / "save"),
+        "UNBROKEN_STOP": str(desk / "stop"),
+        "UNBROKEN_DEADLINE_FILE": str(desk / "deadline"),
+        "UNBROKEN_PROGRESS": str(desk / "progress.json"),
+        "UNBROKEN_SAVE_SECONDS": "600",
     }
     words = ["--live", str(live), "--programs", str(PROGRAMS), *options, "--", *command]
-    keeper = [sys.executable, "-I", "-m", "longhaul.dmtcp.keeper", *words]
+    keeper = [sys.executable, "-I", "-m", "unbroken.dmtcp.keeper", *words]
     with (desk / "log").open("w") as log:
         code = subprocess.run(keeper, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
     why = desk / "why"

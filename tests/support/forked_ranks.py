@@ -11,16 +11,16 @@ from pathlib import Path
 
 from support.training_parent import TrainingParent
 
-from longhaul.training.meeting import reserve_port
+from unbroken.training.meeting import reserve_port
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["longhaul.training.torch", "torch.distributed.fsdp"])
+FORKS.set_forkserver_preload(["unbroken.training.torch", "torch.distributed.fsdp"])
 PATIENCE_SECONDS = 600
 
 
 @dataclass
 class ForkedRanks(TrainingParent):
-    """A stand-in for longhaul's own process and for the launcher, which ends nobody: for ranks that leave together."""
+    """A stand-in for unbroken's own process and for the launcher, which ends nobody: for ranks that leave together."""
 
     def run(self, kill_after: float | None = None) -> int:
         """One attempt; returns the exit code, on which all ranks agree."""

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, until
 
-from longhaul.config import engine_identity, read_runs
-from longhaul.errors import LonghaulError, SegmentError
-from longhaul.gromacs.cpt import read_cpt
-from longhaul.gromacs.engine import GromacsEngine
-from longhaul.job import Job
-from longhaul.plan import schemas
-from longhaul.record import Record
-from longhaul.run import Run
-from longhaul.segment import run_segment
+from unbroken.config import engine_identity, read_runs
+from unbroken.errors import SegmentError, UnbrokenError
+from unbroken.gromacs.cpt import read_cpt
+from unbroken.gromacs.engine import GromacsEngine
+from unbroken.job import Job
+from unbroken.plan import schemas
+from unbroken.record import Record
+from unbroken.run import Run
+from unbroken.segment import run_segment
 
 RUN = "demo"
 
@@ -88,7 +88,7 @@ def kill_at(process: subprocess.Popen[str], job: Job, step: int) -> Path:
         files = list(job.places.work.glob("*/mdrun/md.cpt"))
         try:
             return bool(files) and max(read_cpt(path).step for path in files) >= step
-        except (LonghaulError, OSError):  # between its two renames there is none
+        except (UnbrokenError, OSError):  # between its two renames there is none
             return False
 
     until(has_saved)

@@ -83,7 +83,7 @@ def run(folder: Path, *words: object, told: str = "") -> subprocess.CompletedPro
 @functools.cache
 def workplace() -> Path:
     """A folder for the systems of this process."""
-    folder = Path(tempfile.mkdtemp(prefix="longhaul-gmx-"))
+    folder = Path(tempfile.mkdtemp(prefix="unbroken-gmx-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
@@ -166,7 +166,7 @@ def water_tpr(name: str, values: Mapping[str, object] = NVT, **changes: object) 
 
 
 def plain_mdrun(tpr: Path, folder: Path, *words: object) -> Path:
-    """One uninterrupted mdrun of a tpr, without longhaul; the folder with md.xtc, md.trr, md.edr and md.gro."""
+    """One uninterrupted mdrun of a tpr, without unbroken; the folder with md.xtc, md.trr, md.edr and md.gro."""
     folder.mkdir(parents=True)
     run(folder, "mdrun", "-s", tpr.resolve(), "-deffnm", "md", "-ntmpi", 1, "-ntomp", 1, "-reprod", *words)
     return folder

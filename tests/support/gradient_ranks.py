@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from longhaul.training.torch import Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 # 12 batches for each of two ranks in three epochs of 4.
 BATCH, STEPS, EPOCHS = 2, 4, 3

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from longhaul.contract import EXIT_PAUSED
-from longhaul.training.tensorflow import Saves, Training, seed_everything
+from unbroken.contract import EXIT_PAUSED
+from unbroken.training.tensorflow import Saves, Training, seed_everything
 
 # 40 samples in batches of 5: 8 batches an epoch.
 BATCHES = 8
@@ -44,7 +44,7 @@ class SignalAfter(keras.callbacks.Callback):
 
 @dataclass
 class Pieces:
-    """Tells a training what longhaul tells it, takes what it hands over, and starts it again from that."""
+    """Tells a training what unbroken tells it, takes what it hands over, and starts it again from that."""
 
     root: Path
     patch: pytest.MonkeyPatch
@@ -97,7 +97,7 @@ class Pieces:
         return 0
 
     def take(self) -> None:
-        """As longhaul does while a training runs: it hands over no more while two are still there."""
+        """As unbroken does while a training runs: it hands over no more while two are still there."""
         for ready in sorted((self.desk / "save").glob("*.ready")):
             taken = self.root / f"checkpoint-{len(self.handovers) + 1:03d}"
             ready.rename(taken)
@@ -148,20 +148,20 @@ class Pieces:
 
     def _told(self) -> dict[str, str]:
         return {
-            "LONGHAUL_RUN": "demo",
-            "LONGHAUL_RESUME": str(self.latest) if self.handovers else "",
-            "LONGHAUL_SAVE": str(self.desk / "save"),
-            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
-            "LONGHAUL_STOP": str(self.desk / "stop"),
-            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
-            "LONGHAUL_VERDICT": str(self.desk / "verdict"),
-            "LONGHAUL_GOAL": str(self.goal),
-            "LONGHAUL_GOAL_UNIT": self.unit,
-            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
+            "UNBROKEN_RUN": "demo",
+            "UNBROKEN_RESUME": str(self.latest) if self.handovers else "",
+            "UNBROKEN_SAVE": str(self.desk / "save"),
+            "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
+            "UNBROKEN_STOP": str(self.desk / "stop"),
+            "UNBROKEN_PROGRESS": str(self.desk / "progress.json"),
+            "UNBROKEN_VERDICT": str(self.desk / "verdict"),
+            "UNBROKEN_GOAL": str(self.goal),
+            "UNBROKEN_GOAL_UNIT": self.unit,
+            "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),
         }
 
     def _folder_told(self) -> dict[str, str]:
-        return {"LONGHAUL_SAVE": ""}
+        return {"UNBROKEN_SAVE": ""}
 
 
 class Spoil(keras.callbacks.Callback):

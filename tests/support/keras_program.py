@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from support.keras_pieces import FEATURES, TARGETS, dense_model, noisy
 
-from longhaul.training.tensorflow import Training, seed_everything
+from unbroken.training.tensorflow import Training, seed_everything
 
 
 def main(options):

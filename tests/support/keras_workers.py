@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 from support.keras_pieces import FEATURES, TARGETS, dense_model, noisy
 
-from longhaul.training import tensorflow_joint
-from longhaul.training.tensorflow import Saves, Training, multi_worker, seed_everything
+from unbroken.training import tensorflow_joint
+from unbroken.training.tensorflow import Saves, Training, multi_worker, seed_everything
 
 
 def held_back(step):

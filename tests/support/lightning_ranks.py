@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning import LightningModule, Trainer, seed_everything
 from torch.utils.data import DataLoader, TensorDataset
 
-from longhaul.training.lightning import LonghaulCallback
+from unbroken.training.lightning import UnbrokenCallback
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
 # 7 steps of each of two ranks, the last with 2 samples of each.
@@ -47,10 +47,10 @@ warnings.simplefilter("ignore")  # of few workers and few batches
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 torch.set_num_threads(1)
 seed_everything(0, verbose=False)
-longhaul = LonghaulCallback(seed=3)
+unbroken = UnbrokenCallback(seed=3)
 trainer = Trainer(
-    max_epochs=longhaul.goal,
-    callbacks=[longhaul],
+    max_epochs=unbroken.goal,
+    callbacks=[unbroken],
     accelerator="cpu",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     accumulate_grad_batches=2,
@@ -60,8 +60,8 @@ trainer = Trainer(
 )
 trainer.fit(
     Model(),
-    longhaul.loader(DATA, batch_size=4),
+    unbroken.loader(DATA, batch_size=4),
     DataLoader(DATA, batch_size=13),
-    ckpt_path=longhaul.resume,
+    ckpt_path=unbroken.resume,
     weights_only=True,
 )

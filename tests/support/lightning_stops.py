@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from longhaul.training.lightning import LonghaulCallback
+from unbroken.training.lightning import UnbrokenCallback
 
 EPOCHS, BATCHES = 2, 5
 CASES = {
@@ -66,9 +66,9 @@ def train(folder: Path, resume: str, stop_in: int | None, options: dict[str, obj
     save.mkdir(parents=True)
     told = {"RUN": "demo", "RESUME": resume, "SAVE": save, "DEADLINE": 1e12, "STOP": folder / "stop"}
     told |= {"PROGRESS": folder / "progress.json", "GOAL": EPOCHS, "GOAL_UNIT": "epochs", "SAVE_SECONDS": 1e9}
-    os.environ.update({f"LONGHAUL_{name}": str(value) for name, value in told.items()})
+    os.environ.update({f"UNBROKEN_{name}": str(value) for name, value in told.items()})
     torch.manual_seed(0)
-    model, callback = Model(stop_in), LonghaulCallback(seed=3)
+    model, callback = Model(stop_in), UnbrokenCallback(seed=3)
     trainer = pl.Trainer(
         max_epochs=callback.goal,
         callbacks=[callback],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from longhaul.digests import preferred_algorithm
-from longhaul.history import Attempt
-from longhaul.outcome import Outcome
-from longhaul.passport import Passport
-from longhaul.progress import Progress
-from longhaul.store import Checkpoint, Store
+from unbroken.digests import preferred_algorithm
+from unbroken.history import Attempt
+from unbroken.outcome import Outcome
+from unbroken.passport import Passport
+from unbroken.progress import Progress
+from unbroken.store import Checkpoint, Store
 
 PASSPORT = Passport(
     run="demo",
@@ -27,7 +27,7 @@ PASSPORT = Passport(
     files={},
     identity="1" * 64,
     identity_parts={"engine": "toy"},
-    versions={"longhaul": "0"},
+    versions={"unbroken": "0"},
     host={"name": "here"},
     slurm_job=None,
     attempt_started_utc="2026-11-21T00:00:00Z",

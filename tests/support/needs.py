@@ -5,7 +5,7 @@ import os
 import pytest
 from components import read_components
 
-IN_CI = os.environ.get("LONGHAUL_CI") == "1"
+IN_CI = os.environ.get("UNBROKEN_CI") == "1"
 
 
 def require(*names: str) -> None:

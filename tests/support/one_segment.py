@@ -1,4 +1,4 @@
-"""One segment as a process of its own, run as Snakemake runs it; constants of longhaul may be set for the test."""
+"""One segment as a process of its own, run as Snakemake runs it; constants of unbroken may be set for the test."""
 
 import importlib
 import json
@@ -7,22 +7,22 @@ from types import SimpleNamespace
 
 from support.toyrun import KEYS, ProgramEngine, toy_run, toy_script
 
-from longhaul.errors import LonghaulError
-from longhaul.job import Assignment, Job, main
-from longhaul.segment import run_segment
+from unbroken.errors import UnbrokenError
+from unbroken.job import Assignment, Job, main
+from unbroken.segment import run_segment
 
 
 def run_one() -> None:
     what = json.loads(sys.argv[1])
     for name, value in what["patch"].items():
         module, _, constant = name.rpartition(".")
-        setattr(importlib.import_module(f"longhaul.{module}"), constant, value)
+        setattr(importlib.import_module(f"unbroken.{module}"), constant, value)
 
     def segment(job: Job) -> None:
         try:
             engine = ProgramEngine(what["command"]) if what["command"] else toy_script().ToyEngine()
             record = run_segment(job, engine)
-        except LonghaulError as error:
+        except UnbrokenError as error:
             print("error", f"{type(error).__name__}: {error}".replace("\n", " "))
             raise
         left = {"outcome": record.outcome.value, "done": record.progress.done, "checkpoint": record.checkpoint}

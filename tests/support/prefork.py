@@ -2,7 +2,7 @@
 
 What starts is a process of its own (session, working directory, environment, standard streams, signals, an exit through
 the interpreter's own end), so that it can be killed like any other; only loading Snakemake (1 to 2 s) or torch (3 s) is
-paid once for all. `LONGHAUL_TEST_PREFORK=0` starts every program in the usual way.
+paid once for all. `UNBROKEN_TEST_PREFORK=0` starts every program in the usual way.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-IS_ON = os.environ.get("LONGHAUL_TEST_PREFORK", "1") != "0"
+IS_ON = os.environ.get("UNBROKEN_TEST_PREFORK", "1") != "0"
 # What a run of the workflow loads sooner or later; the last one collects Snakemake's plugins.
 SNAKEMAKE = (
     "snakemake.cli",
@@ -27,16 +27,16 @@ SNAKEMAKE = (
     "jinja2",
     "jsonschema",
     "smart_open",
-    "longhaul.cli",
-    "longhaul.gromacs.prepare",
-    "longhaul.gromacs.report",
-    "longhaul.overview",
-    "longhaul.plan",
-    "longhaul.status",
-    "longhaul.training.report",
+    "unbroken.cli",
+    "unbroken.gromacs.prepare",
+    "unbroken.gromacs.report",
+    "unbroken.overview",
+    "unbroken.plan",
+    "unbroken.status",
+    "unbroken.training.report",
     "snakemake.cli:get_argument_parser",
 )
-ENTRIES = {"snakemake": "snakemake.cli:main", "longhaul": "longhaul.cli:main"}
+ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli:main"}
 SERVER = Path(__file__).with_name("prefork_server.py")
 TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
 
@@ -170,7 +170,7 @@ def server(modules: Sequence[str]) -> Server:
 
 
 def start_command(words: Sequence[str], cwd: Path, env: Mapping[str, str], output: Output) -> Started:
-    """Starts the command `words`; forked if its first word is the path of snakemake or longhaul."""
+    """Starts the command `words`; forked if its first word is the path of snakemake or unbroken."""
     if IS_ON and (entry := ENTRIES.get(Path(words[0]).name)):
         return server(SNAKEMAKE).start([entry, *words], cwd, env, output)
     return _popen(words, cwd, env, output)

@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-SAVE = Path(os.environ["LONGHAUL_SAVE"])
-STOP = Path(os.environ["LONGHAUL_STOP"])
-RESUME = os.environ["LONGHAUL_RESUME"]
-GOAL = float(os.environ["LONGHAUL_GOAL"] or 0) or None
+SAVE = Path(os.environ["UNBROKEN_SAVE"])
+STOP = Path(os.environ["UNBROKEN_STOP"])
+RESUME = os.environ["UNBROKEN_RESUME"]
+GOAL = float(os.environ["UNBROKEN_GOAL"] or 0) or None
 
 
 def hand_over(done: float, text: str = "", **more: object) -> None:
@@ -46,7 +46,7 @@ def obedient() -> int:
 
 def saves_once_before(wrote_seconds: str) -> int:
     """Saves at once, says how long it wrote, and waits for another deadline; then as the obedient one."""
-    deadline = Path(os.environ["LONGHAUL_DEADLINE_FILE"])
+    deadline = Path(os.environ["UNBROKEN_DEADLINE_FILE"])
     told = deadline.read_text()
     hand_over(resumed() + 1, save_seconds=float(wrote_seconds))
     while deadline.read_text() == told and not STOP.exists():
@@ -120,7 +120,7 @@ def from_zero() -> int:
 
 def stuck() -> int:
     """Says once how far it is, then nothing more, until it is told to stop."""
-    Path(os.environ["LONGHAUL_PROGRESS"]).write_text('{"done": 1}')
+    Path(os.environ["UNBROKEN_PROGRESS"]).write_text('{"done": 1}')
     wait_for_stop()
     return 85
 
@@ -162,7 +162,7 @@ def worker() -> int:
     pid = os.fork()
     if pid == 0:
         wait_for_ever()
-    Path(os.environ["LONGHAUL_PROGRESS"]).with_name("worker.pid").write_text(str(pid))
+    Path(os.environ["UNBROKEN_PROGRESS"]).with_name("worker.pid").write_text(str(pid))
     wait_for_stop()
     hand_over(resumed() + 1)
     return 85
@@ -183,7 +183,7 @@ def big(megabytes: str) -> int:
 
 def fill_and_hand_over() -> int:
     """Takes all room that is left on the disk, then hands over."""
-    Path(os.environ["LONGHAUL_PROGRESS"]).write_text(json.dumps({"done": resumed() + 1, "goal": GOAL}))
+    Path(os.environ["UNBROKEN_PROGRESS"]).write_text(json.dumps({"done": resumed() + 1, "goal": GOAL}))
     draft = SAVE / "draft"
     draft.mkdir()
     (draft / "state").write_text(f"{resumed() + 1}\n")
@@ -196,7 +196,7 @@ def fill_and_hand_over() -> int:
 
 
 def say(verdict: str, message: str) -> None:
-    Path(os.environ["LONGHAUL_VERDICT"]).write_text(json.dumps({"verdict": verdict, "message": message}))
+    Path(os.environ["UNBROKEN_VERDICT"]).write_text(json.dumps({"verdict": verdict, "message": message}))
 
 
 def reject(*bad: str) -> int:

@@ -9,13 +9,13 @@ import threading
 import time
 from pathlib import Path
 
-from longhaul.errors import StorageError
-from longhaul.training import torch_joint, torch_joint_link, torch_shards, torch_stage
+from unbroken.errors import StorageError
+from unbroken.training import torch_joint, torch_joint_link, torch_shards, torch_stage
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
 PATIENCE_SECONDS = 600
 
-is_first_attempt = not os.environ["LONGHAUL_RESUME"]
+is_first_attempt = not os.environ["UNBROKEN_RESUME"]
 complete, count, is_reached = torch_joint.save_verified, 0, threading.Event()
 torch_stage.LATER_BYTES = 0  # the state is small
 

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from longhaul.training.torch import DistributedShardedDataset, Guard, Saves, Training, seed_everything
+from unbroken.training.torch import DistributedShardedDataset, Guard, Saves, Training, seed_everything
 
 # 53 samples in batches of 5: a row of 11 batches; 6 steps an epoch for two ranks, the last with 2 and 1 samples.
 SAMPLES, BATCH, EPOCHS = 53, 5, 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from longhaul import fs
+from unbroken import fs
 
 Snapshot = dict[str, tuple[int, bytes]]
 

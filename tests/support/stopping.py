@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.toyrun import ProgramEngine, toy_job
 
-from longhaul.record import Record
-from longhaul.segment import run_segment
+from unbroken.record import Record
+from unbroken.segment import run_segment
 
 
 def script_segment(base: Path, number: int, goal: int, words: list[str], stop_at: float | None = None) -> Record:

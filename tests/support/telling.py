@@ -1,4 +1,4 @@
-"""What longhaul tells a program, told to this process; the program's signal handlers are taken back in the end."""
+"""What unbroken tells a program, told to this process; the program's signal handlers are taken back in the end."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longhaul.training import once
+from unbroken.training import once
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def told_here(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> 
     told: dict[str, object] = {"RUN": "demo", "RESUME": "", "SAVE": folder / "save", "DEADLINE": "1e12"}
     told |= {"STOP": folder / "stop", "PROGRESS": folder / "progress.json", "SAVE_SECONDS": "1000", **more}
     for name, value in told.items():
-        monkeypatch.setenv(f"LONGHAUL_{name}", str(value))
+        monkeypatch.setenv(f"UNBROKEN_{name}", str(value))
     try:
         yield folder
     finally:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from longhaul import guard
-from longhaul.engine import Engine, Task
-from longhaul.history import Attempt, History
-from longhaul.identity import IdentityKeys
-from longhaul.job import Job
-from longhaul.passport import FILE_NAME
-from longhaul.record import Record
-from longhaul.run import CopySettings, Run
-from longhaul.segment import run_segment
-from longhaul.store import Checkpoint, Store
+from unbroken import guard
+from unbroken.engine import Engine, Task
+from unbroken.history import Attempt, History
+from unbroken.identity import IdentityKeys
+from unbroken.job import Job
+from unbroken.passport import FILE_NAME
+from unbroken.record import Record
+from unbroken.run import CopySettings, Run
+from unbroken.segment import run_segment
+from unbroken.store import Checkpoint, Store
 
 ROOT = Path(__file__).parents[2]
 # For processes of their own: the same code as in this one.
@@ -115,7 +115,7 @@ def run_program(base: Path, command: Sequence[str], segment: int = 1, attempt: i
 
 @dataclass(frozen=True)
 class Ended:
-    """How a segment's process ended; `error` is `Name: text` of the LonghaulError, `record` the outcome it wrote."""
+    """How a segment's process ended; `error` is `Name: text` of the UnbrokenError, `record` the outcome it wrote."""
 
     code: int
     error: str
@@ -184,19 +184,19 @@ def start_segment(
 
 
 def whole_toy(base: Path, name: str = "demo", **changes: object) -> dict[str, bytes]:
-    """What an uninterrupted run of the toy comes to, without longhaul around it."""
+    """What an uninterrupted run of the toy comes to, without unbroken around it."""
     save = base / "save"
     save.mkdir(parents=True)
     settings = {**SETTINGS, **changes}
     environment = {
-        "LONGHAUL_RESUME": "",
-        "LONGHAUL_SAVE": str(save),
-        "LONGHAUL_PROGRESS": str(base / "progress.json"),
-        "LONGHAUL_STOP": str(base / "stop"),
-        "LONGHAUL_DEADLINE": str(time.time() + 3600),
-        "LONGHAUL_SAVE_SECONDS": "3600",
+        "UNBROKEN_RESUME": "",
+        "UNBROKEN_SAVE": str(save),
+        "UNBROKEN_PROGRESS": str(base / "progress.json"),
+        "UNBROKEN_STOP": str(base / "stop"),
+        "UNBROKEN_DEADLINE": str(time.time() + 3600),
+        "UNBROKEN_SAVE_SECONDS": "3600",
     }
-    command = [sys.executable, "-m", "longhaul.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
     subprocess.run([*command, "--step-seconds", "0"], env={**os.environ, **environment}, check=True)
     ready = next(save.glob("*.ready"))
     return {name: (ready / name).read_bytes() for name in ("state.json", "trace.csv")}
@@ -225,7 +225,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def programs_of(pid: int) -> list[int]:
-    """The programs that a process of longhaul's has started, each behind its two guards; the oldest first."""
+    """The programs that a process of unbroken's has started, each behind its two guards; the oldest first."""
     outer = [child for child in children_of(pid) if _is_guard(child)]
     inner = [child for each in outer for child in children_of(each)]
     return [child for each in inner for child in children_of(each) if not _is_guard(child)]
@@ -283,7 +283,7 @@ def flip_byte(path: Path, at: int = 0) -> None:
 
 def rewrite_passport(folder: Path, **changes: object) -> None:
     """Changes keys of a passport and closes it by a fresh digest, as no bit rot would."""
-    from longhaul.passport import data_digest
+    from unbroken.passport import data_digest
 
     path = folder / FILE_NAME
     data = {**json.loads(path.read_text()), **changes}

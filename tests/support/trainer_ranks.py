@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from longhaul.training.transformers import LonghaulCallback
+from unbroken.training.transformers import UnbrokenCallback
 
 DEEDS = {"signal": signal.SIGUSR1, "kill": signal.SIGKILL}
 
@@ -34,11 +34,11 @@ class Deed(TrainerCallback):
 torch.set_num_threads(1)
 set_seed(0)
 model = GPT2LMHeadModel(GPT2Config(vocab_size=13, n_positions=6, n_embd=16, n_layer=1, n_head=2))
-longhaul = LonghaulCallback()
+unbroken = UnbrokenCallback()
 arguments = TrainingArguments(
-    output_dir=longhaul.output_dir("out"),
+    output_dir=unbroken.output_dir("out"),
     save_strategy="no",
-    num_train_epochs=longhaul.goal,
+    num_train_epochs=unbroken.goal,
     per_device_train_batch_size=4,
     gradient_accumulation_steps=2,
     logging_steps=2,
@@ -46,6 +46,6 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     use_cpu=True,
 )
-trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Deed(), longhaul])
+trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Deed(), unbroken])
 torch.manual_seed(arguments.process_index)  # the ranks draw different masks
-trainer.train(resume_from_checkpoint=longhaul.resume)
+trainer.train(resume_from_checkpoint=unbroken.resume)

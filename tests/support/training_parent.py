@@ -1,4 +1,4 @@
-"""A stand-in for longhaul's own process, for tests of training programs without a workflow around them."""
+"""A stand-in for unbroken's own process, for tests of training programs without a workflow around them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def wait_for(path: Path, seconds: float = 200) -> None:
 
 @dataclass
 class TrainingParent:
-    """A stand-in for longhaul's own process: tells, takes what is handed over, starts again from it."""
+    """A stand-in for unbroken's own process: tells, takes what is handed over, starts again from it."""
 
     root: Path
     program: str
@@ -69,28 +69,28 @@ class TrainingParent:
     def environment(self) -> dict[str, str]:
         """What the next attempt is told."""
         return {
-            "LONGHAUL_RUN": "demo",
-            "LONGHAUL_SEGMENT": "1",
-            "LONGHAUL_RESUME": str(self.latest or ""),
-            "LONGHAUL_SAVE": str(self.desk / "save"),
-            "LONGHAUL_DEADLINE": str(time.time() + self.deadline_seconds),
-            "LONGHAUL_STOP": str(self.desk / "stop"),
-            "LONGHAUL_PROGRESS": str(self.desk / "progress.json"),
-            "LONGHAUL_GOAL": "3",
-            "LONGHAUL_SAVE_SECONDS": str(self.save_seconds),
+            "UNBROKEN_RUN": "demo",
+            "UNBROKEN_SEGMENT": "1",
+            "UNBROKEN_RESUME": str(self.latest or ""),
+            "UNBROKEN_SAVE": str(self.desk / "save"),
+            "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
+            "UNBROKEN_STOP": str(self.desk / "stop"),
+            "UNBROKEN_PROGRESS": str(self.desk / "progress.json"),
+            "UNBROKEN_GOAL": "3",
+            "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),
             "OMP_NUM_THREADS": "1",
         }
 
     def start(self) -> Started:
         (self.desk / "save").mkdir(parents=True)
-        launcher = ["-m", "longhaul.training.launch_ranks", "--ranks", str(self.ranks)]
+        launcher = ["-m", "unbroken.training.launch_ranks", "--ranks", str(self.ranks)]
         launcher += [*self.launcher_words, sys.executable]
         command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
         with (self.root / "log").open("ab") as log:
             return start_script(command, TORCH, Path.cwd(), {**os.environ, **self.environment}, log)
 
     def take(self) -> int:
-        """Takes what was handed over, as longhaul does: in name order, by a rename."""
+        """Takes what was handed over, as unbroken does: in name order, by a rename."""
         found = sorted((self.desk / "save").glob("*.ready"))
         for folder in found:
             self.handovers.append(json.loads((folder / "progress.json").read_text()))

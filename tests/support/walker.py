@@ -1,4 +1,4 @@
-"""A program with restart files of its own, which has never heard of longhaul; the standard library alone.
+"""A program with restart files of its own, which has never heard of unbroken; the standard library alone.
 
 It adds random numbers to a sum. Its table is buffered as any C program's, so a kill takes rows with it; each row and
 each restart file depends on all steps before.

@@ -18,17 +18,17 @@ from typing import Any
 import yaml
 from support.prefork import Started, start_command
 
-from longhaul import guard
-from longhaul.history import Attempt, History
-from longhaul.passport import Passport
-from longhaul.places import RunFolder
-from longhaul.record import Record, read_record
-from longhaul.store import Store
+from unbroken import guard
+from unbroken.history import Attempt, History
+from unbroken.passport import Passport
+from unbroken.places import RunFolder
+from unbroken.record import Record, read_record
+from unbroken.store import Store
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
-MARKER = "LONGHAUL_TEST_DIRECTORY"
+MARKER = "UNBROKEN_TEST_DIRECTORY"
 PATIENCE_SECONDS = 600.0
 
 
@@ -130,11 +130,11 @@ class WorkDir:
         assert (done.planned == 0) == ("Nothing to be done" in done.text), done.text
         return done.planned
 
-    def longhaul(self, *words: str, columns: int = 80) -> Done:
+    def unbroken(self, *words: str, columns: int = 80) -> Done:
         """Runs the command line, as on a terminal of that width."""
         environment = {**self.environment(), "COLUMNS": str(columns), "TERM": "dumb"}
         with tempfile.TemporaryFile() as output:
-            code = start_command([str(BIN / "longhaul"), *words], self.root, environment, output).wait(PATIENCE_SECONDS)
+            code = start_command([str(BIN / "unbroken"), *words], self.root, environment, output).wait(PATIENCE_SECONDS)
             output.seek(0)
             return Done(code, output.read().decode())
 
@@ -143,8 +143,8 @@ class WorkDir:
         return [str(BIN / "snakemake"), "--snakefile", str(self.snakefile), *profile, *self.words, *words]
 
     def environment(self) -> dict[str, str]:
-        """Ours without what would make Snakemake or longhaul behave otherwise, with the mark of this directory."""
-        foreign = ("SLURM_", "SNAKEMAKE_", "LONGHAUL_")
+        """Ours without what would make Snakemake or unbroken behave otherwise, with the mark of this directory."""
+        foreign = ("SLURM_", "SNAKEMAKE_", "UNBROKEN_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         return {**clean, MARKER: str(self.root), **self.added_environment}
 
@@ -235,18 +235,18 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
 
 
 def uninterrupted(folder: Path, goal: int, seed: int = 0) -> dict[str, bytes]:
-    """What the toy program leaves when it counts to its goal in one piece, without longhaul around it."""
+    """What the toy program leaves when it counts to its goal in one piece, without unbroken around it."""
     save = folder / "save"
     save.mkdir(parents=True)
     told = {
-        "LONGHAUL_RESUME": "",
-        "LONGHAUL_SAVE": str(save),
-        "LONGHAUL_DEADLINE": str(time.time() + 3600),
-        "LONGHAUL_STOP": str(folder / "stop"),
-        "LONGHAUL_PROGRESS": str(folder / "progress.json"),
-        "LONGHAUL_SAVE_SECONDS": "3600",
+        "UNBROKEN_RESUME": "",
+        "UNBROKEN_SAVE": str(save),
+        "UNBROKEN_DEADLINE": str(time.time() + 3600),
+        "UNBROKEN_STOP": str(folder / "stop"),
+        "UNBROKEN_PROGRESS": str(folder / "progress.json"),
+        "UNBROKEN_SAVE_SECONDS": "3600",
     }
-    command = [sys.executable, "-m", "longhaul.toy", "--goal", str(goal), "--seed", str(seed), "--step-seconds", "0"]
+    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(goal), "--seed", str(seed), "--step-seconds", "0"]
     subprocess.run(command, env={**os.environ, **told}, check=True)
     (state,) = save.iterdir()
     return {path.name: path.read_bytes() for path in sorted(state.iterdir()) if path.name != "progress.json"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longhaul import child
-from longhaul.errors import SegmentError
+from unbroken import child
+from unbroken.errors import SegmentError
 
 
 def test_an_answer_has_both_outputs_and_the_exit_code() -> None:

@@ -10,11 +10,11 @@ import pytest
 from protocol.kill_harness import Steps, forked
 from support.toyrun import PYTHONPATH, flip_byte, hidden
 
-from longhaul import host
-from longhaul.errors import ForeignFolderError, LeaseError
-from longhaul.pick import verify
-from longhaul.store import Store
-from longhaul.training import AtomicDirectory
+from unbroken import host
+from unbroken.errors import ForeignFolderError, LeaseError
+from unbroken.pick import verify
+from unbroken.store import Store
+from unbroken.training import AtomicDirectory
 
 
 def write(directory: AtomicDirectory, done: int, **more) -> Path:
@@ -153,7 +153,7 @@ RANKS = """
 import os, sys
 import torch.distributed as dist
 from pathlib import Path
-from longhaul.training import AtomicDirectory
+from unbroken.training import AtomicDirectory
 base, rank = Path(sys.argv[1]), int(sys.argv[2])
 dist.init_process_group("gloo", init_method=f"file://{base}/meet", rank=rank, world_size=2)
 said = []

@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
-from longhaul import lease
-from longhaul.back import go_back
-from longhaul.errors import ConfigError, SegmentError, StalledError
-from longhaul.outcome import Outcome
-from longhaul.store import QUARANTINE
+from unbroken import lease
+from unbroken.back import go_back
+from unbroken.errors import ConfigError, SegmentError, StalledError
+from unbroken.outcome import Outcome
+from unbroken.store import QUARANTINE
 
 # Counts one step and saves; breaks when it is to go on from a number of steps that its arguments name.
 STEP = """\
 done=0
-[ -z "$LONGHAUL_RESUME" ] || done=$(cat "$LONGHAUL_RESUME/state")
+[ -z "$UNBROKEN_RESUME" ] || done=$(cat "$UNBROKEN_RESUME/state")
 for bad in "$@"; do [ "$bad" != "$done" ] || exit 3; done
 done=$((done + 1))
-echo $done > "$LONGHAUL_SAVE/state"
-echo "{\\"done\\": $done, \\"goal\\": 9, \\"unit\\": \\"steps\\"}" > "$LONGHAUL_SAVE/progress.json"
+echo $done > "$UNBROKEN_SAVE/state"
+echo "{\\"done\\": $done, \\"goal\\": 9, \\"unit\\": \\"steps\\"}" > "$UNBROKEN_SAVE/progress.json"
 exit 85
 """
 
@@ -131,7 +131,7 @@ def test_back_sets_the_newest_aside_and_its_segment_is_done_again(tmp_path: Path
 
     assert names(tmp_path) == before[:2]
     aside = toy_job(tmp_path).places.checkpoints / QUARANTINE
-    assert (aside / f"{before[2]}.reason.txt").read_text() == "whole, but set aside by hand: longhaul back\n"
+    assert (aside / f"{before[2]}.reason.txt").read_text() == "whole, but set aside by hand: unbroken back\n"
     assert lines[1:] == [
         "demo: segments to be done again: 3",
         f"demo: it goes on from {before[1]} (2 of 9 steps) with: snakemake",
@@ -165,8 +165,8 @@ def test_back_of_a_finished_run_computes_its_end_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "to", "line"),
     [
-        (0, "", "demo: has no checkpoint, so there is none to go back to; type: longhaul restart demo"),
-        (1, "", r"demo: has 000001_1-steps_\S+ alone, so there is none to go back to; type: longhaul restart demo"),
+        (0, "", "demo: has no checkpoint, so there is none to go back to; type: unbroken restart demo"),
+        (1, "", r"demo: has 000001_1-steps_\S+ alone, so there is none to go back to; type: unbroken restart demo"),
         (3, "9", r"demo: --to: found '9', allowed: 000001_1-steps_\S+, 000002_2-steps_\S+ \(or the number at its"),
         (3, "3", r"demo: --to: found '3', allowed: 000001_1"),
     ],

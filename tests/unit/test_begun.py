@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, program, run_program, toy_job
 
-from longhaul import begun, endings
-from longhaul.driver_start import START
-from longhaul.errors import StorageError
-from longhaul.job_note import BeforeWork, kind_of
-from longhaul.obstacles import obstacle
+from unbroken import begun, endings
+from unbroken.driver_start import START
+from unbroken.errors import StorageError
+from unbroken.job_note import BeforeWork, kind_of
+from unbroken.obstacles import obstacle
 
 
 @pytest.fixture

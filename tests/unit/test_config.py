@@ -12,10 +12,10 @@ import pytest
 import yaml
 from support.needs import require
 
-from longhaul.config import engine_identity, read_runs, schema_engines
-from longhaul.identity import IdentityKeys
-from longhaul.installed import root_folder, workflow_folder
-from longhaul.run import CopySettings
+from unbroken.config import engine_identity, read_runs, schema_engines
+from unbroken.identity import IdentityKeys
+from unbroken.installed import root_folder, workflow_folder
+from unbroken.run import CopySettings
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"
@@ -179,13 +179,13 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
     assert runs
 
 
-def test_importing_longhaul_needs_none_of_the_libraries_and_a_config_without_table_no_pandas():
+def test_importing_unbroken_needs_none_of_the_libraries_and_a_config_without_table_no_pandas():
     script = f"""
 import sys
-import longhaul, longhaul.run, longhaul.segment, longhaul.job
-assert not {{"yaml", "jsonschema", "pandas"}} & set(sys.modules), "longhaul"
+import unbroken, unbroken.run, unbroken.segment, unbroken.job
+assert not {{"yaml", "jsonschema", "pandas"}} & set(sys.modules), "unbroken"
 from pathlib import Path
-from longhaul.config import read_runs
+from unbroken.config import read_runs
 run = {{"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {{"goal": 1}}}}
 read_runs({{"runs": {{"a": run}}}}, Path({str(SCHEMAS)!r}), Path())
 assert "pandas" not in sys.modules, "config"

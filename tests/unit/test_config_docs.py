@@ -7,11 +7,11 @@ import jsonschema
 import pytest
 import yaml
 
-from longhaul.config import read_runs, schema_engines
-from longhaul.config_docs import pages, with_tables
-from longhaul.errors import ConfigError
-from longhaul.installed import root_folder, workflow_folder
-from longhaul.schema import Schemas, load_schemas
+from unbroken.config import read_runs, schema_engines
+from unbroken.config_docs import pages, with_tables
+from unbroken.errors import ConfigError
+from unbroken.installed import root_folder, workflow_folder
+from unbroken.schema import Schemas, load_schemas
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"
@@ -49,13 +49,13 @@ def test_a_schema_says_everything_about_each_key(name):
     assert {*schema.identity_run_keys, *schema.layout_run_keys} <= load_schemas(SCHEMAS).run.keys.keys()
 
 
-def test_a_schema_with_more_than_longhaul_reads_is_refused(tmp_path):
+def test_a_schema_with_more_than_unbroken_reads_is_refused(tmp_path):
     for path in documents():
         (tmp_path / path.name).write_text(path.read_text())
     with (tmp_path / "toy.schema.yaml").open("a") as file:
         file.write("\ndependentRequired: {seed: [goal]}\n")
 
-    with pytest.raises(ValueError, match=r"longhaul does not read \['dependentRequired'\] at the top of a schema"):
+    with pytest.raises(ValueError, match=r"unbroken does not read \['dependentRequired'\] at the top of a schema"):
         load_schemas(tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_a_change_of_a_schema_changes_the_docs(tmp_path):
 
 def test_the_mistakes_shown_in_the_docs_are_the_real_ones():
     text = (ROOT / "docs" / "config.md").read_text()
-    shown = re.findall(r"^longhaul: (runs\.first\..*)$", text, re.MULTILINE)
+    shown = re.findall(r"^unbroken: (runs\.first\..*)$", text, re.MULTILINE)
     run = {"engine": "toy", "segmets": 4, "segment_minutes": "5 h", "settings": {"goal": 9}}
 
     with pytest.raises(ConfigError) as error:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from longhaul.contract import Desk, loose_state, ready_states
-from longhaul.errors import CheckpointError
+from unbroken.contract import Desk, loose_state, ready_states
+from unbroken.errors import CheckpointError
 
 
 @pytest.fixture

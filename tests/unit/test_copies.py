@@ -26,16 +26,16 @@ from support.making import publish
 from support.snapshots import snapshot
 from support.toyrun import ProgramEngine, checkpoints, flip_byte, history, program, start_segment, toy, toy_job, until
 
-from longhaul import fs
-from longhaul.copies import beside, start, transfer
-from longhaul.copies.place import NOTE, number_of
-from longhaul.copies.transfer import Transfer, drafts
-from longhaul.errors import CheckpointError, ConfigError, ForeignFolderError
-from longhaul.outcome import Outcome
-from longhaul.pick import verify
-from longhaul.plan import Plan
-from longhaul.segment import run_segment
-from longhaul.store import Checkpoint, Store
+from unbroken import fs
+from unbroken.copies import beside, start, transfer
+from unbroken.copies.place import NOTE, number_of
+from unbroken.copies.transfer import Transfer, drafts
+from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
+from unbroken.outcome import Outcome
+from unbroken.pick import verify
+from unbroken.plan import Plan
+from unbroken.segment import run_segment
+from unbroken.store import Checkpoint, Store
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_the_copies_of_another_run_are_refused_and_left_alone(base: Path, backup
     place = backup / "demo"
     assert line == (
         f"runs.demo.copies.folder: {place} holds the copies of another run of this name, {other}/results/demo; nothing "
-        f"there was touched; type: longhaul restore demo --from {backup} (it goes on here), or mv {place} {place}.old, "
+        f"there was touched; type: unbroken restore demo --from {backup} (it goes on here), or mv {place} {place}.old, "
         "or name another folder"
     )
     assert snapshot(backup) == before
@@ -302,7 +302,7 @@ def test_a_note_that_is_none_of_ours_is_refused(base: Path, backup: Path) -> Non
     (backup / "demo").mkdir()
     (backup / "demo" / NOTE).write_text("[]")
 
-    assert "copies.json: not a note of longhaul" in refused(base, backup)
+    assert "copies.json: not a note of unbroken" in refused(base, backup)
 
 
 def test_a_link_in_the_place_of_the_runs_folder_is_refused(base: Path, backup: Path, tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from support.toyrun import run_program
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 STOPS_EARLY = """
-mkdir "$LONGHAUL_SAVE/draft" && cd "$LONGHAUL_SAVE/draft" && echo result > file
-echo '{"done": 3, "goal": '"$LONGHAUL_GOAL"', "unit": "epochs", "is_finished": true}' > progress.json
-mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/1.ready"
+mkdir "$UNBROKEN_SAVE/draft" && cd "$UNBROKEN_SAVE/draft" && echo result > file
+echo '{"done": 3, "goal": '"$UNBROKEN_GOAL"', "unit": "epochs", "is_finished": true}' > progress.json
+mv "$UNBROKEN_SAVE/draft" "$UNBROKEN_SAVE/1.ready"
 """
 COMMAND = ["sh", "-c", STOPS_EARLY]
 

@@ -1,4 +1,4 @@
-"""What `executor: longhaul` relies on in snakemake-executor-plugin-slurm and in Snakemake, by name.
+"""What `executor: unbroken` relies on in snakemake-executor-plugin-slurm and in Snakemake, by name.
 
 A new release that changes any of it fails here, and not in the middle of somebody's campaign.
 """
@@ -17,7 +17,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-from snakemake_executor_plugin_longhaul import Executor, ExecutorSettings, common_settings
+from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, common_settings
 
 
 def source(thing: object) -> str:
@@ -146,9 +146,9 @@ def test_requeue_is_on_unless_it_is_switched_off() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"array_jobs": "all"}, "--longhaul-array-jobs: segments follow each other and cannot be an array"),
-        ({"ahead": 0}, "--longhaul-ahead: found 0, allowed: 1 or more"),
-        ({"record_seconds": 0.0}, "--longhaul-record-seconds: found 0.0, allowed: from 0.1 to 600"),
+        ({"array_jobs": "all"}, "--unbroken-array-jobs: segments follow each other and cannot be an array"),
+        ({"ahead": 0}, "--unbroken-ahead: found 0, allowed: 1 or more"),
+        ({"record_seconds": 0.0}, "--unbroken-record-seconds: found 0.0, allowed: from 0.1 to 600"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], line: str) -> None:

@@ -1,4 +1,4 @@
-"""The parts of `executor: longhaul` that need neither Snakemake nor Slurm."""
+"""The parts of `executor: unbroken` that need neither Snakemake nor Slurm."""
 
 import itertools
 import json
@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from longhaul import fs
-from longhaul.errors import LeaseError
-from longhaul.history import Attempt, History
-from longhaul.lease import take
-from longhaul.outcome import Outcome
-from longhaul.places import RunFolder
-from longhaul.record import read_record
-from longhaul.settled import settle, settled_record
-from longhaul.slurm.my_jobs import MyJob
-from snakemake_executor_plugin_longhaul import needed, slips
-from snakemake_executor_plugin_longhaul.adoption import Adoption
-from snakemake_executor_plugin_longhaul.later import Later
-from snakemake_executor_plugin_longhaul.records import Records
-from snakemake_executor_plugin_longhaul.segments import Segment
-from snakemake_executor_plugin_longhaul.verdict import Evidence, Follows, verdict
+from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken.adoption import Adoption
+from snakemake_executor_plugin_unbroken.later import Later
+from snakemake_executor_plugin_unbroken.records import Records
+from snakemake_executor_plugin_unbroken.segments import Segment
+from snakemake_executor_plugin_unbroken.verdict import Evidence, Follows, verdict
+from unbroken import fs
+from unbroken.errors import LeaseError
+from unbroken.history import Attempt, History
+from unbroken.lease import take
+from unbroken.outcome import Outcome
+from unbroken.places import RunFolder
+from unbroken.record import read_record
+from unbroken.settled import settle, settled_record
+from unbroken.slurm.my_jobs import MyJob
 
 
 def segment(number: int = 1, **changes: object) -> Segment:
@@ -148,7 +148,7 @@ def test_a_record_is_found_by_its_name_and_its_content(here: Path) -> None:
 
 def test_looking_takes_a_twentieth_of_the_time_at_most(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(0.0, 3.0)
-    monkeypatch.setattr("snakemake_executor_plugin_longhaul.records.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.records.time.monotonic", lambda: next(ticks))
     records = Records(1.0)
 
     records.arrived([segment()])
@@ -228,7 +228,7 @@ def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> No
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
 def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
     slips.take(segment(), None)
-    (path,) = (here / ".snakemake/longhaul/demo").iterdir()
+    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     os.utime(path, (dated, dated))
 
     slip = slips.newest(segment())
@@ -248,7 +248,7 @@ def test_the_slips_of_other_segments_stay(here: Path) -> None:
 
 def test_a_torn_slip_is_not_waited_for(here: Path) -> None:
     slips.take(segment(), None)
-    (path,) = (here / ".snakemake/longhaul/demo").iterdir()
+    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     path.write_text("{")
 
     slip = slips.newest(segment())
@@ -308,7 +308,7 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     slips.take(segment(), None)
     slips.fill(segment(), "17")
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
-    monkeypatch.setattr("snakemake_executor_plugin_longhaul.adoption.my_jobs", lambda: [job])
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.adoption.my_jobs", lambda: [job])
 
     found = Adoption(here).find(segment(), [], [])
 
@@ -317,7 +317,7 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
 
 def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("snakemake_executor_plugin_longhaul.later.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.later.time.monotonic", lambda: now[0])
     later = Later()
     later.add(5.0, "job")
 

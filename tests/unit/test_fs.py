@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import until
 
-from longhaul import fs
-from longhaul.errors import StorageError
+from unbroken import fs
+from unbroken.errors import StorageError
 
 
 def fail_with(number: int) -> object:

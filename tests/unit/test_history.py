@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.making import ATTEMPT
 
-from longhaul.history import History
-from longhaul.outcome import Outcome
+from unbroken.history import History
+from unbroken.outcome import Outcome
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from support.making import publish
 from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
 
-from longhaul import fs
-from longhaul.contract import Found
-from longhaul.engine import Task
-from longhaul.errors import SegmentError
-from longhaul.outcome import Outcome
-from longhaul.segment import run_segment
-from longhaul.store import Store
+from unbroken import fs
+from unbroken.contract import Found
+from unbroken.engine import Task
+from unbroken.errors import SegmentError
+from unbroken.outcome import Outcome
+from unbroken.segment import run_segment
+from unbroken.store import Store
 
 # As NFS says it of a folder with files that are open, and what else a removal can meet.
 MISHAPS = [errno.ENOTEMPTY, errno.EIO, errno.EACCES]
@@ -64,11 +64,11 @@ def test_the_checkpoint_that_an_attempt_goes_on_from_stays_while_it_works(tmp_pa
     run_program(tmp_path, program("one_step"), goal=100, keep=1)
     origin = checkpoints(toy_job(tmp_path))[0].folder
     script = (
-        'for n in 2 3 4; do mkdir "$LONGHAUL_SAVE/draft"; echo $n > "$LONGHAUL_SAVE/draft/state"; '
-        'echo "{\\"done\\": $n}" > "$LONGHAUL_SAVE/draft/progress.json"; '
-        'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/$n.ready"; '
-        'while [ -e "$LONGHAUL_SAVE/$n.ready" ]; do sleep 0.02; done; done; '
-        'sleep 0.3; cat "$LONGHAUL_RESUME/state" && exit 85'
+        'for n in 2 3 4; do mkdir "$UNBROKEN_SAVE/draft"; echo $n > "$UNBROKEN_SAVE/draft/state"; '
+        'echo "{\\"done\\": $n}" > "$UNBROKEN_SAVE/draft/progress.json"; '
+        'mv "$UNBROKEN_SAVE/draft" "$UNBROKEN_SAVE/$n.ready"; '
+        'while [ -e "$UNBROKEN_SAVE/$n.ready" ]; do sleep 0.02; done; done; '
+        'sleep 0.3; cat "$UNBROKEN_RESUME/state" && exit 85'
     )
 
     record = run_program(tmp_path, ["sh", "-c", script], 2, goal=100, keep=1)

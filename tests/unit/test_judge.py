@@ -7,12 +7,12 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
-from longhaul.judge import describe_exit, has_newer, is_finished, judge
-from longhaul.outcome import Outcome
-from longhaul.progress import Progress
-from longhaul.stopping import StopReason
-from longhaul.store import Checkpoint
-from longhaul.work import Work
+from unbroken.judge import describe_exit, has_newer, is_finished, judge
+from unbroken.outcome import Outcome
+from unbroken.progress import Progress
+from unbroken.stopping import StopReason
+from unbroken.store import Checkpoint
+from unbroken.work import Work
 
 
 def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from longhaul import fs, holder, host, lease
-from longhaul.errors import FencedError, LeaseError
-from longhaul.holder import Watch
-from longhaul.lease import Claim, current_claim, take, watched_claim
-from longhaul.slurm import cluster
-from longhaul.slurm.ending import Ended, Ending
+from unbroken import fs, holder, host, lease
+from unbroken.errors import FencedError, LeaseError
+from unbroken.holder import Watch
+from unbroken.lease import Claim, current_claim, take, watched_claim
+from unbroken.slurm import cluster
+from unbroken.slurm.ending import Ended, Ending
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
 
@@ -439,7 +439,7 @@ def test_a_look_leaves_nothing_behind(folder: Path) -> None:
 def test_a_malformed_claim_stops_with_the_file_to_remove(folder: Path, text: str) -> None:
     (folder / "000003.json").write_text(text)
 
-    with pytest.raises(LeaseError, match=r"000003\.json: not a claim of longhaul .* if no job of this run lives, remo"):
+    with pytest.raises(LeaseError, match=r"000003\.json: not a claim of unbroken .* if no job of this run lives, remo"):
         take_now(folder)
 
 

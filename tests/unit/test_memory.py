@@ -6,9 +6,9 @@ import time
 import pytest
 from support.toyrun import history, run_program, toy_job
 
-from longhaul import memory
-from longhaul.errors import SegmentError
-from longhaul.memory import Kills, out_of_memory_kills
+from unbroken import memory
+from unbroken.errors import SegmentError
+from unbroken.memory import Kills, out_of_memory_kills
 
 JOB = "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0"
 SESSION = "/user.slice/session-3.scope"
@@ -114,7 +114,7 @@ def test_in_a_group_of_another_job_a_failed_program_is_not_blamed_on_memory(tmp_
 def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_path, groups, in_job_17):
     groups.live_in(JOB)
     progress = '{"done": 20, "goal": 20}'
-    save = f"mkdir $LONGHAUL_SAVE/1.ready; echo '{progress}' > $LONGHAUL_SAVE/1.ready/progress.json"
+    save = f"mkdir $UNBROKEN_SAVE/1.ready; echo '{progress}' > $UNBROKEN_SAVE/1.ready/progress.json"
 
     run_program(tmp_path, ["sh", "-c", f"counter={groups.counter}; {ANOTHER_KILL}; {save}; exit 0"])
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from support.toyrun import ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
-from longhaul.alarm import Alarm
-from longhaul.contract import Desk
-from longhaul.deadline import Margin, deadline_for
-from longhaul.engine import Task
-from longhaul.outcome import Outcome
-from longhaul.slurm import clock
-from longhaul.slurm.attempt import LAST_SECONDS, give_up_at
-from longhaul.slurm.job import SlurmJob, job_around_us
-from longhaul.work import Work
+from unbroken.alarm import Alarm
+from unbroken.contract import Desk
+from unbroken.deadline import Margin, deadline_for
+from unbroken.engine import Task
+from unbroken.outcome import Outcome
+from unbroken.slurm import clock
+from unbroken.slurm.attempt import LAST_SECONDS, give_up_at
+from unbroken.slurm.job import SlurmJob, job_around_us
+from unbroken.work import Work
 
 SDIAG = """\
 echo '*******************************************************'

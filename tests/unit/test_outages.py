@@ -12,14 +12,14 @@ import pytest
 from support.making import PASSPORT, publish
 from support.toyrun import checkpoints, flip_byte, history, program, run_program, toy_job
 
-from longhaul import pick as pick_module
-from longhaul import segment as segment_module
-from longhaul import store as store_module
-from longhaul.errors import InterruptedSegment, LonghaulError, OutageError
-from longhaul.job_note import GIVE_UP
-from longhaul.outcome import Outcome
-from longhaul.pick import pick
-from longhaul.store import Checkpoint, Store
+from unbroken import pick as pick_module
+from unbroken import segment as segment_module
+from unbroken import store as store_module
+from unbroken.errors import InterruptedSegment, OutageError, UnbrokenError
+from unbroken.job_note import GIVE_UP
+from unbroken.outcome import Outcome
+from unbroken.pick import pick
+from unbroken.store import Checkpoint, Store
 
 PASSING = [
     errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.EBUSY, errno.EAGAIN, errno.ESTALE,
@@ -224,7 +224,7 @@ def test_an_outage_that_lasts_ends_the_attempt_with_one_line_and_the_next_one_go
     with monkeypatch.context() as patch:
         failing_digest(patch, "state")
         with pytest.raises(
-            LonghaulError, match=r"^runs\.demo: .*Input/output error; that says nothing about the check"
+            UnbrokenError, match=r"^runs\.demo: .*Input/output error; that says nothing about the check"
         ):
             run_program(tmp_path, program("one_step"), 3, goal=100)
 
@@ -263,7 +263,7 @@ def test_an_outage_while_a_state_is_published_has_its_line_and_costs_no_checkpoi
     with monkeypatch.context() as patch:
         patch.setattr(Store, "publish", publish_nothing)
         with pytest.raises(
-            LonghaulError, match=f"results/demo/checkpoints: {os.strerror(number)}; earlier checkpoints"
+            UnbrokenError, match=f"results/demo/checkpoints: {os.strerror(number)}; earlier checkpoints"
         ):
             run_program(tmp_path, program("one_step"), 2)
 

@@ -1,4 +1,4 @@
-"""A program's own pace and forecast, as `longhaul status` shows them."""
+"""A program's own pace and forecast, as `unbroken status` shows them."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ import pytest
 from support.making import publish
 from typer.testing import CliRunner
 
-from longhaul import cli, lease
-from longhaul.cli import app
-from longhaul.contract import Desk
-from longhaul.passport import Passport
-from longhaul.places import RunFolder
-from longhaul.status import State, status_of
-from longhaul.store import Store
+from unbroken import cli, lease
+from unbroken.cli import app
+from unbroken.contract import Desk
+from unbroken.passport import Passport
+from unbroken.places import RunFolder
+from unbroken.status import State, status_of
+from unbroken.store import Store
 
 
 def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from support.making import publish
 from support.toyrun import flip_byte, rewrite_passport
 
-from longhaul import fs
-from longhaul.ancestry import ancestors, verified_parts
-from longhaul.errors import CheckpointError
-from longhaul.store import Store
+from unbroken import fs
+from unbroken.ancestry import ancestors, verified_parts
+from unbroken.errors import CheckpointError
+from unbroken.store import Store
 
 
 @pytest.fixture

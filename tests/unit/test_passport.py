@@ -9,9 +9,9 @@ from hypothesis import strategies as some
 from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
-from longhaul.errors import CheckpointError, OutageError
-from longhaul.passport import SCHEMA_VERSION, read_passport
-from longhaul.progress import FileDigest, Progress
+from unbroken.errors import CheckpointError, OutageError
+from unbroken.passport import SCHEMA_VERSION, read_passport
+from unbroken.progress import FileDigest, Progress
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_missing_passport_is_named(tmp_path: Path) -> None:
 def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path) -> None:
     rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
 
-    with pytest.raises(CheckpointError, match=r"schema version 2, this longhaul reads 1"):
+    with pytest.raises(CheckpointError, match=r"schema version 2, this unbroken reads 1"):
         read_passport(folder)
 
 

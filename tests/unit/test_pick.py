@@ -6,10 +6,10 @@ import pytest
 from support.making import PASSPORT, publish
 from support.toyrun import flip_byte, rewrite_passport
 
-from longhaul import store as store_module
-from longhaul.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
-from longhaul.pick import pick
-from longhaul.store import Checkpoint, Store
+from unbroken import store as store_module
+from unbroken.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
+from unbroken.pick import pick
+from unbroken.store import Checkpoint, Store
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_with_no_good_checkpoint_left_the_run_does_not_start_from_nothing(store:
     quarantine = store.root / ".quarantine"
     assert str(caught.value) == (
         f"runs.demo: no good checkpoint is left; the bad ones and their reasons are in {quarantine}; put a good copy "
-        f"into {store.root} and start again, or begin anew with: longhaul restart demo"
+        f"into {store.root} and start again, or begin anew with: unbroken restart demo"
     )
 
 
@@ -112,7 +112,7 @@ def test_what_was_set_aside_as_bad_and_reads_whole_now_is_back_before_the_run_gi
 
 
 def test_what_was_set_aside_although_it_is_whole_stays_there(store: Store) -> None:
-    """By `longhaul back`, or because no attempt came forward from it, or by the program's own word."""
+    """By `unbroken back`, or because no attempt came forward from it, or by the program's own word."""
     store.quarantine(publish(store, 1).name, "set aside by hand", is_whole=True)
 
     with pytest.raises(NoCheckpointError):
@@ -219,7 +219,7 @@ def test_a_checkpoint_of_another_version_is_named_and_nothing_is_set_aside(store
     rewrite_passport(newer.folder, schema_version=99)
 
     with pytest.raises(
-        FormatError, match=r"^runs\.demo: .*version 99, this longhaul reads 1; nothing was set aside; start"
+        FormatError, match=r"^runs\.demo: .*version 99, this unbroken reads 1; nothing was set aside; start"
     ):
         picked(store)
 
@@ -230,7 +230,7 @@ def test_checkpoints_are_not_set_aside_because_a_library_is_missing_here(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = publish(store, 1, algorithm="xxh3_128")
-    monkeypatch.setattr("longhaul.digests.HAS_XXHASH", False)
+    monkeypatch.setattr("unbroken.digests.HAS_XXHASH", False)
 
     with pytest.raises(ConfigError, match="pip install xxhash"):
         picked(store)

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from longhaul import profiles
-from longhaul.profiles import install
-from longhaul.slurm.partitions import parse_partitions
+from unbroken import profiles
+from unbroken.profiles import install
+from unbroken.slurm.partitions import parse_partitions
 
 BIG = """\
 batch*|up|2-00:00:00|100|64|256000|(null)|idle

@@ -11,7 +11,7 @@ from snakemake_executor_plugin_slurm.partitions import PartitionLimits
 from support.prefork import SNAKEMAKE, start_script
 from support.workdir import PATIENCE_SECONDS
 
-from longhaul.schema import load_schemas
+from unbroken.schema import load_schemas
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(ROOT.glob("profiles/*/profile.yaml"))
@@ -99,7 +99,7 @@ def test_profile_slurm_is_found_from_the_top_level_and_keeps_its_own_lines() -> 
     asked = ask_snakemake("--profile", "slurm", names=names)
 
     assert asked == {
-        "executor": "longhaul",
+        "executor": "unbroken",
         "jobs": "100",
         "latency_wait": "60",
         "nolock": "True",

@@ -9,24 +9,24 @@ from components import Component, read_components
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import longhaul
+import unbroken
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONSTRAINTS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"]
 
 
-def test_importing_longhaul_needs_no_other_package() -> None:
+def test_importing_unbroken_needs_no_other_package() -> None:
     assert PROJECT["dependencies"] == []
 
 
 def test_the_version_stands_in_one_file() -> None:
     assert PROJECT["dynamic"] == ["version"]
-    assert version("longhaul") == longhaul.__version__
+    assert version("unbroken") == unbroken.__version__
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
-    assert f"\n## {longhaul.__version__} " in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## {unbroken.__version__} " in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_every_constraint_is_one_exact_version_that_any_index_may_have() -> None:
@@ -77,7 +77,7 @@ def test_setup_with_too_old_a_python_says_so_in_one_line(tmp_path: Path) -> None
 
     assert done.returncode == 1
     assert done.stderr == (
-        "longhaul setup: Python 3.9.2 is too old, 3.11 or later is needed; name one: make setup PYTHON=python3.12\n"
+        "unbroken setup: Python 3.9.2 is too old, 3.11 or later is needed; name one: make setup PYTHON=python3.12\n"
     )
 
 

@@ -9,30 +9,30 @@ from pathlib import Path
 import pytest
 from support.toyrun import children_of, is_alive, until
 
-from longhaul.errors import CheckpointError, SegmentError
-from longhaul.progress import Progress
-from longhaul.training import meeting
-from longhaul.training.meeting import Meeting
+from unbroken.errors import CheckpointError, SegmentError
+from unbroken.progress import Progress
+from unbroken.training import meeting
+from unbroken.training.meeting import Meeting
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from longhaul.training import torch_joint, torch_shards  # noqa: E402
-from longhaul.training.connection import BACKGROUND_BYTES  # noqa: E402
-from longhaul.training.contract import read_contract  # noqa: E402
-from longhaul.training.saves import Saves  # noqa: E402
-from longhaul.training.torch_joint import Offer  # noqa: E402
-from longhaul.training.torch_joint_link import JointLink, _Nowhere  # noqa: E402
-from longhaul.training.torch_link import Point  # noqa: E402
-from longhaul.training.torch_ranks import Ranks  # noqa: E402
+from unbroken.training import torch_joint, torch_shards  # noqa: E402
+from unbroken.training.connection import BACKGROUND_BYTES  # noqa: E402
+from unbroken.training.contract import read_contract  # noqa: E402
+from unbroken.training.saves import Saves  # noqa: E402
+from unbroken.training.torch_joint import Offer  # noqa: E402
+from unbroken.training.torch_joint_link import JointLink, _Nowhere  # noqa: E402
+from unbroken.training.torch_link import Point  # noqa: E402
+from unbroken.training.torch_ranks import Ranks  # noqa: E402
 
 PATIENCE_SECONDS = 600
 
 # A rank that does not leave by itself is given a second here instead of ten.
 LAUNCHER = """
 import sys
-from longhaul.training import launch_ranks
+from unbroken.training import launch_ranks
 launch_ranks.LEAVE_SECONDS = 1.0
 sys.exit(launch_ranks.main(sys.argv[1:]))
 """
@@ -52,15 +52,15 @@ def end_of(launcher: "subprocess.Popen[str]") -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("script", "end"),
     [
-        ("exit $((RANK * 85))", (1, "longhaul: the ranks left with [0, 85]; they must agree")),
+        ("exit $((RANK * 85))", (1, "unbroken: the ranks left with [0, 85]; they must agree")),
         ("exit 85", (85, "")),
         (
             "[ $RANK = 1 ] && exit 3; exec sleep 1000",
-            (3, "longhaul: rank 1 ended with exit code 3; the others here have 1 s to leave by themselves"),
+            (3, "unbroken: rank 1 ended with exit code 3; the others here have 1 s to leave by themselves"),
         ),
         (
             "[ $RANK = 0 ] && kill -9 $$; trap '' TERM; while true; do sleep 1; done",
-            (137, "longhaul: rank 0 was ended by SIGKILL; the others here have 1 s to leave by themselves"),
+            (137, "unbroken: rank 0 was ended by SIGKILL; the others here have 1 s to leave by themselves"),
         ),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_rank_that_was_killed_is_the_cause_although_the_others_have_failed_too
     until(lambda: not any(is_alive(pid) for pid in ranks))
     launcher.send_signal(signal.SIGCONT)
 
-    assert end_of(launcher) == (137, "longhaul: rank 1 was ended by SIGKILL")
+    assert end_of(launcher) == (137, "unbroken: rank 1 was ended by SIGKILL")
 
 
 def test_no_rank_outlives_a_killed_launcher() -> None:
@@ -99,28 +99,28 @@ def test_no_rank_outlives_a_killed_launcher() -> None:
 def test_a_program_that_cannot_be_started_is_named() -> None:
     assert end_of(started("/no/such/python")) == (
         1,
-        "longhaul: cannot start /no/such/python: No such file or directory",
+        "unbroken: cannot start /no/such/python: No such file or directory",
     )
 
 
 def test_a_rank_that_fails_elsewhere_ends_those_here(tmp_path: Path) -> None:
     script = "[ $RANK = 1 ] && exit 3; exec sleep 1000"
-    more = {"SLURM_NTASKS": "2", "LONGHAUL_STOP": str(tmp_path / "stop"), "PATH": "/usr/bin:/bin"}
+    more = {"SLURM_NTASKS": "2", "UNBROKEN_STOP": str(tmp_path / "stop"), "PATH": "/usr/bin:/bin"}
     launchers = [started("sh", "-c", script, tasks=2, SLURM_PROCID=str(task), **more) for task in range(2)]
 
     assert [end_of(launcher) for launcher in launchers] == [
-        (1, "longhaul: task 1 has failed; the others here have 1 s to leave by themselves"),
-        (3, "longhaul: rank 1 ended with exit code 3"),
+        (1, "unbroken: task 1 has failed; the others here have 1 s to leave by themselves"),
+        (3, "unbroken: rank 1 ended with exit code 3"),
     ]
 
 
 def test_launchers_that_cannot_find_each_other_say_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"LONGHAUL_STOP": str(tmp_path / "stop")}
+    told = {"UNBROKEN_STOP": str(tmp_path / "stop")}
     monkeypatch.setattr(meeting, "PATIENCE_SECONDS", 0.0)
 
-    with pytest.raises(SegmentError, match=r"tasks is 2, and only longhaul can start so many \(LONGHAUL_STOP is not"):
+    with pytest.raises(SegmentError, match=r"tasks is 2, and only unbroken can start so many \(UNBROKEN_STOP is not"):
         Meeting.of(2, 1, {})
     with pytest.raises(SegmentError, match=r"tasks is 2, but no variable says which of them this is \(SLURM_PROCID, "):
         Meeting.of(2, 1, told)
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_ranks_that_lacks_something_is_refused_before_use(tmp_pa
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None:
     weight = torch.zeros(4)
-    note = {"longhaul.shard": "model/weight", "shape": [5], "dtype": torch.float32}
+    note = {"unbroken.shard": "model/weight", "shape": [5], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="shards: cannot be read"):
         torch_shards.check(tmp_path / "shards", {"model": {"weight": note}})
@@ -167,7 +167,7 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     try:
         model = torch.nn.Linear(2, 4)
         torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        note = {"longhaul.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
+        note = {"unbroken.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
         with pytest.raises(CheckpointError, match=r"model/weight: saved with shape \[5, 2\], and has \[4, 2\] now"):
             torch_shards.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
     finally:
@@ -185,7 +185,7 @@ def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
 def link_of(ranks: Ranks, folder: Path) -> JointLink:
     told = {"RUN": "demo", "SAVE": str(folder), "STOP": str(folder / "stop"), "SAVE_SECONDS": "60"}
     told |= {"PROGRESS": str(folder / "progress.json")}
-    contract = read_contract({f"LONGHAUL_{name}": value for name, value in told.items()})
+    contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
     return JointLink(contract, _Nowhere(), Saves(), 1, {}, (), ranks)
 
@@ -204,7 +204,7 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(1)
-    said = "longhaul: saves stop the training: too little memory is free for copies of 16 MB\n"
+    said = "unbroken: saves stop the training: too little memory is free for copies of 16 MB\n"
     assert capsys.readouterr().out == said
 
 

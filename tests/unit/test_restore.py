@@ -12,14 +12,14 @@ from support.making import publish
 from support.snapshots import snapshot
 from support.toyrun import checkpoints, flip_byte, history, run_program, start_segment, until
 
-from longhaul import cli, lease
-from longhaul.copies import start
-from longhaul.copies.place import number_of
-from longhaul.copies.restore import restore
-from longhaul.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
-from longhaul.outcome import Outcome
-from longhaul.pick import verify
-from longhaul.store import Store
+from unbroken import cli, lease
+from unbroken.copies import start
+from unbroken.copies.place import number_of
+from unbroken.copies.restore import restore
+from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
+from unbroken.outcome import Outcome
+from unbroken.pick import verify
+from unbroken.store import Store
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
 ) -> None:
     worked(base, backup)
     before = snapshot(base / "results")
-    monkeypatch.setattr("sys.argv", ["longhaul", "restore", "demo", "--from", str(backup), "--directory", str(base)])
+    monkeypatch.setattr("sys.argv", ["unbroken", "restore", "demo", "--from", str(backup), "--directory", str(base)])
     capsys.readouterr()
 
     with pytest.raises(SystemExit) as left:
@@ -154,8 +154,8 @@ def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
 
     assert left.value.code == 1
     assert capsys.readouterr().err == (
-        f"longhaul: {base}/results/demo: the run is there, nothing was restored; type: snakemake (it goes on), or: "
-        f"longhaul restart demo (sets it aside), then: longhaul restore demo --from {backup}/demo\n"
+        f"unbroken: {base}/results/demo: the run is there, nothing was restored; type: snakemake (it goes on), or: "
+        f"unbroken restart demo (sets it aside), then: unbroken restore demo --from {backup}/demo\n"
     )
     assert snapshot(base / "results") == before
 
@@ -165,7 +165,7 @@ def test_the_command_restores_and_says_how_far_the_run_is(
 ) -> None:
     worked(base, backup)
     shutil.rmtree(base / "results")
-    monkeypatch.setattr("sys.argv", ["longhaul", "restore", "demo", "--from", str(backup), "--directory", str(base)])
+    monkeypatch.setattr("sys.argv", ["unbroken", "restore", "demo", "--from", str(backup), "--directory", str(base)])
     capsys.readouterr()
 
     with pytest.raises(SystemExit) as left:
@@ -286,7 +286,7 @@ def test_a_run_that_was_restarted_is_not_brought_back(base: Path, backup: Path) 
     cli.restart("demo", base)
 
     with pytest.raises(
-        ConfigError, match=r"holds the copies of another run of this name.*; type: longhaul restore demo"
+        ConfigError, match=r"holds the copies of another run of this name.*; type: unbroken restore demo"
     ):
         rebuilt(base, backup)
 
@@ -333,7 +333,7 @@ def test_a_disk_that_is_not_mounted_brings_nothing_back(base: Path, backup: Path
         unmount(base / "results")
 
     with pytest.raises(
-        ConfigError, match=r"holds the copies of another run of this name.*; type: longhaul restore demo"
+        ConfigError, match=r"holds the copies of another run of this name.*; type: unbroken restore demo"
     ):
         rebuilt(base, backup)
 

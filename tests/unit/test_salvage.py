@@ -7,11 +7,11 @@ from pathlib import Path
 
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
-from longhaul.contract import Desk, Found
-from longhaul.engine import Task
-from longhaul.outcome import Outcome
-from longhaul.progress import Handover, Progress
-from longhaul.segment import run_segment
+from unbroken.contract import Desk, Found
+from unbroken.engine import Task
+from unbroken.outcome import Outcome
+from unbroken.progress import Handover, Progress
+from unbroken.segment import run_segment
 
 
 class Saving(ProgramEngine):

@@ -19,9 +19,9 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from longhaul.outcome import Outcome
-from longhaul.record import read_record
+from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
+from unbroken.outcome import Outcome
+from unbroken.record import read_record
 
 
 def dones(base: Path) -> list[float]:
@@ -144,7 +144,7 @@ def test_a_program_that_starts_from_zero_again_is_refused_and_nothing_of_it_is_k
     line = fails(tmp_path, "from_zero", segment=3)
 
     assert "the program handed over 1 after 2 steps: it did not go on from " in line
-    assert f"{before[-1].folder} (LONGHAUL_RESUME); nothing of it was kept" in line
+    assert f"{before[-1].folder} (UNBROKEN_RESUME); nothing of it was kept" in line
     assert checkpoints(toy_job(tmp_path)) == before
     assert outcomes(tmp_path) == ["paused", "paused", "failed"]
 
@@ -166,10 +166,10 @@ def test_a_loss_that_is_not_a_number_any_more_stops_nothing(tmp_path: Path) -> N
 
 
 def test_a_file_of_the_programs_own_named_manifest_is_refused(tmp_path: Path) -> None:
-    text = 'mkdir "$LONGHAUL_SAVE/draft"; echo {} > "$LONGHAUL_SAVE/draft/manifest.json"; '
-    text += 'mv "$LONGHAUL_SAVE/draft" "$LONGHAUL_SAVE/1.ready"; exit 85'
+    text = 'mkdir "$UNBROKEN_SAVE/draft"; echo {} > "$UNBROKEN_SAVE/draft/manifest.json"; '
+    text += 'mv "$UNBROKEN_SAVE/draft" "$UNBROKEN_SAVE/1.ready"; exit 85'
 
-    with pytest.raises(CheckpointError, match=r"the name manifest\.json belongs to longhaul; rename yours"):
+    with pytest.raises(CheckpointError, match=r"the name manifest\.json belongs to unbroken; rename yours"):
         run_program(tmp_path, ["sh", "-c", text])
 
     assert outcomes(tmp_path) == ["failed"]
@@ -178,15 +178,15 @@ def test_a_file_of_the_programs_own_named_manifest_is_refused(tmp_path: Path) ->
 def test_a_program_that_removes_its_save_folder_fails_and_spoils_nothing(tmp_path: Path) -> None:
     run_program(tmp_path, program("one_step"), 1)
 
-    with pytest.raises(ForeignFolderError, match="save: gone; a run's folders stay where longhaul made them"):
-        run_program(tmp_path, ["sh", "-c", 'rm -r "$LONGHAUL_SAVE"; exit 85'], 2)
+    with pytest.raises(ForeignFolderError, match="save: gone; a run's folders stay where unbroken made them"):
+        run_program(tmp_path, ["sh", "-c", 'rm -r "$UNBROKEN_SAVE"; exit 85'], 2)
 
     assert dones(tmp_path) == [1]
     assert run_program(tmp_path, program("one_step"), 2, 2).progress.done == 2
 
 
 def test_no_worker_outlives_its_program(tmp_path: Path) -> None:
-    text = 'sleep 1000 & echo $! > "$LONGHAUL_SAVE/../../../worker"; exit 1'
+    text = 'sleep 1000 & echo $! > "$UNBROKEN_SAVE/../../../worker"; exit 1'
     with pytest.raises(SegmentError):
         run_program(tmp_path, ["sh", "-c", text])
     worker = int((tmp_path / "results/demo/worker").read_text())

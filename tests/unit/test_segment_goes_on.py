@@ -22,11 +22,11 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul import final, fs, host, lease
-from longhaul.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
-from longhaul.fs import unique_name
-from longhaul.outcome import Outcome
-from longhaul.record import read_record
+from unbroken import final, fs, host, lease
+from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
+from unbroken.fs import unique_name
+from unbroken.outcome import Outcome
+from unbroken.record import read_record
 
 
 def steps(base: Path, count: int, **changes: object) -> None:
@@ -90,7 +90,7 @@ def test_a_run_whose_checkpoints_were_deleted_does_not_start_from_zero(tmp_path:
     steps(tmp_path, 1)
     shutil.rmtree(toy_job(tmp_path).places.checkpoints)
 
-    with pytest.raises(NoCheckpointError, match="begin anew with: longhaul restart demo"):
+    with pytest.raises(NoCheckpointError, match="begin anew with: unbroken restart demo"):
         run_program(tmp_path, program("one_step"), 1)
 
 
@@ -109,7 +109,7 @@ def test_a_changed_identity_is_refused_before_anything_is_started_or_moved(tmp_p
     toy(tmp_path)
     before = checkpoints(toy_job(tmp_path))
 
-    with pytest.raises(IdentityError, match=r"settings\.seed was 1, is 2.*type: longhaul accept demo"):
+    with pytest.raises(IdentityError, match=r"settings\.seed was 1, is 2.*type: unbroken accept demo"):
         toy(tmp_path, 2, seed=2, goal=40)
 
     assert checkpoints(toy_job(tmp_path)) == before
@@ -190,11 +190,11 @@ def test_a_torn_summary_makes_final_anew(tmp_path: Path) -> None:
 
 def test_a_summary_of_the_programs_own_is_not_written_over(tmp_path: Path) -> None:
     text = (
-        'd="$LONGHAUL_SAVE/draft"; mkdir "$d" "$d/final"; echo mine > "$d/final/summary.json"; '
-        'echo \'{"done": 20, "goal": 20}\' > "$d/progress.json"; mv "$d" "$LONGHAUL_SAVE/1.ready"'
+        'd="$UNBROKEN_SAVE/draft"; mkdir "$d" "$d/final"; echo mine > "$d/final/summary.json"; '
+        'echo \'{"done": 20, "goal": 20}\' > "$d/progress.json"; mv "$d" "$UNBROKEN_SAVE/1.ready"'
     )
 
-    with pytest.raises(CheckpointError, match=r"the name summary\.json in final/ belongs to longhaul; rename yours"):
+    with pytest.raises(CheckpointError, match=r"the name summary\.json in final/ belongs to unbroken; rename yours"):
         run_program(tmp_path, ["sh", "-c", text])
 
     assert not toy_job(tmp_path).places.final.exists()
@@ -345,7 +345,7 @@ def test_a_malformed_claim_stops_the_segment_and_touches_nothing(tmp_path: Path)
     steps(tmp_path, 1)
     (toy_job(tmp_path).places.lease / "000002.json").write_text("{")
 
-    with pytest.raises(LeaseError, match=r"000002\.json: not a claim of longhaul"):
+    with pytest.raises(LeaseError, match=r"000002\.json: not a claim of unbroken"):
         run_program(tmp_path, program("one_step"), 2)
 
     assert dones(tmp_path) == [1]

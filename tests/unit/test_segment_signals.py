@@ -23,9 +23,9 @@ from support.toyrun import (
     whole_toy,
 )
 
-from longhaul import work
-from longhaul.record import read_record
-from longhaul.store import Store
+from unbroken import work
+from unbroken.record import read_record
+from unbroken.store import Store
 
 IMPATIENT = {"work.SOFT_PATIENCE_SECONDS": 0.2, "work.TERM_PATIENCE_SECONDS": 0.2}
 SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}

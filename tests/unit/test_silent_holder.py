@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from support.making import publish
 
-from longhaul import cli, host, lease
-from longhaul.errors import ConfigError
-from longhaul.places import RunFolder
-from longhaul.status import RunStatus, State, status_of
-from longhaul.store import Store
+from unbroken import cli, host, lease
+from unbroken.errors import ConfigError
+from unbroken.places import RunFolder
+from unbroken.status import RunStatus, State, status_of
+from unbroken.store import Store
 
 
 def held(base: Path, silent_seconds: float = 0.0, **changes: object) -> Path:

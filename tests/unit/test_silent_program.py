@@ -2,10 +2,10 @@
 
 from support.toyrun import run_program
 
-from longhaul.errors import SegmentError
-from longhaul.outcome import Outcome
+from unbroken.errors import SegmentError
+from unbroken.outcome import Outcome
 
-COUNTS = 'n=$(cat "$LONGHAUL_RESUME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$LONGHAUL_SAVE/n"; exit '
+COUNTS = 'n=$(cat "$UNBROKEN_RESUME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$UNBROKEN_SAVE/n"; exit '
 PAUSES, FINISHES = ["sh", "-c", COUNTS + "85"], ["sh", "-c", COUNTS + "0"]
 
 

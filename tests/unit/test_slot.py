@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from longhaul.places import RunFolder
-from longhaul.slurm import again, attempt, last_look, my_jobs, run_end, wanted
-from longhaul.slurm.again import Again
-from longhaul.slurm.attempt import PATIENCE
-from longhaul.slurm.my_jobs import MyJob
-from longhaul.slurm.slot import Slot, Stop
-from longhaul.slurm.slot import _go_on as go_on
-from longhaul.slurm.slot import _look_after_the_rest as look_after_the_rest
-from longhaul.slurm.successors import SLOT_NAME, run_of_slot, waiting
+from unbroken.places import RunFolder
+from unbroken.slurm import again, attempt, last_look, my_jobs, run_end, wanted
+from unbroken.slurm.again import Again
+from unbroken.slurm.attempt import PATIENCE
+from unbroken.slurm.my_jobs import MyJob
+from unbroken.slurm.slot import Slot, Stop
+from unbroken.slurm.slot import _go_on as go_on
+from unbroken.slurm.slot import _look_after_the_rest as look_after_the_rest
+from unbroken.slurm.successors import SLOT_NAME, run_of_slot, waiting
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
 
@@ -82,8 +82,8 @@ def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> No
 
 def test_without_a_note_or_with_a_spoilt_one_a_job_does_what_it_was_told(here: Path) -> None:
     assert slot(3).segments == 3
-    (here / ".snakemake/longhaul").mkdir(parents=True)
-    (here / ".snakemake/longhaul/demo.wanted.json").write_text("{")
+    (here / ".snakemake/unbroken").mkdir(parents=True)
+    (here / ".snakemake/unbroken/demo.wanted.json").write_text("{")
 
     assert (wanted.wanted("demo"), slot(3).segments) == (None, 3)
 
@@ -329,7 +329,7 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
 def test_a_job_at_its_limit_that_may_not_come_back(
     here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, taken: str, stops: str
 ) -> None:
-    """As with longhaul-no-requeue: what is left of KillWait is better than nothing, and a run that ends says so."""
+    """As with unbroken-no-requeue: what is left of KillWait is better than nothing, and a run that ends says so."""
     slurm_shows(here, monkeypatch, "COMPLETING", reason)
     scontrol, squeue = here / "bin" / "scontrol", here / "bin" / "squeue"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
@@ -358,7 +358,7 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
-    assert again.submit("demo", "") == ".snakemake/longhaul/demo.again.json is missing; start snakemake again"
+    assert again.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing; start snakemake again"
 
 
 def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: p
     again.submit("demo", "20260101T000000Z-1")
 
     seen = (here / "seen").read_text().splitlines()
-    assert [line for line in seen if line.startswith(("SLURM_", "LONGHAUL_SAME_START"))] == [
-        line for line in seen if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "LONGHAUL_SAME_START=20260101T000000Z-1")
+    assert [line for line in seen if line.startswith(("SLURM_", "UNBROKEN_SAME_START"))] == [
+        line for line in seen if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "UNBROKEN_SAME_START=20260101T000000Z-1")
     ]
     assert "SLURM_CONF=/etc/slurm/slurm.conf" in seen

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from longhaul.installed import root_folder, workflow_folder
-from longhaul.slurm.limits import Cluster, absences, limit_mistakes
-from longhaul.slurm.partitions import parse_partitions
-from longhaul.slurm.site import read_site
+from unbroken.installed import root_folder, workflow_folder
+from unbroken.slurm.limits import Cluster, absences, limit_mistakes
+from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.site import read_site
 
 SINFO = """\
 short*|up|1-00:00:00|4|64|256000|(null)|idle
@@ -161,7 +161,7 @@ def test_a_slip_in_the_site_is_guessed_and_its_file_named():
 def test_a_mistake_that_many_runs_share_is_one_line_and_the_one_in_the_docs():
     lines = said(*(toy_run(name, segment_minutes=1500) for name in ("big", "b", "c", "d")), toy_run("fits"))
 
-    assert lines == re.findall(r"^longhaul: (runs\.big\..*)$", (root_folder() / "docs/config.md").read_text(), re.M)
+    assert lines == re.findall(r"^unbroken: (runs\.big\..*)$", (root_folder() / "docs/config.md").read_text(), re.M)
     assert len(lines) == 1
 
 

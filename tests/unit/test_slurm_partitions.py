@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from longhaul.slurm.partitions import minutes_in, parse_partitions, together
+from unbroken.slurm.partitions import minutes_in, parse_partitions, together
 
 # sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\

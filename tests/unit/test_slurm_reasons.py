@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from longhaul.installed import root_folder
-from longhaul.slurm.my_jobs import MyJob
-from longhaul.slurm.out import OutJob
-from longhaul.slurm.reasons import advice, needs_hand
+from unbroken.installed import root_folder
+from unbroken.slurm.my_jobs import MyJob
+from unbroken.slurm.out import OutJob
+from unbroken.slurm.reasons import advice, needs_hand
 
 # strings libslurmfull.so, Slurm 22.05: what a limit of one job is called.
 OF_ONE_JOB = """

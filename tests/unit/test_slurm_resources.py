@@ -9,15 +9,15 @@ import yaml
 from support.making import ATTEMPT
 from support.toyrun import toy_run
 
-from longhaul.history import History
-from longhaul.installed import workflow_folder
-from longhaul.outcome import Outcome
-from longhaul.places import RunFolder
-from longhaul.slurm.limits import Cluster
-from longhaul.slurm.partitions import parse_partitions
-from longhaul.slurm.plan import SlurmPlan, missing_site, site_file
-from longhaul.slurm.resources import extra_words, resources
-from longhaul.slurm.site import Site, read_site
+from unbroken.history import History
+from unbroken.installed import workflow_folder
+from unbroken.outcome import Outcome
+from unbroken.places import RunFolder
+from unbroken.slurm.limits import Cluster
+from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.plan import SlurmPlan, missing_site, site_file
+from unbroken.slurm.resources import extra_words, resources
+from unbroken.slurm.site import Site, read_site
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"
@@ -200,7 +200,7 @@ def test_the_file_to_edit_is_the_one_that_holds_the_site(tmp_path, monkeypatch):
 def test_slurm_without_a_site_is_refused_and_other_executors_pass():
     line = missing_site("slurm")
 
-    assert line == missing_site("longhaul")
+    assert line == missing_site("unbroken")
     assert line == (
         "site: jobs are to go to Slurm, but the config has no `site`: --configfile takes the place of the profile's "
         "own file; type --profile slurm without it, or name both: --configfile profiles/slurm/site.yaml YOURS"

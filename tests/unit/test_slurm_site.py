@@ -6,10 +6,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from longhaul.config import read_runs
-from longhaul.errors import ConfigError
-from longhaul.installed import root_folder, workflow_folder
-from longhaul.slurm.site import Site, read_site, with_site_of_the_profile
+from unbroken.config import read_runs
+from unbroken.errors import ConfigError
+from unbroken.installed import root_folder, workflow_folder
+from unbroken.slurm.site import Site, read_site, with_site_of_the_profile
 
 SCHEMAS = workflow_folder() / "schemas"
 ROOT = root_folder()
@@ -89,12 +89,12 @@ def test_an_empty_site_has_every_default_of_the_schema():
 
 def test_the_site_of_a_profile_reaches_a_workflow_that_imports_us_and_wins_key_by_key():
     inner = {"runs": {}, "site": {"account": "mine", "places": {"gpu": {"partition": "g", "qos": "q"}}}}
-    brought = {"site": {"account": "its", "places": {"gpu": {"partition": "x"}}}, "longhaul": inner}
+    brought = {"site": {"account": "its", "places": {"gpu": {"partition": "x"}}}, "unbroken": inner}
 
     config = with_site_of_the_profile(inner, brought)
 
     assert config["site"] == {"account": "its", "places": {"gpu": {"partition": "x", "qos": "q"}}}
-    assert with_site_of_the_profile(inner, {"longhaul": inner}) is inner
+    assert with_site_of_the_profile(inner, {"unbroken": inner}) is inner
 
 
 def test_the_site_that_comes_along_is_good_and_asks_for_the_partitions_short_and_gpu():
@@ -127,10 +127,10 @@ MISTAKES = {  # the site: all that is said
         f"site.places.gpu.places: unknown key, allowed: {KEYS}",
     ],
     "site: {extra: [--partition=x, -pgpu, --mem 4G, --signal=USR1@60]}": [
-        "site.extra item 1: found '--partition=x', which longhaul sets itself; type `partition:` instead",
-        "site.extra item 2: found '-pgpu', which longhaul sets itself; type `partition:` instead",
-        "site.extra item 3: found '--mem 4G', which longhaul sets itself; type `mem_mb:` instead",
-        "site.extra item 4: found '--signal=USR1@60', which longhaul sets itself; type `warn_seconds:` instead",
+        "site.extra item 1: found '--partition=x', which unbroken sets itself; type `partition:` instead",
+        "site.extra item 2: found '-pgpu', which unbroken sets itself; type `partition:` instead",
+        "site.extra item 3: found '--mem 4G', which unbroken sets itself; type `mem_mb:` instead",
+        "site.extra item 4: found '--signal=USR1@60', which unbroken sets itself; type `warn_seconds:` instead",
     ],
     "site: {places: {gpu: {extra: [--exclude=a, b]}}}": [
         "site.places.gpu.extra item 2: found 'b', allowed: options of sbatch, such as --exclude=node7"
@@ -149,12 +149,12 @@ def test_a_mistake_in_the_site_is_named_in_one_line(written):
 
 
 WORDS = {  # slurm_extra of a run: what is said after `runs.demo.slurm_extra`
-    "[--array=1-10%1]": [" item 1: found '--array=1-10%1', which longhaul sets itself; leave it out"],
+    "[--array=1-10%1]": [" item 1: found '--array=1-10%1', which unbroken sets itself; leave it out"],
     "[--exclude=node7, -d, singleton]": [
-        " item 2: found '-d', which longhaul sets itself; leave it out",
+        " item 2: found '-d', which unbroken sets itself; leave it out",
     ],
     "[--gres=gpu:2, --ntasks-per-node=4]": [
-        " item 1: found '--gres=gpu:2', which longhaul sets itself; type `gpus:` instead"
+        " item 1: found '--gres=gpu:2', which unbroken sets itself; type `gpus:` instead"
     ],
     "[node7]": [" item 1: found 'node7', allowed: options of sbatch, such as --exclude=node7"],
     # Nodes on which a run fails are added to these, so a file or nothing would spoil a later submission.
@@ -176,7 +176,7 @@ WORDS = {  # slurm_extra of a run: what is said after `runs.demo.slurm_extra`
 
 
 @pytest.mark.parametrize("written", WORDS)
-def test_a_word_that_longhaul_sets_itself_is_refused_with_the_key_to_type(written):
+def test_a_word_that_unbroken_sets_itself_is_refused_with_the_key_to_type(written):
     config = yaml.safe_load(RUNS)
     config["runs"]["demo"]["slurm_extra"] = yaml.safe_load(written)
 

@@ -1,4 +1,4 @@
-"""`longhaul status` beside files that somebody has spoilt: it says what it can, and never ends in a traceback."""
+"""`unbroken status` beside files that somebody has spoilt: it says what it can, and never ends in a traceback."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 from support.toyrun import checkpoints, toy, toy_job
 from typer.testing import CliRunner
 
-from longhaul import lease
-from longhaul.cli import app
+from unbroken import lease
+from unbroken.cli import app
 
 SPOILT = {
     "versions is a number": b'{"done": 1, "goal": 5, "versions": 5}',

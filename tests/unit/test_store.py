@@ -7,10 +7,10 @@ import pytest
 from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
-from longhaul.errors import CheckpointError, FencedError
-from longhaul.fs import unique_name
-from longhaul.progress import FileDigest, Progress
-from longhaul.store import Checkpoint, Store, folder_name, verify_files
+from unbroken.errors import CheckpointError, FencedError
+from unbroken.fs import unique_name
+from unbroken.progress import FileDigest, Progress
+from unbroken.store import Checkpoint, Store, folder_name, verify_files
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_kill_within_a_quarantine_leaves_nothing_hidden_for_ever(store: Store)
         (lambda folder: (folder / "link").symlink_to("state"), "link: not a plain file"),
         (lambda folder: (folder / "round").symlink_to(folder), "round: not a plain file"),
         (lambda folder: os.mkfifo(folder / "pipe"), "pipe: not a plain file"),
-        (lambda folder: (folder / "manifest.json").write_text("{}"), "the name manifest.json belongs to longhaul"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "the name manifest.json belongs to unbroken"),
     ],
 )
 def test_what_a_checkpoint_cannot_hold_is_refused_before_it_is_shown(store: Store, spoil, words: str) -> None:

@@ -4,10 +4,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from longhaul.config import read_runs
-from longhaul.errors import ConfigError
-from longhaul.installed import root_folder, workflow_folder
-from longhaul.tasks import mistakes_in_a_step, mistakes_outside_slurm, settled_enter
+from unbroken.config import read_runs
+from unbroken.errors import ConfigError
+from unbroken.installed import root_folder, workflow_folder
+from unbroken.tasks import mistakes_in_a_step, mistakes_outside_slurm, settled_enter
 
 NUMBERS = ("--ntasks=4", "--cpus-per-task=2")
 SETTLED = [
@@ -56,9 +56,9 @@ def test_whatever_may_start_the_tasks_is_believed(enter):
     assert read_runs(config, workflow_folder() / "schemas", root_folder())[0].enter == tuple(enter)
 
 
-def test_srun_for_a_single_task_inside_longhauls_own_step_is_refused():
+def test_srun_for_a_single_task_inside_unbrokens_own_step_is_refused():
     assert list(mistakes_in_a_step(toy_run(enter=("srun",)))) == [
-        "runs.demo.enter: srun with a single task waits for the step in which longhaul itself runs, for ever; "
+        "runs.demo.enter: srun with a single task waits for the step in which unbroken itself runs, for ever; "
         "leave srun out, or type tasks: 2 or more"
     ]
     assert list(mistakes_in_a_step(toy_run(enter=("srun", "--overlap")))) == []

@@ -38,7 +38,7 @@ class Late:
 
 @pytest.fixture
 def late(monkeypatch):
-    from longhaul.training import tensorflow_joint
+    from unbroken.training import tensorflow_joint
 
     late = Late(step=8)
     monkeypatch.setattr(tensorflow_joint, "write", late.around(tensorflow_joint.write))
@@ -46,7 +46,7 @@ def late(monkeypatch):
 
 
 def every(steps, in_background):
-    from longhaul.training.tensorflow import Saves
+    from unbroken.training.tensorflow import Saves
 
     return Saves(steps=steps, in_background=in_background)
 
@@ -88,7 +88,7 @@ def test_a_training_that_leaves_waits_for_the_save_beside_it_and_goes_on_from_it
 
 
 def test_what_goes_wrong_beside_the_training_is_raised_in_it(pieces, monkeypatch):
-    from longhaul.training import tensorflow_joint
+    from unbroken.training import tensorflow_joint
 
     def fail(*arguments):
         raise OSError("no room")
@@ -100,7 +100,7 @@ def test_what_goes_wrong_beside_the_training_is_raised_in_it(pieces, monkeypatch
 
 
 def test_without_memory_for_another_copy_saves_stop_the_training(pieces, monkeypatch, capfd):
-    from longhaul.training import tensorflow_link
+    from unbroken.training import tensorflow_link
 
     monkeypatch.setattr(tensorflow_link, "available_bytes", lambda: 10)
     work = pieces("tight", goal=1, saves=every(3, True))
@@ -110,8 +110,8 @@ def test_without_memory_for_another_copy_saves_stop_the_training(pieces, monkeyp
 
 
 def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
-    from longhaul.errors import CheckpointError
-    from longhaul.training import tensorflow_joint
+    from unbroken.errors import CheckpointError
+    from unbroken.training import tensorflow_joint
 
     write = tensorflow_joint.write
 

@@ -18,9 +18,9 @@ def training(tmp_path, monkeypatch, signals_kept):
     import keras
     from support.keras_pieces import dense_model
 
-    from longhaul.training.tensorflow import Training, seed_everything
+    from unbroken.training.tensorflow import Training, seed_everything
 
-    monkeypatch.delenv("LONGHAUL_SAVE", raising=False)
+    monkeypatch.delenv("UNBROKEN_SAVE", raising=False)
 
     def make(**options):
         keras.utils.clear_session()
@@ -41,8 +41,8 @@ def data(training):
 def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_the_one_before(
     training, tmp_path, capsys
 ):
-    from longhaul.store import Store
-    from longhaul.training.tensorflow import Saves
+    from unbroken.store import Store
+    from unbroken.training.tensorflow import Saves
 
     store, value, steps = tmp_path / "kept" / "checkpoints", [1.0], []
 
@@ -62,7 +62,7 @@ def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_
     aside = sorted(path.name for path in (store / ".quarantine").glob("0*"))
     said = capsys.readouterr().out
     assert aside == [before[-1], f"{before[-1]}.reason.txt"]
-    assert f"longhaul: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved" in said
+    assert f"unbroken: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved" in said
     # The one before was made after the last step, so nothing is trained again.
     assert steps == [(0, 0), (0, 1), (1, 0), (1, 1)]
     newest = Store(store).readable()[-1].passport
@@ -70,7 +70,7 @@ def test_without_the_workflow_a_checkpoint_that_predicts_otherwise_gives_way_to_
 
 
 def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, capsys):
-    from longhaul.training.tensorflow import Guard
+    from unbroken.training.tensorflow import Guard
 
     one = training(best=("loss", "min"), guard=Guard(patience=1, min_delta=10.0))
     one.fit(data(one), epochs=9, verbose=0)
@@ -79,12 +79,12 @@ def test_a_fit_that_gets_no_better_says_so_in_its_results(training, tmp_path, ca
     results = json.loads((tmp_path / "kept" / "final" / "metrics.json").read_text())
     reason = results.pop("ended")
     assert re.fullmatch(r"loss was not better than [\d.]+ in 1 values", reason)
-    assert f"longhaul: the training ends here: {reason}" in capsys.readouterr().out
+    assert f"unbroken: the training ends here: {reason}" in capsys.readouterr().out
     assert (results["epochs"], results["steps"]) == (2, 4)
 
 
 def test_a_mean_time_between_failures_says_how_often_it_saves(training, capsys):
-    from longhaul.training.tensorflow import Saves
+    from unbroken.training.tensorflow import Saves
 
     one = training(saves=Saves(mtbf_hours=24.0), best=("loss", "min"))
     one.fit(data(one), epochs=1, verbose=0)
@@ -106,7 +106,7 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
 
     said = [line for line in capsys.readouterr().out.splitlines() if "other means" in line]
     assert said == [
-        "longhaul: the checkpoint was made with other means, so the result is as good, not the same "
+        "unbroken: the checkpoint was made with other means, so the result is as good, not the same "
         f"(Keras: 3.0.0 then, {keras.__version__} now)"
     ]
 
@@ -124,8 +124,8 @@ def test_a_fit_and_a_loop_show_how_far_they_are(training, capsys):
             two.log(loss=0.5)
     two.finish()
 
-    assert "longhaul: step 0 of 4 (0%), epoch 0" in fitted
-    assert "longhaul: step 4 of 4 (100%)" in fitted
+    assert "unbroken: step 0 of 4 (0%), epoch 0" in fitted
+    assert "unbroken: step 4 of 4 (100%)" in fitted
     looped = capsys.readouterr().out
-    assert "longhaul: step 4 of 6 (67%), epoch 2" in looped
-    assert "longhaul: step 6 of 6 (100%)" in looped
+    assert "unbroken: step 4 of 6 (67%), epoch 2" in looped
+    assert "unbroken: step 6 of 6 (100%)" in looped

@@ -1,13 +1,13 @@
-"""TF_CONFIG as longhaul makes it, for one task or several, and what is said of a wrong one."""
+"""TF_CONFIG as unbroken makes it, for one task or several, and what is said of a wrong one."""
 
 import json
 import threading
 
 import pytest
 
-from longhaul.errors import SegmentError
-from longhaul.training.meeting import Meeting, Seat
-from longhaul.training.tf_config import Cluster, read_cluster
+from unbroken.errors import SegmentError
+from unbroken.training.meeting import Meeting, Seat
+from unbroken.training.tf_config import Cluster, read_cluster
 
 TWO = {"worker": ["a:1", "b:1"]}
 
@@ -49,7 +49,7 @@ def test_a_wrong_tf_config_is_refused_in_one_line(environment: dict[str, str], m
     assert str(error.value).startswith(message)
     assert str(error.value).endswith(
         'allowed: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}; leave it unset, '
-        "and longhaul makes it (`workers`)"
+        "and unbroken makes it (`workers`)"
     )
     assert "\n" not in str(error.value)
 
@@ -59,7 +59,7 @@ def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
 
     def come(task: int) -> None:
         number = {"SLURM_PROCID": str(task), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "localhost"}
-        environment = {"LONGHAUL_STOP": str(tmp_path / "stop"), **number}
+        environment = {"UNBROKEN_STOP": str(tmp_path / "stop"), **number}
         with Meeting.of(2, 2, environment, has_ports=True) as meeting:
             seats[task] = meeting.seat(lambda: False)
 

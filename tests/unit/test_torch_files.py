@@ -10,10 +10,10 @@ from support.toyrun import flip_byte
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from longhaul import fs  # noqa: E402
-from longhaul.digests import digest_file  # noqa: E402
-from longhaul.errors import CheckpointError, StorageError  # noqa: E402
-from longhaul.training import atomic_torch_save, check_file, torch_save, verified_torch_load  # noqa: E402
+from unbroken import fs  # noqa: E402
+from unbroken.digests import digest_file  # noqa: E402
+from unbroken.errors import CheckpointError, StorageError  # noqa: E402
+from unbroken.training import atomic_torch_save, check_file, torch_save, verified_torch_load  # noqa: E402
 
 STATE = {"weights": torch.arange(1000.0), "step": 7, "name": "demo"}
 
@@ -41,7 +41,7 @@ def test_what_is_saved_is_loaded_and_nothing_else_lies_there(tmp_path: Path) -> 
 
 
 def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longhaul.digests.HAS_XXHASH", False)
+    monkeypatch.setattr("unbroken.digests.HAS_XXHASH", False)
     atomic_torch_save(STATE, tmp_path / "state.pt")
 
     assert json.loads((tmp_path / "state.pt.digest").read_text())[0]["algorithm"] == "blake2b"

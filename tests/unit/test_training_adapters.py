@@ -11,11 +11,11 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from longhaul.errors import CheckpointError
-from longhaul.training.order import Share
-from longhaul.training.torch_resumable import resumable_loader
+from unbroken.errors import CheckpointError
+from unbroken.training.order import Share
+from unbroken.training.torch_resumable import resumable_loader
 
-MISSING = "missing: {} (pip install longhaul[adapters])"
+MISSING = "missing: {} (pip install unbroken[adapters])"
 DATA = TensorDataset(torch.arange(10))
 
 
@@ -74,9 +74,9 @@ def test_a_loader_does_not_go_on_in_other_data() -> None:
 
 def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl = pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
-    from longhaul.training.lightning import LonghaulCallback
+    from unbroken.training.lightning import UnbrokenCallback
 
-    callback = LonghaulCallback()
+    callback = UnbrokenCallback()
     strategy = pl.strategies.SingleDeviceStrategy("cpu")
     trainer = SimpleNamespace(
         world_size=1, global_rank=0, strategy=strategy, train_dataloader=DataLoader(DATA), accumulate_grad_batches=1
@@ -99,29 +99,29 @@ def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: py
     assert (callback.goal, callback.resume) == (2, None)
 
 
-def test_lightning_is_refused_processes_that_longhaul_has_not_started(
+def test_lightning_is_refused_processes_that_unbroken_has_not_started(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
-    from longhaul.training.lightning import LonghaulCallback
+    from unbroken.training.lightning import UnbrokenCallback
 
     own, alone = (SimpleNamespace(world_size=count, global_rank=0) for count in (4, 1))
 
     with pytest.raises(
-        CheckpointError, match="4 processes train, and longhaul has started 1; type ranks: 4 in the sett"
+        CheckpointError, match="4 processes train, and unbroken has started 1; type ranks: 4 in the sett"
     ):
-        LonghaulCallback().setup(own, None, "fit")
+        UnbrokenCallback().setup(own, None, "fit")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CheckpointError, match=r"each process trains for itself, .* started 2; .* Trainer\(devices=2, "):
-        LonghaulCallback().setup(alone, None, "fit")
+        UnbrokenCallback().setup(alone, None, "fit")
 
 
 def test_accelerate_is_refused_another_seed_loader_or_number_of_ranks(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accelerate = pytest.importorskip("accelerate", reason=MISSING.format("accelerate"))
-    from longhaul.training.accelerate import Segments
+    from unbroken.training.accelerate import Segments
 
     accelerator = accelerate.Accelerator(cpu=True)
     segments = Segments(accelerator, seed=3)
@@ -143,7 +143,7 @@ def test_accelerate_is_refused_another_seed_loader_or_number_of_ranks(
         segments.load_state_dict({**state, "ranks": 2})
     named = accelerate.utils.ProjectConfiguration(str(told), automatic_checkpoint_naming=True)
     with pytest.raises(
-        CheckpointError, match="automatic_checkpoint_naming=True, allowed: False, because longhaul says"
+        CheckpointError, match="automatic_checkpoint_naming=True, allowed: False, because unbroken says"
     ):
         Segments(accelerate.Accelerator(cpu=True, project_config=named))
     plugin = accelerate.utils.FullyShardedDataParallelPlugin()

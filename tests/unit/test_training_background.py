@@ -8,13 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from longhaul.errors import CheckpointError, StorageError  # noqa: E402
-from longhaul.pick import verify  # noqa: E402
-from longhaul.progress import Progress  # noqa: E402
-from longhaul.store import Store  # noqa: E402
-from longhaul.training import torch_link, torch_state  # noqa: E402
-from longhaul.training.torch import Saves, Training, save_verified  # noqa: E402
-from longhaul.training.torch_stage import Stage, optimizer_storages  # noqa: E402
+from unbroken.errors import CheckpointError, StorageError  # noqa: E402
+from unbroken.pick import verify  # noqa: E402
+from unbroken.progress import Progress  # noqa: E402
+from unbroken.store import Store  # noqa: E402
+from unbroken.training import torch_link, torch_state  # noqa: E402
+from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
+from unbroken.training.torch_stage import Stage, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
 PATIENCE_SECONDS = 600
@@ -116,7 +116,7 @@ def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_beg
     momentum = loop.optimizer.state_dict()["state"][0]["momentum_buffer"].clone()
     for _ in range(8):  # a save is due every two of them
         loop.step()
-    busy = [thread for thread in threading.enumerate() if thread.name == "longhaul-save"]
+    busy = [thread for thread in threading.enumerate() if thread.name == "unbroken-save"]
     gate.is_open.set()
     loop.training._link.land()
     state = saved(tmp_path)
@@ -184,7 +184,7 @@ def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(
     with torch.no_grad():
         loop.model.weight[0, 7] = torch.inf
 
-    line = "longhaul: the weights model.weight hold a number that is not finite, at step 6 in epoch 0"
+    line = "unbroken: the weights model.weight hold a number that is not finite, at step 6 in epoch 0"
     with pytest.raises(SystemExit, match=line):
         for _ in range(50):
             loop.step()

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 PROGRAM = """
 import argparse, os, signal, threading
 import torch
-from longhaul.training import torch_link
-from longhaul.training.torch import Saves, Training, seed_everything
+from unbroken.training import torch_link
+from unbroken.training.torch import Saves, Training, seed_everything
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--dies-in-save", type=int, default=0)
@@ -25,7 +25,7 @@ def save(state, path, **more):
     count += 1
     made = complete(state, path, **more)
     if count == options.dies_in_save:
-        assert threading.current_thread().name == "longhaul-save"
+        assert threading.current_thread().name == "unbroken-save"
         os.truncate(path, path.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
     return made

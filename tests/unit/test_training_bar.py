@@ -14,15 +14,15 @@ import pytest
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from longhaul.training.bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
-from longhaul.training.book import Book
-from longhaul.training.course import Course
-from longhaul.training.guard import Guard
+from unbroken.training.bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
+from unbroken.training.book import Book
+from unbroken.training.course import Course
+from unbroken.training.guard import Guard
 
 PROGRAM = """
 import os, signal, sys
 import torch
-from longhaul.training.torch import Training
+from unbroken.training.torch import Training
 
 stop, goal, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 model = torch.nn.Linear(1, 1)
@@ -70,25 +70,25 @@ def _read(terminal: int) -> bytes:
 
 @pytest.mark.slow
 def test_a_bar_and_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: Path) -> None:
-    pytest.importorskip("tqdm", reason="missing: tqdm (pip install longhaul[progress])")
-    pytest.importorskip("rich", reason="missing: rich (pip install longhaul[workflow])")
+    pytest.importorskip("tqdm", reason="missing: tqdm (pip install unbroken[progress])")
+    pytest.importorskip("rich", reason="missing: rich (pip install unbroken[workflow])")
 
     stopped, log = train(tmp_path, 7, 2, "auto")
     finished, bar = train(tmp_path, 0, 2, "auto", terminal=True)
     further, rich = train(tmp_path, 0, 3, "rich", terminal=True)
 
-    told = [line for line in log.splitlines() if line.startswith("longhaul: step ")]
+    told = [line for line in log.splitlines() if line.startswith("unbroken: step ")]
     assert (stopped, finished, further) == (85, 0, 0)
     assert "\r" not in log and "\x1b" not in log
-    assert told[0] == "longhaul: step 0 of 20 (0%), epoch 0"
-    assert re.fullmatch(r"longhaul: step 7 of 20 \(35%\), \S+ steps/s, \S+ s left, epoch 0, loss 0", told[-1])
+    assert told[0] == "unbroken: step 0 of 20 (0%), epoch 0"
+    assert re.fullmatch(r"unbroken: step 7 of 20 \(35%\), \S+ steps/s, \S+ s left, epoch 0, loss 0", told[-1])
     assert re.findall(r"\b(\d+)/20\b", bar)[0] == "7"
-    assert "20/20" in bar and "epoch 1, loss 1" in bar and "longhaul: step" not in bar
+    assert "20/20" in bar and "epoch 1, loss 1" in bar and "unbroken: step" not in bar
     assert re.findall(r"(\d+)/30\b", rich)[0] == "20"
     assert "30/30" in rich and "epoch 2, loss 2" in rich
 
 
-@pytest.mark.parametrize(("rank", "told"), [("0", ["longhaul: step 0 of 9 (0%), epoch 0"]), ("1", [])])
+@pytest.mark.parametrize(("rank", "told"), [("0", ["unbroken: step 0 of 9 (0%), epoch 0"]), ("1", [])])
 def test_of_several_ranks_the_first_one_tells(rank: str, told: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     book = Book(Guard(), None, {"RANK": rank, "WORLD_SIZE": "2"})
     book.bar = "lines"
@@ -110,8 +110,8 @@ def test_a_log_gets_a_line_soon_then_one_a_minute_and_one_at_the_end(capsys: pyt
 
     told = capsys.readouterr().out.splitlines()
     due = [FIRST_LINE_SECONDS + LINE_SECONDS * number for number in range(4)]
-    assert told[0] == "longhaul: step 100, epoch 3"
-    assert told[1] == "longhaul: step 110 of 3,700 (3%), 1 steps/s, 60 min left, epoch 3, loss 0.1235"
+    assert told[0] == "unbroken: step 100, epoch 3"
+    assert told[1] == "unbroken: step 110 of 3,700 (3%), 1 steps/s, 60 min left, epoch 3, loss 0.1235"
     assert [int(line.split()[2]) for line in told[1:]] == [*(100 + round(at) for at in due), 299]
 
 

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 
-from longhaul.errors import CheckpointError  # noqa: E402
-from longhaul.training.origin import differences  # noqa: E402
-from longhaul.training.torch import BestCopy, Training  # noqa: E402
-from longhaul.training.torch_origin import made_with  # noqa: E402
+from unbroken.errors import CheckpointError  # noqa: E402
+from unbroken.training.origin import differences  # noqa: E402
+from unbroken.training.torch import BestCopy, Training  # noqa: E402
+from unbroken.training.torch_origin import made_with  # noqa: E402
 
 # torch itself, where it loads its compiler.
 pytestmark = [
@@ -28,7 +28,7 @@ PROGRAM = """
 import argparse, os, signal
 import torch
 from torch import nn
-from longhaul.training.torch import Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--signals", type=int, nargs="*", default=[])

@@ -13,8 +13,8 @@ from support.forked_ranks import ForkedRanks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 
-from longhaul.training.torch import Saves, Training, seed_everything  # noqa: E402
-from longhaul.training.torch_gradients import Gradients  # noqa: E402
+from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
+from unbroken.training.torch_gradients import Gradients  # noqa: E402
 
 PROGRAM = Path(gradient_ranks.__file__).read_text()
 BATCHES, EPOCHS = 6, 2
@@ -169,7 +169,7 @@ def test_gradients_are_saved_only_where_they_are_needed(tmp_path: Path) -> None:
         train(tmp_path / do.__name__, do, [6, 8])
         for stop in (6, 8):
             state = torch.load(tmp_path / do.__name__ / "checkpoints" / "latest" / "state.pt", weights_only=True)
-            found[do.__name__, stop] = len(state["longhaul.gradients"]["tensors"])
+            found[do.__name__, stop] = len(state["unbroken.gradients"]["tensors"])
             train(tmp_path / do.__name__, do, [8])
 
     parameters = len(list(Net().parameters()))
@@ -250,7 +250,7 @@ def test_gradients_that_ranks_of_fsdp2_have_not_shared_are_refused_after_the_fir
 
     assert parent.run() == 1
     assert (
-        parent.log.count("longhaul: set_requires_gradient_sync(False): FSDP2 holds gradients that its ranks have") == 2
+        parent.log.count("unbroken: set_requires_gradient_sync(False): FSDP2 holds gradients that its ranks have") == 2
     )
     assert "allowed: True, with which they are added up as well, at step 1 in epoch 0" in parent.log
     assert parent.handovers == []

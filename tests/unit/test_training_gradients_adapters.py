@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset  # noqa: E402
 
 # 10 batches an epoch; a step takes four.
 INPUTS, GROUP, EPOCHS = torch.arange(40.0).reshape(10, 4) / 40, 4, 2
-MISSING = "missing: {} (pip install longhaul[adapters])"
+MISSING = "missing: {} (pip install unbroken[adapters])"
 
 
 def net() -> nn.Module:
@@ -52,7 +52,7 @@ def attempts(base: Path, train, *stops: int) -> tuple[list[int], list[bytes]]:
 
 def lightning(stop: int, by_hand: bool) -> nn.Module:
     pl = pytest.importorskip("pytorch_lightning", reason=MISSING.format("pytorch-lightning"))
-    from longhaul.training.lightning import LonghaulCallback
+    from unbroken.training.lightning import UnbrokenCallback
 
     class Model(pl.LightningModule):
         def __init__(self):
@@ -72,7 +72,7 @@ def lightning(stop: int, by_hand: bool) -> nn.Module:
         def configure_optimizers(self):
             return torch.optim.Adam(self.parameters(), 0.1)
 
-    callback, model = LonghaulCallback(seed=3), Model()
+    callback, model = UnbrokenCallback(seed=3), Model()
     trainer = pl.Trainer(
         max_epochs=EPOCHS,
         callbacks=[callback],
@@ -90,7 +90,7 @@ def lightning(stop: int, by_hand: bool) -> nn.Module:
 
 def accelerate(stop: int, by_hand: bool) -> nn.Module:
     library = pytest.importorskip("accelerate", reason=MISSING.format("accelerate"))
-    from longhaul.training.accelerate import Segments
+    from unbroken.training.accelerate import Segments
 
     library.state.AcceleratorState._reset_state(reset_partial_state=True)
     library.state.GradientState._reset_state()
@@ -139,10 +139,10 @@ class WithLoss(nn.Module):
 
 def trainer(stop: int) -> nn.Module:
     transformers = pytest.importorskip("transformers", reason=MISSING.format("transformers"))
-    from longhaul.training.transformers import LonghaulCallback
+    from unbroken.training.transformers import UnbrokenCallback
 
     transformers.set_seed(0)
-    callback, model = LonghaulCallback(), WithLoss()
+    callback, model = UnbrokenCallback(), WithLoss()
     model.stop = stop
     arguments = transformers.TrainingArguments(
         output_dir=callback.output_dir("out"),

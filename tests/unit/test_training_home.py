@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch import nn  # noqa: E402
 
-from longhaul.errors import LeaseError, NoCheckpointError  # noqa: E402
-from longhaul.pick import verify  # noqa: E402
-from longhaul.store import Store  # noqa: E402
-from longhaul.training.torch import Saves, Training, seed_everything  # noqa: E402
+from unbroken.errors import LeaseError, NoCheckpointError  # noqa: E402
+from unbroken.pick import verify  # noqa: E402
+from unbroken.store import Store  # noqa: E402
+from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
 
 OFTEN = Saves()
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
@@ -116,16 +116,16 @@ def test_a_term_to_all_processes_ends_no_worker_that_is_just_starting(tmp_path: 
 
 
 def test_the_folder_may_be_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGHAUL_FOLDER", str(tmp_path / "here"))
+    monkeypatch.setenv("UNBROKEN_FOLDER", str(tmp_path / "here"))
 
     assert train(None) == 0
     assert (tmp_path / "here" / "final" / "model.pt").exists()
 
 
 def test_a_deadline_and_the_end_of_a_slurm_job_are_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGHAUL_DEADLINE", str(time.time() - 5))
+    monkeypatch.setenv("UNBROKEN_DEADLINE", str(time.time() - 5))
     told = train(tmp_path / "told")
-    monkeypatch.delenv("LONGHAUL_DEADLINE")
+    monkeypatch.delenv("UNBROKEN_DEADLINE")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) - 5))
     in_slurm = train(tmp_path / "slurm")
@@ -234,7 +234,7 @@ def test_what_cannot_be_a_rule_for_saves_is_named() -> None:
 
 PROGRAM = """
 import sys, torch
-from longhaul.training.torch import Saves, Training, seed_everything
+from unbroken.training.torch import Saves, Training, seed_everything
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):

@@ -10,13 +10,13 @@ import pytest
 from support.telling import told_here
 from support.toyrun import checkpoints, run_program, toy_job
 
-from longhaul.errors import CheckpointError
-from longhaul.outcome import Outcome
-from longhaul.progress import Progress
-from longhaul.training.contract import read_contract
-from longhaul.training.keeper import Keeper, Wish
-from longhaul.training.saves import Saves, best_interval
-from longhaul.verdict import Kind, read_verdict
+from unbroken.errors import CheckpointError
+from unbroken.outcome import Outcome
+from unbroken.progress import Progress
+from unbroken.training.contract import read_contract
+from unbroken.training.keeper import Keeper, Wish
+from unbroken.training.saves import Saves, best_interval
+from unbroken.verdict import Kind, read_verdict
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
 
 
 def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGHAUL_SAVE_SECONDS", "0")
+    monkeypatch.setenv("UNBROKEN_SAVE_SECONDS", "0")
     keeper = Keeper({"framework": "1.0"})
     wishes = []
     for done in (1, 2, 3):
@@ -67,7 +67,7 @@ def test_a_write_that_fails_leaves_nothing(told: Path) -> None:
 def test_with_a_mean_time_between_failures_the_interval_follows_from_the_save_and_is_shown(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LONGHAUL_MTBF_HOURS", "24")
+    monkeypatch.setenv("UNBROKEN_MTBF_HOURS", "24")
     keeper = Keeper({})
 
     keeper.hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
@@ -92,7 +92,7 @@ def test_what_the_configuration_says_of_failures_comes_before_what_the_script_sa
 
 
 def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_path: Path) -> None:
-    said = 'cd "$LONGHAUL_SAVE"; printf %s "$LONGHAUL_MTBF_HOURS" >hours; echo "{\\"done\\": 9}" >progress.json'
+    said = 'cd "$UNBROKEN_SAVE"; printf %s "$UNBROKEN_MTBF_HOURS" >hours; echo "{\\"done\\": 9}" >progress.json'
 
     record = run_program(tmp_path, ["sh", "-c", said], goal=9, mtbf_hours=2.5)
 
@@ -101,7 +101,7 @@ def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_pa
 
 
 def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LONGHAUL_SAVE", raising=False)
+    monkeypatch.delenv("UNBROKEN_SAVE", raising=False)
     keeper = Keeper({})
 
     keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
@@ -110,10 +110,10 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
 
 
 def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install longhaul[adapters])")
-    from longhaul.training.transformers import LonghaulCallback
+    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
+    from unbroken.training.transformers import UnbrokenCallback
 
-    callback = LonghaulCallback()
+    callback = UnbrokenCallback()
     good = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none", "use_cpu": True}
 
     def begin(**changes: object) -> None:
@@ -122,7 +122,7 @@ def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, m
 
     begin()
     line = (
-        "save_strategy='steps', allowed: 'no', because longhaul says when to save; type save_strategy='no', and save_m"
+        "save_strategy='steps', allowed: 'no', because unbroken says when to save; type save_strategy='no', and save_m"
     )
     with pytest.raises(ValueError, match=line):
         begin(save_strategy="steps")
@@ -149,16 +149,16 @@ def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, m
 def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install longhaul[adapters])")
-    from longhaul.training.transformers import LonghaulCallback
+    transformers = pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
+    from unbroken.training.transformers import UnbrokenCallback
 
     def begin(*files: str) -> None:
         checkpoint = told / "-".join(files)
         checkpoint.mkdir()
         for name in files:
             (checkpoint / name).touch()
-        monkeypatch.setenv("LONGHAUL_RESUME", str(checkpoint))
-        callback = LonghaulCallback()
+        monkeypatch.setenv("UNBROKEN_RESUME", str(checkpoint))
+        callback = UnbrokenCallback()
         arguments = {"output_dir": callback.output_dir("out"), "save_strategy": "no", "report_to": "none"}
         callback.on_train_begin(
             transformers.TrainingArguments(**arguments, use_cpu=True),
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(
             transformers.TrainerControl(),
         )
 
-    monkeypatch.setenv("LONGHAUL_VERDICT", str(told / "verdict.json"))
+    monkeypatch.setenv("UNBROKEN_VERDICT", str(told / "verdict.json"))
     begin("rng_state.pth")
     with pytest.raises(
         CheckpointError, match=r"made by 2 ranks, and now there is 1, which would train .*; type ranks: 2"

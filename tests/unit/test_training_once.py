@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch.utils.data import TensorDataset  # noqa: E402
 
-from longhaul.errors import CheckpointError  # noqa: E402
-from longhaul.training.keeper import Keeper  # noqa: E402
-from longhaul.training.torch import Training, seed_everything  # noqa: E402
+from unbroken.errors import CheckpointError  # noqa: E402
+from unbroken.training.keeper import Keeper  # noqa: E402
+from unbroken.training.torch import Training, seed_everything  # noqa: E402
 
 DATA = TensorDataset(torch.arange(12.0).reshape(6, 2))
 IN_THE_RUN = re.escape(
@@ -60,7 +60,7 @@ def test_a_second_fold_in_the_folder_of_the_first_is_refused(tmp_path: Path, mon
     fold(0, tmp_path / "runs")
     with pytest.raises(CheckpointError, match=line):
         fold(1, tmp_path / "runs")
-    monkeypatch.setenv("LONGHAUL_FOLDER", str(tmp_path / "runs"))
+    monkeypatch.setenv("UNBROKEN_FOLDER", str(tmp_path / "runs"))
     with pytest.raises(CheckpointError, match=line):
         fold(1, None)
     begin_as_a_new_process()
@@ -86,7 +86,7 @@ def test_a_second_training_beside_the_first_is_refused(told: Path) -> None:
 
 
 def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
-    from longhaul.progress import Progress
+    from unbroken.progress import Progress
 
     first, second = Keeper({}), Keeper({})
     first.step(Progress(1))

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from longhaul.training.order import Row, Share, Steps, grouped
+from unbroken.training.order import Row, Share, Steps, grouped
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from longhaul.training.torch import (  # noqa: E402
+from unbroken.training.torch import (  # noqa: E402
     InterruptibleBatchSampler,
     InterruptibleDistributedSampler,
     InterruptibleSampler,

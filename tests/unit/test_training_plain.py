@@ -1,4 +1,4 @@
-"""The parts of longhaul.training that need no library."""
+"""The parts of unbroken.training that need no library."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from longhaul.contract import Desk, ready_states
-from longhaul.memory import available_bytes
-from longhaul.progress import FileDigest, Handover, Progress, read_progress
-from longhaul.training.contract import DeadlineFile, Outbox, Reporter, Signals, read_contract
-from longhaul.training.course import Course, Position
-from longhaul.training.metrics import Metrics
-from longhaul.training.pace import LEAVE_SECONDS, SAFETY, Pace, Phase
-from longhaul.training.saves import Saves, best_interval
+from unbroken.contract import Desk, ready_states
+from unbroken.memory import available_bytes
+from unbroken.progress import FileDigest, Handover, Progress, read_progress
+from unbroken.training.contract import DeadlineFile, Outbox, Reporter, Signals, read_contract
+from unbroken.training.course import Course, Position
+from unbroken.training.metrics import Metrics
+from unbroken.training.pace import LEAVE_SECONDS, SAFETY, Pace, Phase
+from unbroken.training.saves import Saves, best_interval
 
 
 class Clock:
@@ -39,7 +39,7 @@ def take_step(pace: Pace, clock: Clock, phase: Phase, seconds: float) -> None:
     pace.end_step(phase)
 
 
-def test_without_longhaul_there_is_no_contract() -> None:
+def test_without_unbroken_there_is_no_contract() -> None:
     assert read_contract({"HOME": "/"}) is None
 
 
@@ -55,7 +55,7 @@ def test_the_deadline_is_moved_to_the_clock_that_cannot_jump(tmp_path: Path, mon
         "SAVE_SECONDS": "9",
     }
 
-    contract = read_contract({f"LONGHAUL_{name}": value for name, value in told.items()})
+    contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
 
     assert contract is not None
     assert (contract.deadline, contract.resume, contract.goal, contract.save_seconds) == (80.5, None, None, 9)
@@ -106,7 +106,7 @@ def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path)
 def test_a_forked_helper_still_dies_of_term_and_lives_through_usr1() -> None:
     code = """
 import os, signal, sys, time
-from longhaul.training.contract import Signals
+from unbroken.training.contract import Signals
 signals = Signals()
 signals.install()
 pid = os.fork()
@@ -230,7 +230,7 @@ def test_metrics_survive_a_restart_and_share_rows() -> None:
 
 def test_the_parts_without_torch_import_only_the_standard_library() -> None:
     modules = ("contract", "course", "metrics", "pace", "home", "saves")
-    names = ", ".join(f"longhaul.training.{name}" for name in modules)
+    names = ", ".join(f"unbroken.training.{name}" for name in modules)
     code = f"import sys, {names}; print(sorted(set(sys.modules) & {{'torch', 'numpy', 'xxhash'}}))"
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from longhaul.progress import Progress
-from longhaul.training.keeper import Wish
-from longhaul.training.torch_keeper import RanksKeeper
+from unbroken.progress import Progress
+from unbroken.training.keeper import Wish
+from unbroken.training.torch_keeper import RanksKeeper
 
 first_save_at, told_at = map(int, sys.argv[1:])
 rank = int(os.environ["RANK"])

@@ -38,7 +38,7 @@ def test_a_rank_that_is_killed_in_a_save_costs_the_steps_since_the_save_before(
     parent.run_to_the_end()
 
     assert parent.codes == [137, 0]
-    assert "longhaul: rank 1 was ended by SIGKILL; the others here have 10 s to leave by themselves" in parent.log
+    assert "unbroken: rank 1 was ended by SIGKILL; the others here have 10 s to leave by themselves" in parent.log
     assert (before, left) == (2, {"draft-000003"})
     wanted = {"state.pt", "ranks/00000.pt", "ranks/00001.pt"}
     wanted |= {"shards/.metadata", "shards/__0_0.distcp", "shards/__1_0.distcp"}
@@ -74,7 +74,7 @@ def test_a_weight_that_is_no_number_on_one_rank_is_never_saved_and_ends_all(
     parent.run()
 
     assert parent.codes == [1]
-    line = "longhaul: the weights model.0.weight hold a number that is not finite, at step "
+    line = "unbroken: the weights model.0.weight hold a number that is not finite, at step "
     assert parent.log.count(line) == 2
     assert all(handover["done"] < 3 * 2 / 11 for handover in parent.handovers)
 
@@ -85,7 +85,7 @@ def test_a_training_that_gets_no_better_ends_well_on_all_ranks(tmp_path: Path) -
     parent.run()
 
     assert parent.codes == [0]
-    line = "longhaul: the training ends here: score was not better than 0.0 in 1 values\n"
+    line = "unbroken: the training ends here: score was not better than 0.0 in 1 values\n"
     assert parent.log.count(line) == 1
     ended = json.loads(parent.result()["final/metrics.json"])["ended"]
     assert (ended, parent.handovers[-1]["is_finished"]) == ("score was not better than 0.0 in 1 values", True)
@@ -95,7 +95,7 @@ def test_a_training_that_gets_no_better_ends_well_on_all_ranks(tmp_path: Path) -
 def test_a_loss_that_is_no_number_on_one_rank_ends_all_with_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LONGHAUL_VERDICT", str(tmp_path / "verdict.json"))
+    monkeypatch.setenv("UNBROKEN_VERDICT", str(tmp_path / "verdict.json"))
     parent = ranks(tmp_path / "run", "", monkeypatch, "ddp", "--loses", "1", "2", start=TrainingParent)
     parent.run()
     verdict = json.loads((tmp_path / "verdict.json").read_text())
@@ -103,7 +103,7 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_all_with_a_verdict(
     assert parent.codes == [1]
     message = "loss is nan, allowed: a finite number (Guard.finite), at step 2 in epoch 0"
     assert verdict == {"verdict": "hopeless", "message": message}
-    assert f"longhaul: {message}" in parent.log
+    assert f"unbroken: {message}" in parent.log
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from longhaul.errors import CheckpointError  # noqa: E402
-from longhaul.training.sharding import Epoch, shares  # noqa: E402
-from longhaul.training.torch import DistributedShardedDataset, Training, seed_everything  # noqa: E402
+from unbroken.errors import CheckpointError  # noqa: E402
+from unbroken.training.sharding import Epoch, shares  # noqa: E402
+from unbroken.training.torch import DistributedShardedDataset, Training, seed_everything  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("signals_kept")
 

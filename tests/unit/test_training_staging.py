@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 from support.disks import mount_small, unmount
 
-from longhaul.errors import StorageError
-from longhaul.training import staging
-from longhaul.training.staging import staged
+from unbroken.errors import StorageError
+from unbroken.training import staging
+from unbroken.training.staging import staged
 
 PROGRAM = """
 import sys
-from longhaul.training.staging import staged
+from unbroken.training.staging import staged
 print(staged(sys.argv[1], fast=sys.argv[2]), flush=True)
 """
 
 # Stands still in the middle of a copy.
 VICTIM = """
 import os, signal, sys
-from longhaul.training import staging
+from unbroken.training import staging
 
 add, left = staging._Meter.add, [int(sys.argv[3])]
 
@@ -54,7 +54,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def hidden(fast: Path) -> list[str]:
     """What lies beside the copies, locks aside."""
-    return [path.name for path in (fast / "longhaul-staged").glob(".*") if not path.name.endswith(".lock")]
+    return [path.name for path in (fast / "unbroken-staged").glob(".*") if not path.name.endswith(".lock")]
 
 
 def start(source: Path, fast: Path, program: str = PROGRAM, *words: str) -> "subprocess.Popen[str]":
@@ -142,7 +142,7 @@ def test_processes_of_one_node_share_one_copy(tmp_path: Path, fast: Path) -> Non
     said = [process.communicate(timeout=120)[0] for process in [start(source, fast) for _ in range(5)]]
 
     assert len({text.splitlines()[-1] for text in said}) == 1
-    assert sum("longhaul: copying" in text for text in said) == 1
+    assert sum("unbroken: copying" in text for text in said) == 1
     assert content(Path(said[0].splitlines()[-1])) == content(source)
 
 
@@ -162,7 +162,7 @@ def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_a_copy(tmp_path: 
     text, _ = waiting.communicate(timeout=120)
 
     assert torn == 3
-    assert told == "longhaul: another process of this node is copying the data; waiting for it\n"
+    assert told == "unbroken: another process of this node is copying the data; waiting for it\n"
     assert content(Path(text.splitlines()[-1])) == content(source)
     assert hidden(fast) == []
 
@@ -184,7 +184,7 @@ def test_without_a_fast_disk_or_without_room_the_data_are_read_where_they_are(
 
     assert (nowhere, full) == (source, source)
     assert told[0] == (
-        f"reading {source} where it is: no fast disk is known (LONGHAUL_FAST and SLURM_TMPDIR are not set)"
+        f"reading {source} where it is: no fast disk is known (UNBROKEN_FAST and SLURM_TMPDIR are not set)"
     )
     assert told[1].startswith(f"reading {source} where it is: no room in {fast} (")
     assert not list(fast.rglob("*.bin"))
@@ -239,7 +239,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, fast: Path, told: list[str]
 
 
 @pytest.mark.parametrize("archive", ["data.tar", "data.zip"])
-@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "/tmp/longhaul-outside"])
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "/tmp/unbroken-outside"])
 def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, fast: Path, archive: str, name: str) -> None:
     source = packed(tmp_path / archive, {"good": b"1", name: b"evil"})
 
@@ -247,7 +247,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, fast: Pa
         staged(source, fast, lambda line: None)
 
     assert list(tmp_path.rglob("*outside*")) == []
-    assert not Path("/tmp/longhaul-outside").exists()
+    assert not Path("/tmp/unbroken-outside").exists()
     assert list(fast.rglob("good")) == []
 
 

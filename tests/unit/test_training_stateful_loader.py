@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
 
-from longhaul.errors import CheckpointError  # noqa: E402
-from longhaul.training.torch import InterruptibleSampler, RandomKept, Training, seed_everything  # noqa: E402
+from unbroken.errors import CheckpointError  # noqa: E402
+from unbroken.training.torch import InterruptibleSampler, RandomKept, Training, seed_everything  # noqa: E402
 
 # torchdata 0.11, the newest there is, calls it.
 pytestmark = [

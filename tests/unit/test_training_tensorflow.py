@@ -196,7 +196,7 @@ def flipped(work):
 
 
 def test_a_flipped_bit_is_found_by_tensorflow_too(pieces):
-    from longhaul.errors import CheckpointError
+    from unbroken.errors import CheckpointError
 
     work = pieces("flip")
     work.attempt([3])
@@ -216,7 +216,7 @@ def test_a_flipped_bit_is_found_by_tensorflow_too(pieces):
     ],
 )
 def test_another_training_than_the_saved_one_is_refused(pieces, change, message):
-    from longhaul.errors import CheckpointError
+    from unbroken.errors import CheckpointError
 
     work = pieces("other")
     work.attempt([3])
@@ -230,7 +230,7 @@ def test_what_cannot_go_on_exactly_is_refused_before_it_begins(pieces):
     import keras
     from support.keras_pieces import dense_model
 
-    from longhaul.training.tensorflow import Training
+    from unbroken.training.tensorflow import Training
 
     work = pieces("refused")
     keeping = pieces("keeping", callbacks=lambda: [keras.callbacks.EarlyStopping(restore_best_weights=True)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent, wait_for
 
-from longhaul.digests import digest_file
+from unbroken.digests import digest_file
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -18,7 +18,7 @@ PROGRAM = """
 import argparse, os, random, signal, time
 import numpy as np, torch
 from torch import nn
-from longhaul.training.torch import Training, seed_everything
+from unbroken.training.torch import Training, seed_everything
 
 class Noisy(torch.utils.data.Dataset):
     def __len__(self):
@@ -172,7 +172,7 @@ def test_a_part_that_the_checkpoint_does_not_know_is_named(tmp_path: Path) -> No
 
     assert pieces.codes == [85, 1]
     line = pieces.log.splitlines()[-1]
-    assert line.startswith("longhaul.errors.CheckpointError:")
+    assert line.startswith("unbroken.errors.CheckpointError:")
     assert line.endswith("holds no state of scheduler, which Training(...) is given now")
 
 

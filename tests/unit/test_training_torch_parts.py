@@ -1,4 +1,4 @@
-"""The pieces behind longhaul.training.torch: state, data, files."""
+"""The pieces behind unbroken.training.torch: state, data, files."""
 
 import pickle
 import random
@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 import numpy as np  # noqa: E402
 from torch.utils.data import Dataset, default_collate  # noqa: E402
 
-from longhaul.digests import digest_file  # noqa: E402
-from longhaul.errors import CheckpointError, StorageError  # noqa: E402
-from longhaul.training import torch_save, torch_state  # noqa: E402
-from longhaul.training.guard import Guard, Watch  # noqa: E402
-from longhaul.training.torch import Training, save_verified  # noqa: E402
+from unbroken.digests import digest_file  # noqa: E402
+from unbroken.errors import CheckpointError, StorageError  # noqa: E402
+from unbroken.training import torch_save, torch_state  # noqa: E402
+from unbroken.training.guard import Guard, Watch  # noqa: E402
+from unbroken.training.torch import Training, save_verified  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -96,7 +96,7 @@ def test_started_by_hand_it_says_that_nothing_is_saved(capsys: pytest.CaptureFix
     training = Training()
     training.finish({"model.pt": {}})
 
-    assert capsys.readouterr().out == "longhaul: started by hand without a folder, so nothing is saved\n"
+    assert capsys.readouterr().out == "unbroken: started by hand without a folder, so nothing is saved\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_seed_or_of_other_data_is_refused(told: Path, mo
     training = Training(seed=1)
     next(training.batches(training.loader(Noisy(), 4)))  # in an epoch of 3 batches
     training.finish({"other.bin": b"1", "note.txt": "2", "copy.txt": told / "save" / ".." / "note", "m.pt": Odd()})
-    monkeypatch.setenv("LONGHAUL_RESUME", str(told / "save" / "000001.ready"))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(told / "save" / "000001.ready"))
 
     with pytest.raises(CheckpointError, match=r"made with seed=1, and Training\(...\) is given 2"):
         Training(seed=2)
@@ -152,7 +152,7 @@ def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pyt
     first = Training()
     first.log(setup=1.0)
     first.finish()
-    monkeypatch.setenv("LONGHAUL_RESUME", str(told / "save" / "000001.ready"))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(told / "save" / "000001.ready"))
     second = Training()
     second.log(setup=1.0)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent, wait_for
 
-from longhaul import lease
-from longhaul.digests import digest_file
+from unbroken import lease
+from unbroken.digests import digest_file
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -72,16 +72,16 @@ def test_saves_beside_the_training_of_two_ranks_change_no_byte_of_the_result(
 
     assert pieces.codes == [85, 0]
     assert files_of(pieces) == files_of(whole)
-    assert "2 steps while longhaul-save wrote\n" in pieces.log
+    assert "2 steps while unbroken-save wrote\n" in pieces.log
     assert "parameter" not in pieces.log
 
 
 class OwnFolder(ForkedRanks):
-    """The same without longhaul's own process: a folder of the user's."""
+    """The same without unbroken's own process: a folder of the user's."""
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LONGHAUL_FOLDER": str(self.root / "own"), "OMP_NUM_THREADS": "1"}
+        return {"UNBROKEN_FOLDER": str(self.root / "own"), "OMP_NUM_THREADS": "1"}
 
 
 def test_a_folder_that_another_process_holds_ends_every_rank_with_the_same_line(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_ranks_of_torchrun_stop_and_go_on_in_a_folder_of_their_own(tmp_path: Pat
         program,
         "ddp",
     ]
-    told = {**os.environ, "LONGHAUL_FOLDER": str(tmp_path / "run"), "OMP_NUM_THREADS": "1"}
+    told = {**os.environ, "UNBROKEN_FOLDER": str(tmp_path / "run"), "OMP_NUM_THREADS": "1"}
     first, second = (
         subprocess.run([*map(str, command), *more], env=told, capture_output=True, text=True, timeout=280)
         for more in (["--signals", "8"], [])
@@ -202,7 +202,7 @@ def test_one_rank_is_killed_and_the_next_attempt_goes_on(tmp_path: Path) -> None
     parent.run_to_the_end()
 
     assert parent.codes == [137, 0]  # 128 and the signal, as a shell says it
-    assert "longhaul: rank 1 was ended by SIGKILL; the others here have 10 s to leave by themselves" in parent.log
+    assert "unbroken: rank 1 was ended by SIGKILL; the others here have 10 s to leave by themselves" in parent.log
     assert parent.handovers[0]["done"] == 1  # the best value of the first epoch was saved, and nothing after it
 
 

@@ -15,14 +15,14 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
-from longhaul.errors import SickError, StalledError  # noqa: E402
-from longhaul.outcome import Outcome  # noqa: E402
-from longhaul.segment import run_segment  # noqa: E402
-from longhaul.store import Store  # noqa: E402
-from longhaul.training.guard import Guard, Watch  # noqa: E402
-from longhaul.training.torch import Saves, Training, Validate  # noqa: E402
-from longhaul.training.torch_trust import Trust, sick_weight  # noqa: E402
-from longhaul.training.trust import difference  # noqa: E402
+from unbroken.errors import SickError, StalledError  # noqa: E402
+from unbroken.outcome import Outcome  # noqa: E402
+from unbroken.segment import run_segment  # noqa: E402
+from unbroken.store import Store  # noqa: E402
+from unbroken.training.guard import Guard, Watch  # noqa: E402
+from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
+from unbroken.training.torch_trust import Trust, sick_weight  # noqa: E402
+from unbroken.training.trust import difference  # noqa: E402
 
 NAN = math.nan
 
@@ -30,7 +30,7 @@ NAN = math.nan
 PROGRAM = """
 import argparse, os, signal, torch
 from torch import nn
-from longhaul.training.torch import Guard, Training, Validate, seed_everything
+from unbroken.training.torch import Guard, Training, Validate, seed_everything
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--signals", type=int, nargs="*", default=[])
@@ -74,7 +74,7 @@ training.finish({"model.pt": model.state_dict()})
 
 
 def segment(base: Path, number: int, *words: object, attempt: int = 1):
-    """One segment of the program above under longhaul itself, towards three epochs."""
+    """One segment of the program above under unbroken itself, towards three epochs."""
     script = base / "program.py"
     script.write_text(PROGRAM)
     job = toy_job(base, number, attempt, goal=3, keep=9, segment_minutes=9)
@@ -85,7 +85,7 @@ def saved(base: Path) -> list[float]:
     return [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(base))]
 
 
-# --- under longhaul ------------------------------------------------------------------------------------------------
+# --- under unbroken ------------------------------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_kept(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def handed_over(told: Path) -> Path:
-    """The newest folder that was handed over, out of the way as longhaul takes it."""
+    """The newest folder that was handed over, out of the way as unbroken takes it."""
     for folder in sorted((told / "save").glob("*.ready")):
         folder.rename(told / f"taken-{len(list(told.glob('taken-*'))):06d}")
     return max(told.glob("taken-*"))
@@ -173,7 +173,7 @@ def test_no_improvement_ends_the_training_well(told: Path, capsys: pytest.Captur
     assert epochs == [0, 1, 2, 3, 4]
     assert (said["done"], said["goal"], said["is_finished"]) == (5, 9, True)
     assert (summary["best"], summary["ended"]) == (3.1, "score was not better than 3.0 in 3 values")
-    assert "longhaul: the training ends here: score was not better than 3.0 in 3 values\n" in capsys.readouterr().out
+    assert "unbroken: the training ends here: score was not better than 3.0 in 3 values\n" in capsys.readouterr().out
 
 
 def test_patience_is_the_same_in_pieces(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_patience_is_the_same_in_pieces(told: Path, monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(SystemExit, match="85"):
         trained(told, scores, stop_in=3, guard=Guard(patience=3))
-    monkeypatch.setenv("LONGHAUL_RESUME", str(handed_over(told)))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(handed_over(told)))
     epochs = trained(told, scores, guard=Guard(patience=3))
 
     assert epochs == [3, 4]
@@ -192,7 +192,7 @@ def test_a_training_that_ended_early_goes_on_with_all_its_patience_if_the_goal_i
 ) -> None:
     scores = [1, 0, 0, 0, 0, 0, 0, 0, 0]
     first = trained(told, scores, guard=Guard(patience=2))
-    monkeypatch.setenv("LONGHAUL_RESUME", str(handed_over(told)))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(handed_over(told)))
 
     second = trained(told, scores, guard=Guard(patience=2))
 
@@ -234,7 +234,7 @@ def test_what_must_not_be_ends_the_training_with_a_verdict(told: Path, guard: Gu
     verdict = json.loads((told / "verdict.json").read_text())
     assert verdict["verdict"] == "hopeless"
     assert verdict["message"].startswith(line)
-    assert end.value.code == f"longhaul: {verdict['message']}"  # which Python prints, and leaves with 1
+    assert end.value.code == f"unbroken: {verdict['message']}"  # which Python prints, and leaves with 1
 
 
 def test_without_a_guard_a_loss_may_be_anything(told: Path) -> None:
@@ -330,7 +330,7 @@ def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second
     assert (left, aside) == (before[:-1], [before[-1], f"{before[-1]}.reason.txt"])
     said = capsys.readouterr().out
     assert f"bad checkpoint {before[-1]}: the prediction differs" in said
-    assert f"longhaul: {before[-2]} was not set aside, because the one after it was: the fault may be" in said
+    assert f"unbroken: {before[-2]} was not set aside, because the one after it was: the fault may be" in said
 
 
 def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_is_taken_at_once(
@@ -361,7 +361,7 @@ def test_without_the_workflow_a_bad_checkpoint_is_set_aside_and_the_one_before_i
     assert aside == [before[-1], f"{before[-1]}.reason.txt"]
     assert "1 of 1 numbers" in (store / ".quarantine" / aside[1]).read_text()
     assert (
-        f"longhaul: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved in 1"
+        f"unbroken: bad checkpoint {before[-1]}: the prediction differs from the one made when it was saved in 1"
         in said
     )
     # What the bad one had trained since the one before is trained again, and no more.
@@ -375,7 +375,7 @@ def test_a_wider_tolerance_given_later_counts(told: Path, monkeypatch: pytest.Mo
     value = [1.0]
     training = Training(validate=Validate(lambda: value[0], rtol=0.0, atol=0.1))
     training.finish()
-    monkeypatch.setenv("LONGHAUL_RESUME", str(handed_over(told)))
+    monkeypatch.setenv("UNBROKEN_RESUME", str(handed_over(told)))
 
     value[0] = 1.25
     Training(validate=Validate(lambda: value[0], rtol=0.25, atol=0.0))

@@ -16,23 +16,23 @@ from support.toyrun import ROOT, ProgramEngine, toy_job
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from longhaul.errors import SegmentError  # noqa: E402
-from longhaul.outcome import Outcome  # noqa: E402
-from longhaul.segment import run_segment  # noqa: E402
-from longhaul.training.book import Book  # noqa: E402
-from longhaul.training.course import Course, Position  # noqa: E402
-from longhaul.training.guard import Guard  # noqa: E402
-from longhaul.training.live import Live  # noqa: E402
-from longhaul.training.metrics import Metrics  # noqa: E402
-from longhaul.training.report import report_targets  # noqa: E402
-from longhaul.training.timers import Timers  # noqa: E402
-from longhaul.training.torch_tracker import Tracker  # noqa: E402
+from unbroken.errors import SegmentError  # noqa: E402
+from unbroken.outcome import Outcome  # noqa: E402
+from unbroken.segment import run_segment  # noqa: E402
+from unbroken.training.book import Book  # noqa: E402
+from unbroken.training.course import Course, Position  # noqa: E402
+from unbroken.training.guard import Guard  # noqa: E402
+from unbroken.training.live import Live  # noqa: E402
+from unbroken.training.metrics import Metrics  # noqa: E402
+from unbroken.training.report import report_targets  # noqa: E402
+from unbroken.training.timers import Timers  # noqa: E402
+from unbroken.training.torch_tracker import Tracker  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """
 import os, signal, sys, time, torch
 from torch import nn
-from longhaul.training.torch import Tracker, Training, seed_everything
+from unbroken.training.torch import Tracker, Training, seed_everything
 
 stop, kill = map(int, sys.argv[1:])
 torch.set_num_threads(1)
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> N
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
-    book = Book(Guard(), None, {"LONGHAUL_LIVE": str(tmp_path / "live"), "RANK": "1"})
+    book = Book(Guard(), None, {"UNBROKEN_LIVE": str(tmp_path / "live"), "RANK": "1"})
 
     book.open(0, tmp_path)
     book.close(0)
@@ -262,7 +262,7 @@ def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float)
 RANK = """
 import sys, torch
 from torch import distributed
-from longhaul.training.torch import Tracker
+from unbroken.training.torch import Tracker
 
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
 tracker = Tracker()

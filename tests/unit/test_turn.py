@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy_job
 
-from longhaul import lease
-from longhaul.errors import LeaseError
-from longhaul.job_note import FILE
-from longhaul.lease import Claim
-from longhaul.turn import leaves_to
+from unbroken import lease
+from unbroken.errors import LeaseError
+from unbroken.job_note import FILE
+from unbroken.lease import Claim
+from unbroken.turn import leaves_to
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
 

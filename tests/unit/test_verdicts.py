@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
-from longhaul.errors import SegmentError, SickError, StalledError
-from longhaul.outcome import Outcome
-from longhaul.verdict import Kind, Verdict, read_verdict, write_verdict
+from unbroken.errors import SegmentError, SickError, StalledError
+from unbroken.outcome import Outcome
+from unbroken.verdict import Kind, Verdict, read_verdict, write_verdict
 
 
 def three_steps(base: Path) -> list[str]:

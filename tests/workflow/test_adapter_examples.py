@@ -7,7 +7,7 @@ import pytest
 import yaml
 from support.workdir import ROOT, WorkDir, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -42,7 +42,7 @@ def stop(work: WorkDir, run: str, segment: int) -> None:
 def test_an_example_of_an_adapter_runs_to_its_end_in_segments_and_is_the_whole(
     work: WorkDir, example: str, module: str, run: str, goal: int, result: str
 ) -> None:
-    pytest.importorskip(module, reason=f"missing: {module} (pip install longhaul[adapters])")
+    pytest.importorskip(module, reason=f"missing: {module} (pip install unbroken[adapters])")
     work.added_environment["HF_HUB_OFFLINE"] = "1"
     shutil.copy(ROOT / "examples" / example / "train.py", work.root)
     told = yaml.safe_load((ROOT / "examples" / example / "config" / "config.yaml").read_text())["runs"][run]

@@ -21,9 +21,9 @@ def test_every_mistake_is_one_line_and_nothing_is_begun(work: WorkDir, words: li
 
     assert done.code == 1
     assert [line for line in done.text.splitlines() if not line.startswith("Using workflow specific profile")] == [
-        "longhaul: runs.demo.segmets: unknown key; did you mean `segments`?",
-        "longhaul: runs.demo.segment_minutes: found 0, allowed: a number above 0",
-        "longhaul: runs.other.settings.gaol: unknown key; did you mean `goal`?",
+        "unbroken: runs.demo.segmets: unknown key; did you mean `segments`?",
+        "unbroken: runs.demo.segment_minutes: found 0, allowed: a number above 0",
+        "unbroken: runs.other.settings.gaol: unknown key; did you mean `goal`?",
     ]
     assert not (work.root / "results").exists()
     assert not (work.root / "logs").exists()
@@ -36,8 +36,8 @@ def test_a_config_without_runs_says_what_to_type(work: WorkDir) -> None:
     done = work.snakemake()
 
     assert done.code == 1
-    assert done.lines("longhaul: ") == [
-        "longhaul: runs: found none, allowed: one run or more; type one under `runs:` or name a table with "
+    assert done.lines("unbroken: ") == [
+        "unbroken: runs: found none, allowed: one run or more; type one under `runs:` or name a table with "
         "`runs_table:`"
     ]
 
@@ -59,7 +59,7 @@ def test_a_config_that_is_too_much_is_one_line(work: WorkDir, what: str) -> None
 
     done = work.snakemake("-n")
 
-    assert (done.code, done.lines("longhaul: ")) == (1, [f"longhaul: config/config.yaml: {line}"])
+    assert (done.code, done.lines("unbroken: ")) == (1, [f"unbroken: config/config.yaml: {line}"])
 
 
 def test_no_config_at_all_is_named_without_a_traceback(work: WorkDir) -> None:

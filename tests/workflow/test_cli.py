@@ -47,7 +47,7 @@ def checkpoint(work: WorkDir, run: str) -> Path:
 
 
 def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None:
-    done = states.longhaul("status")
+    done = states.unbroken("status")
 
     table, said = done.text.splitlines()[:6], done.text.splitlines()[6:]
     assert done.code == 0
@@ -70,7 +70,7 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
 
 
 def test_status_on_a_wide_terminal_draws_bars(states: WorkDir) -> None:
-    rows = states.longhaul("status", columns=120).text.splitlines()
+    rows = states.unbroken("status", columns=120).text.splitlines()
 
     assert "━" * 16 in rows[1]
     assert "━" in rows[2]
@@ -80,7 +80,7 @@ def test_a_long_name_is_folded_and_nothing_is_cut_off(work: WorkDir) -> None:
     name = "a_name_that_is_much_longer_than_anybody_should_need_for_one_of_many_runs"
     work.configure({name: one_step_segments(segments=3, goal=5)})
 
-    rows = work.longhaul("status").text.splitlines()[1:-1]
+    rows = work.unbroken("status").text.splitlines()[1:-1]
 
     assert "".join(row.split()[0] for row in rows) == name
     assert rows[0].split()[1:] == ["not", "started", "0/3", "none", "?"]
@@ -88,7 +88,7 @@ def test_a_long_name_is_folded_and_nothing_is_cut_off(work: WorkDir) -> None:
 
 
 def test_status_as_json_says_the_same(states: WorkDir) -> None:
-    done = states.longhaul("status", "--json")
+    done = states.unbroken("status", "--json")
 
     rows = {row["run"]: row for row in json.loads(done.text)}
     assert done.code == 0
@@ -108,7 +108,7 @@ def test_status_of_a_working_run_shows_progress_that_is_not_saved_yet(work: Work
     work.start()
     until(lambda: (work.places("demo").work / "000001" / "progress.json").exists())
 
-    (row,) = json.loads(work.longhaul("status", "--json").text)
+    (row,) = json.loads(work.unbroken("status", "--json").text)
 
     assert (row["state"], row["checkpoint"]) == ("working", None)
     assert row["progress"]["done"] > 0
@@ -118,23 +118,23 @@ def test_status_of_a_working_run_shows_progress_that_is_not_saved_yet(work: Work
 def test_status_without_a_config_shows_what_is_in_results(states: WorkDir) -> None:
     (states.root / "config" / "config.yaml").unlink()
 
-    rows = states.longhaul("status").text.splitlines()
+    rows = states.unbroken("status").text.splitlines()
 
     assert [row.split()[0] for row in rows[1:5]] == ["done", "paused", "stopped", "used"]
     assert rows[3].split()[:3] == ["stopped", "stopped", "0/?"]
 
 
 def test_status_where_there_is_nothing_says_where_it_looked(work: WorkDir) -> None:
-    done = work.longhaul("status")
+    done = work.unbroken("status")
 
     assert (done.code, done.text) == (
         1,
-        "longhaul: config/config.yaml: not found, and nothing is in results; type: longhaul ... --directory\n",
+        "unbroken: config/config.yaml: not found, and nothing is in results; type: unbroken ... --directory\n",
     )
 
 
 def test_status_in_another_directory_names_its_files(states: WorkDir) -> None:
-    done = states.longhaul("status", "--directory", str(states.root), columns=300)
+    done = states.unbroken("status", "--directory", str(states.root), columns=300)
 
     assert done.lines("done: ") == [f"done: results: {states.root}/results/done/final"]
 
@@ -142,17 +142,17 @@ def test_status_in_another_directory_names_its_files(states: WorkDir) -> None:
 def test_status_of_a_bad_config_is_one_line_a_mistake(states: WorkDir) -> None:
     states.write("config/config.yaml", "runs: {demo: {engine: toyy, segments: 1, segment_minutes: 1}}\n")
 
-    done = states.longhaul("status")
+    done = states.unbroken("status")
 
     assert done.code == 1
     assert done.text == (
-        "longhaul: runs.demo.engine: found 'toyy', allowed: command, dmtcp, gromacs, tensorflow, torch or toy; "
+        "unbroken: runs.demo.engine: found 'toyy', allowed: command, dmtcp, gromacs, tensorflow, torch or toy; "
         "did you mean `toy`?\n"
     )
 
 
 def test_verify_reads_every_checkpoint(states: WorkDir) -> None:
-    done = states.longhaul("verify")
+    done = states.unbroken("verify")
 
     assert (done.code, done.text) == (0, "4 of 4 checkpoints are whole\n")
 
@@ -161,7 +161,7 @@ def test_verify_names_the_file_that_has_changed_and_fails(states: WorkDir) -> No
     bad = checkpoint(states, "done")
     (bad / "trace.csv").write_bytes((bad / "trace.csv").read_bytes().replace(b"2", b"3"))
 
-    done = states.longhaul("verify")
+    done = states.unbroken("verify")
 
     first, last = done.text.splitlines()
     assert done.code == 1
@@ -173,51 +173,51 @@ def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
     bad = checkpoint(states, "done")
     (bad / "state.json").unlink()
 
-    assert states.longhaul("verify", "paused").text == "1 of 1 checkpoints are whole\n"
-    assert states.longhaul("verify", "done").code == 1
+    assert states.unbroken("verify", "paused").text == "1 of 1 checkpoints are whole\n"
+    assert states.unbroken("verify", "done").code == 1
 
 
 @pytest.mark.parametrize("command", ["verify", "restart"])
 def test_an_unknown_run_is_answered_with_those_that_there_are(states: WorkDir, command: str) -> None:
-    done = states.longhaul(command, "pausd")
+    done = states.unbroken(command, "pausd")
 
     assert (done.code, done.text) == (
         1,
-        "longhaul: results/pausd: there is no such run; allowed: done, paused, stopped, used\n",
+        "unbroken: results/pausd: there is no such run; allowed: done, paused, stopped, used\n",
     )
 
 
 def test_accept_of_an_unknown_run_names_those_of_the_config(states: WorkDir) -> None:
-    done = states.longhaul("accept", "pausd")
+    done = states.unbroken("accept", "pausd")
 
     assert (done.code, done.text) == (
         1,
-        "longhaul: config/config.yaml: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+        "unbroken: config/config.yaml: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
     )
 
 
 def test_accept_where_nothing_has_changed_says_so(states: WorkDir) -> None:
-    done = states.longhaul("accept", "paused")
+    done = states.unbroken("accept", "paused")
 
     name = checkpoint(states, "paused").name
     assert (done.code, done.text) == (0, f"paused: nothing has changed since {name}; type: snakemake\n")
 
 
 def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
-    done = states.longhaul("accept", "fresh")
+    done = states.unbroken("accept", "fresh")
 
     assert (done.code, done.text) == (
         1,
-        "longhaul: fresh: has no checkpoint yet, nothing to accept; type: snakemake\n",
+        "unbroken: fresh: has no checkpoint yet, nothing to accept; type: snakemake\n",
     )
 
 
 def test_accept_without_a_config_says_so(work: WorkDir) -> None:
-    done = work.longhaul("accept", "demo")
+    done = work.unbroken("accept", "demo")
 
     assert (done.code, done.text) == (
         1,
-        "longhaul: config/config.yaml: not found; type: longhaul ... --directory or --config\n",
+        "unbroken: config/config.yaml: not found; type: unbroken ... --directory or --config\n",
     )
 
 
@@ -226,11 +226,11 @@ def test_restart_is_refused_while_a_job_writes_the_run(work: WorkDir) -> None:
     work.start()
     until(lambda: work.saved("demo") >= 20)
 
-    done = work.longhaul("restart", "demo")
+    done = work.unbroken("restart", "demo")
 
     assert done.code == 1
     assert re.fullmatch(
-        rf"longhaul: demo: is being written, segment 1 by process {work.holder('demo')} on \S+ since \S+; "
+        rf"unbroken: demo: is being written, segment 1 by process {work.holder('demo')} on \S+ since \S+; "
         r"stop that job first\n",
         done.text,
     )
@@ -238,9 +238,9 @@ def test_restart_is_refused_while_a_job_writes_the_run(work: WorkDir) -> None:
 
 
 def test_restart_twice_in_one_second_keeps_both(states: WorkDir) -> None:
-    first = states.longhaul("restart", "paused")
+    first = states.unbroken("restart", "paused")
     os.mkdir(states.places("paused").root)
-    second = states.longhaul("restart", "paused")
+    second = states.unbroken("restart", "paused")
 
     aside = list((states.root / "results" / ".restarted").iterdir())
     assert (first.code, second.code, len(aside)) == (0, 0, 2)
@@ -254,7 +254,7 @@ def test_restart_of_a_run_whose_folder_is_a_link_moves_nothing_at_its_other_end(
     root.symlink_to(os.path.relpath(disk, root.parent))
     before = sorted(disk.rglob("*"))
 
-    done = states.longhaul("restart", "paused")
+    done = states.unbroken("restart", "paused")
 
     (aside,) = (states.root / "results" / ".restarted").iterdir()
     assert (done.code, sorted(disk.rglob("*")), root.exists()) == (0, before, False)
@@ -263,7 +263,7 @@ def test_restart_of_a_run_whose_folder_is_a_link_moves_nothing_at_its_other_end(
 
 
 def test_the_version_is_printed(work: WorkDir) -> None:
-    done = work.longhaul("--version")
+    done = work.unbroken("--version")
 
     assert done.code == 0
-    assert re.fullmatch(r"longhaul \d+\.\d+\.\d+\n", done.text)
+    assert re.fullmatch(r"unbroken \d+\.\d+\.\d+\n", done.text)

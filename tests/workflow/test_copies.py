@@ -4,7 +4,7 @@ import shutil
 
 from support.workdir import WorkDir, one_step_segments
 
-from longhaul.store import Store
+from unbroken.store import Store
 
 
 def worked(work: WorkDir) -> None:
@@ -26,8 +26,8 @@ def test_the_next_driver_rebuilds_a_run_whose_folder_is_gone_and_a_dry_run_does_
     done = work.snakemake("-c1")
 
     assert done.code == 0, done.text
-    assert "longhaul: demo: results/demo is gone; rebuilding it from backup/demo" in done.text
-    assert "longhaul: demo: rebuilt in results/demo from backup/demo: 3 of 5 steps, checkpoint 000003" in done.text
+    assert "unbroken: demo: results/demo is gone; rebuilding it from backup/demo" in done.text
+    assert "unbroken: demo: rebuilt in results/demo from backup/demo: 3 of 5 steps, checkpoint 000003" in done.text
     assert work.final("demo") == whole(5)
     assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
     assert Store(work.root / "backup" / "demo" / "checkpoints").readable()[-1].passport.is_finished
@@ -35,16 +35,16 @@ def test_the_next_driver_rebuilds_a_run_whose_folder_is_gone_and_a_dry_run_does_
 
 def test_restart_begins_anew_though_there_are_copies(work: WorkDir, whole) -> None:
     worked(work)
-    assert work.longhaul("restart", "demo").code == 0
+    assert work.unbroken("restart", "demo").code == 0
 
     refused = work.snakemake("-c1")
     shutil.move(work.root / "backup" / "demo", work.root / "backup" / "demo.old")
     done = work.snakemake("-c1")
 
     assert refused.code == 1
-    assert "longhaul: runs.demo.copies.folder: backup/demo holds the copies of another run of this name" in refused.text
+    assert "unbroken: runs.demo.copies.folder: backup/demo holds the copies of another run of this name" in refused.text
     assert (
-        "type: longhaul restore demo --from backup (it goes on here), or mv backup/demo backup/demo.old" in refused.text
+        "type: unbroken restore demo --from backup (it goes on here), or mv backup/demo backup/demo.old" in refused.text
     )
     assert done.code == 0, done.text
     assert [attempt.progress_from for attempt in work.history("demo")] == [0, 1, 2, 3, 4]
@@ -53,14 +53,14 @@ def test_restart_begins_anew_though_there_are_copies(work: WorkDir, whole) -> No
 
 def test_a_run_that_was_restarted_can_be_restored_by_the_command(work: WorkDir, whole) -> None:
     worked(work)
-    exists = work.longhaul("restore", "demo", "--from", "backup", columns=400)
-    assert work.longhaul("restart", "demo").code == 0
+    exists = work.unbroken("restore", "demo", "--from", "backup", columns=400)
+    assert work.unbroken("restart", "demo").code == 0
 
-    restored = work.longhaul("restore", "demo", "--from", "backup", columns=400)
+    restored = work.unbroken("restore", "demo", "--from", "backup", columns=400)
     done = work.snakemake("-c1")
 
     assert exists.code == 1
-    assert "longhaul restart demo (sets it aside), then: longhaul restore demo --from backup/demo" in exists.text
+    assert "unbroken restart demo (sets it aside), then: unbroken restore demo --from backup/demo" in exists.text
     assert restored.code == 0, restored.text
     assert restored.text.splitlines()[-1] == "demo: it goes on with: snakemake"
     assert done.code == 0, done.text

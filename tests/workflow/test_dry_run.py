@@ -38,7 +38,7 @@ def jobs(done: Done) -> list[str]:
 
 
 def ours(work: WorkDir) -> dict[str, Snapshot]:
-    folders = ("results", "logs", ".snakemake/longhaul", "config")
+    folders = ("results", "logs", ".snakemake/unbroken", "config")
     return {name: snapshot(work.root / name) for name in folders if (work.root / name).exists()}
 
 
@@ -82,7 +82,7 @@ def test_whoever_only_asks_changes_nothing(work: WorkDir, words: tuple[str, ...]
 
 
 def test_where_snakemake_runs_no_hooks_the_same_jobs_are_done(work: WorkDir, whole) -> None:
-    """As where longhaul is a module of another workflow."""
+    """As where unbroken is a module of another workflow."""
     finished(work)
     raise_goal(work)
 

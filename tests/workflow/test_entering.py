@@ -8,9 +8,9 @@ PROGRAM = """
 import json, os
 from pathlib import Path
 
-save = Path(os.environ["LONGHAUL_SAVE"])
+save = Path(os.environ["UNBROKEN_SAVE"])
 (save / "found.json").write_text(json.dumps({name: os.environ.get(name) for name in ("FRUIT", "COLOR")}))
-(save / "progress.json").write_text(json.dumps({"done": int(os.environ["LONGHAUL_GOAL"])}))
+(save / "progress.json").write_text(json.dumps({"done": int(os.environ["UNBROKEN_GOAL"])}))
 """
 
 
@@ -45,8 +45,8 @@ def test_a_module_that_does_not_exist_stops_the_run_before_the_program(work: Wor
     done = work.snakemake()
 
     assert done.code == 1
-    assert done.lines("longhaul: ") == [
-        "longhaul: demo: 0 of 1, stopped in segment 1 of 1: the program ended with exit code 1; nothing new was saved; "
+    assert done.lines("unbroken: ") == [
+        "unbroken: demo: 0 of 1, stopped in segment 1 of 1: the program ended with exit code 1; nothing new was saved; "
         "read logs/demo/001.2.log; mend the cause, then start again"
     ]
     log = (work.root / "logs/demo/001.2.log").read_text()
@@ -71,10 +71,10 @@ def test_modules_come_before_the_words_to_enter_with(work: WorkDir, monkeypatch:
 
 
 def test_a_goal_of_many_digits_reaches_the_program_whole(work: WorkDir) -> None:
-    work.write("program.py", PROGRAM.replace('"FRUIT", "COLOR"', '"LONGHAUL_GOAL", "LONGHAUL_RUN"'))
+    work.write("program.py", PROGRAM.replace('"FRUIT", "COLOR"', '"UNBROKEN_GOAL", "UNBROKEN_RUN"'))
     settings = {"script": "program.py", "goal": 12345678901}
     work.configure({"demo": {"engine": "torch", "segments": 1, "segment_minutes": 0.5, "settings": settings}})
 
     work.snakemake()
 
-    assert work.final("demo")["found.json"] == b'{"LONGHAUL_GOAL": "12345678901", "LONGHAUL_RUN": "demo"}'
+    assert work.final("demo")["found.json"] == b'{"UNBROKEN_GOAL": "12345678901", "UNBROKEN_RUN": "demo"}'

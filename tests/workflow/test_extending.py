@@ -25,8 +25,8 @@ def test_a_run_that_has_used_its_segments_says_what_to_type(work: WorkDir) -> No
     done = work.snakemake()
 
     assert done.code == 0
-    assert done.lines("longhaul: ") == [
-        "longhaul: demo: 2 of 5 steps, all 2 segments used; set segments: 5 and start again"
+    assert done.lines("unbroken: ") == [
+        "unbroken: demo: 2 of 5 steps, all 2 segments used; set segments: 5 and start again"
     ]
 
 
@@ -37,7 +37,7 @@ def test_the_number_it_says_is_enough(work: WorkDir, whole) -> None:
 
     done = work.snakemake()
 
-    assert (done.code, done.lines("longhaul: ")) == (0, [])
+    assert (done.code, done.lines("unbroken: ")) == (0, [])
     assert work.final("demo") == whole(5)
 
 
@@ -73,8 +73,8 @@ def test_a_goal_raised_with_all_segments_used_says_what_to_type(work: WorkDir) -
     done = work.snakemake()
 
     assert done.code == 0
-    assert done.lines("longhaul: ") == [
-        "longhaul: demo: 2 of 6 steps, all 2 segments used; set segments: 6 and start again"
+    assert done.lines("unbroken: ") == [
+        "unbroken: demo: 2 of 6 steps, all 2 segments used; set segments: 6 and start again"
     ]
     assert len(work.history("demo")) == 2
 
@@ -97,7 +97,7 @@ def test_a_lowered_goal_of_a_finished_run_changes_nothing(work: WorkDir, whole) 
 
     planned, done = work.plan(), work.snakemake()
 
-    assert (planned, done.code, done.lines("longhaul: ")) == (0, 0, [])
+    assert (planned, done.code, done.lines("unbroken: ")) == (0, 0, [])
     assert work.final("demo") == whole(3)
 
 

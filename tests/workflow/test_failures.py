@@ -2,14 +2,14 @@
 
 from support.workdir import WorkDir, one_step_segments
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 # Counts, saves after every step, and crashes behind step 3 while there is no file `mended`; with ONCE it mends itself.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
 
-save, resume, goal = Path(os.environ["LONGHAUL_SAVE"]), os.environ["LONGHAUL_RESUME"], int(os.environ["LONGHAUL_GOAL"])
+save, resume, goal = Path(os.environ["UNBROKEN_SAVE"]), os.environ["UNBROKEN_RESUME"], int(os.environ["UNBROKEN_GOAL"])
 step = int(Path(resume, "step").read_text()) if resume else 0
 while step < goal:
     if step == 3 and not Path("mended").exists():
@@ -70,8 +70,8 @@ def test_a_program_that_always_crashes_stops_its_own_run_only(work: WorkDir) -> 
     # Two from the newest checkpoint, then one from the one before it, which comes to the same.
     assert outcomes(work, "bad") == [(failed, 0, 3), (failed, 3, 3), (failed, 3, 3), (failed, 2, 3)]
     assert work.history("good")[-1].outcome is Outcome.FINISHED
-    assert done.lines("longhaul: ") == [
-        "longhaul: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1; kept: 3 of 6 "
+    assert done.lines("unbroken: ") == [
+        "unbroken: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1; kept: 3 of 6 "
         "epochs; read logs/bad/001.4.log; mend the cause, then start again"
     ]
 
@@ -83,8 +83,8 @@ def test_a_program_that_only_ever_fails_saves_nothing_and_says_so(work: WorkDir)
     done = work.snakemake()
 
     assert done.code == 1
-    assert done.lines("longhaul: ") == [
-        "longhaul: bad: 0 of 6, stopped in segment 1 of 2: the program ended with exit code 7; nothing new was saved; "
+    assert done.lines("unbroken: ") == [
+        "unbroken: bad: 0 of 6, stopped in segment 1 of 2: the program ended with exit code 7; nothing new was saved; "
         "read logs/bad/001.2.log; mend the cause, then start again"
     ]
 
@@ -110,7 +110,7 @@ def test_a_mended_run_goes_on_from_what_was_kept(work: WorkDir) -> None:
 
     done = work.snakemake()
 
-    assert (done.code, done.lines("longhaul: ")) == (0, [])
+    assert (done.code, done.lines("unbroken: ")) == (0, [])
     assert outcomes(work, "bad")[-1] == (Outcome.FINISHED, 3, 6)
 
 
@@ -121,8 +121,8 @@ def test_a_program_that_cannot_be_started_is_named(work: WorkDir) -> None:
 
     assert done.code == 1
     assert len(work.history("demo")) == 2
-    (line,) = done.lines("longhaul: ")
-    assert line.startswith("longhaul: demo: 0 of 1, stopped in segment 1 of 1: cannot start no-such-program ")
+    (line,) = done.lines("unbroken: ")
+    assert line.startswith("unbroken: demo: 0 of 1, stopped in segment 1 of 1: cannot start no-such-program ")
     assert line.endswith(
         ": no-such-program is not a program that can be found here; log: logs/demo/001.log; mend the cause, then start "
         "again"

@@ -10,8 +10,8 @@ from support.workdir import WorkDir, one_step_segments
 # A program of the user's own: the toy, told its goal by the environment alone.
 PROGRAM = """
 import os, sys
-from longhaul.toy import main
-sys.argv += ["--goal", os.environ["LONGHAUL_GOAL"]]
+from unbroken.toy import main
+sys.argv += ["--goal", os.environ["UNBROKEN_GOAL"]]
 sys.exit(main())
 """
 
@@ -69,15 +69,15 @@ def test_a_changed_input_is_refused_in_one_line_before_anything_is_queued(begun:
 
     done = begun.snakemake()
 
-    (line,) = done.lines("longhaul: ")
+    (line,) = done.lines("unbroken: ")
     assert done.code == 1
     assert line.startswith(
-        f"longhaul: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
+        f"unbroken: runs.demo: not the computation that checkpoint {checkpoint} belongs to: "
         "content of settings.inputs data.txt was sha256 "
     )
     assert line.endswith(
-        "; allowed: the same, or a new run name; type: longhaul accept demo (go on from the old checkpoints with the "
-        "change), or longhaul restart demo (set the old results aside and begin anew)"
+        "; allowed: the same, or a new run name; type: unbroken accept demo (go on from the old checkpoints with the "
+        "change), or unbroken restart demo (set the old results aside and begin anew)"
     )
     assert "Traceback" not in done.text
     assert "Building DAG" not in done.text
@@ -90,10 +90,10 @@ def test_a_thread_count_that_shapes_the_result_is_refused(begun: WorkDir) -> Non
 
     done = begun.snakemake("-n")
 
-    (line,) = done.lines("longhaul: ")
+    (line,) = done.lines("unbroken: ")
     assert done.code == 1
     assert line.startswith(
-        f"longhaul: runs.demo: not the computation that checkpoint {checkpoint} belongs to: threads was 1, is 2; "
+        f"unbroken: runs.demo: not the computation that checkpoint {checkpoint} belongs to: threads was 1, is 2; "
     )
 
 
@@ -107,14 +107,14 @@ def test_one_changed_run_is_named_and_no_other_one_is_touched(work: WorkDir) -> 
     done = work.snakemake()
 
     assert done.code == 1
-    assert [line.split(":")[1] for line in done.lines("longhaul: ")] == [" runs.second"]
+    assert [line.split(":")[1] for line in done.lines("unbroken: ")] == [" runs.second"]
     assert len(work.history("first")) == 1
 
 
 def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> None:
     begun.write("data.txt", "1 2 4\n")
 
-    accepted, done = begun.longhaul("accept", "demo"), begun.snakemake()
+    accepted, done = begun.unbroken("accept", "demo"), begun.snakemake()
 
     assert accepted.code == 0
     assert accepted.text.startswith("demo: accepted: content of settings.inputs data.txt was sha256 ")
@@ -125,7 +125,7 @@ def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> N
 
 def test_an_accepted_change_can_be_taken_back(begun: WorkDir) -> None:
     begun.write("data.txt", "1 2 4\n")
-    begun.longhaul("accept", "demo")
+    begun.unbroken("accept", "demo")
     begun.write("data.txt", "1 2 3\n")
 
     done = begun.snakemake()
@@ -138,7 +138,7 @@ def test_a_restarted_run_begins_anew_and_its_old_results_stay(begun: WorkDir) ->
     begun.write("data.txt", "1 2 4\n")
     before = begun.records("demo")[-1].checkpoint
 
-    restarted, done = begun.longhaul("restart", "demo"), begun.snakemake()
+    restarted, done = begun.unbroken("restart", "demo"), begun.snakemake()
 
     (aside,) = (begun.root / "results" / ".restarted").iterdir()
     assert restarted.text == (
@@ -154,9 +154,9 @@ def test_an_input_that_is_gone_is_named(begun: WorkDir) -> None:
 
     done = begun.snakemake()
 
-    (line,) = done.lines("longhaul: ")
+    (line,) = done.lines("unbroken: ")
     assert done.code == 1
-    assert line.startswith("longhaul: runs.demo.settings.inputs: found 'data.txt', but there is no such file; ")
+    assert line.startswith("unbroken: runs.demo.settings.inputs: found 'data.txt', but there is no such file; ")
 
 
 def test_a_file_from_the_future_is_refused_with_the_way_out(begun: WorkDir) -> None:
@@ -165,7 +165,7 @@ def test_a_file_from_the_future_is_refused_with_the_way_out(begun: WorkDir) -> N
 
     done = begun.snakemake()
 
-    line = done.lines("longhaul: runs.demo.settings.inputs: data.txt was changed ")
+    line = done.lines("unbroken: runs.demo.settings.inputs: data.txt was changed ")
     assert done.code == 1
     assert len(line) == 1
     assert line[0].endswith(" s in the future, says its time stamp; type: touch data.txt")

@@ -1,4 +1,4 @@
-"""longhaul imported as a module by another workflow: the snippet of docs/module.md, as it stands there."""
+"""unbroken imported as a module by another workflow: the snippet of docs/module.md, as it stands there."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.workdir import BIN, ROOT, WorkDir, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 PAGE = ROOT / "docs" / "module.md"
 
@@ -26,7 +26,7 @@ def importing(work: WorkDir) -> WorkDir:
 def set_run(work: WorkDir, segments: int, **settings: object) -> None:
     """Replaces the numbers of the page's run."""
     run = {"engine": "toy", "segments": segments, "segment_minutes": 0.001, "settings": settings}
-    work.write("config/config.yaml", yaml.safe_dump({"longhaul": {"runs": {"demo": run}}}))
+    work.write("config/config.yaml", yaml.safe_dump({"unbroken": {"runs": {"demo": run}}}))
 
 
 def test_the_snippet_of_the_page_runs_to_its_end(importing: WorkDir, whole) -> None:
@@ -45,7 +45,7 @@ def test_the_snippet_has_the_usual_layout(importing: WorkDir) -> None:
 
 
 def test_the_command_line_finds_the_runs_below_their_key(importing: WorkDir) -> None:
-    assert importing.longhaul("status").text.splitlines()[-1] == "demo: snakemake"
+    assert importing.unbroken("status").text.splitlines()[-1] == "demo: snakemake"
 
 
 def test_a_killed_driver_goes_on(importing: WorkDir, whole) -> None:
@@ -71,10 +71,10 @@ def test_a_run_short_of_its_goal_says_what_to_type_and_then_goes_on(importing: W
     planned, done = importing.plan(), importing.snakemake()
 
     assert short.code == 1
-    assert short.lines("longhaul: ") == [
-        "longhaul: demo: 1 of 2 steps, all 1 segments used; set segments: 2 and start again"
+    assert short.lines("unbroken: ") == [
+        "unbroken: demo: 1 of 2 steps, all 1 segments used; set segments: 2 and start again"
     ]
-    assert (planned, done.code, done.lines("longhaul: ")) == (1, 0, [])
+    assert (planned, done.code, done.lines("unbroken: ")) == (1, 0, [])
     assert (importing.root / "results" / "last_value.txt").read_text().startswith("2,")
 
 
@@ -84,8 +84,8 @@ def test_a_mistake_in_the_inner_configuration_is_one_line(importing: WorkDir) ->
     done = importing.snakemake()
 
     assert done.code == 1
-    assert done.lines("longhaul: ") == [
-        "longhaul: runs.demo.segments: found 0, allowed: a whole number from 1 to 99999"
+    assert done.lines("unbroken: ") == [
+        "unbroken: runs.demo.segments: found 0, allowed: a whole number from 1 to 99999"
     ]
     assert not (importing.root / "results").exists()
 

@@ -8,7 +8,7 @@ from support.needs import skip_or_fail
 from support.toyrun import flip_byte
 from support.workdir import BIN, Done, WorkDir, one_step_segments
 
-from longhaul.store import Store
+from unbroken.store import Store
 
 # In a mount namespace of its own; nobody else sees the mount.
 READ_ONLY = """\
@@ -31,10 +31,10 @@ def work(work: WorkDir) -> WorkDir:
 
 
 def read_only(work: WorkDir, *words: str) -> Done:
-    """What `longhaul` says where nothing can be written."""
+    """What `unbroken` says where nothing can be written."""
     done = as_root(
         "unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(work.root), "env", "COLUMNS=120", "TERM=dumb",
-        str(BIN / "longhaul"), *words,
+        str(BIN / "unbroken"), *words,
     )  # fmt: skip
     if "unshare failed" in done.stderr or "permission denied" in done.stderr:
         skip_or_fail(f"missing: the right to a mount namespace (root, or sudo without a password): {done.stderr}")
@@ -46,7 +46,7 @@ def without_ages(text: str) -> str:
 
 
 def test_status_says_the_same(work: WorkDir) -> None:
-    usual = work.longhaul("status", columns=120)
+    usual = work.unbroken("status", columns=120)
 
     done = read_only(work, "status")
 

@@ -5,7 +5,7 @@ import signal
 
 from support.workdir import WorkDir, one_long_segment, until
 
-from longhaul.outcome import Outcome
+from unbroken.outcome import Outcome
 
 
 def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
@@ -20,8 +20,8 @@ def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: Wor
 
     first, second = work.history("demo")
     assert interrupted.code == 1
-    assert interrupted.lines("longhaul: ") == [
-        f"longhaul: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: a signal took the machine away; "
+    assert interrupted.lines("unbroken: ") == [
+        f"unbroken: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: a signal took the machine away; "
         f"saved at {first.progress_to} of 250 steps; start again and it goes on; log: logs/demo/001.log"
     ]
     assert (first.outcome, first.segment) == (Outcome.INTERRUPTED, 1)
@@ -76,7 +76,7 @@ def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole)
     work.configure({"demo": one_long_segment(goal=500)})
     first = work.start()
     until(lambda: work.saved("demo") >= 20)
-    (program,) = work.processes("longhaul.toy")
+    (program,) = work.processes("unbroken.toy")
     os.kill(program, signal.SIGSTOP)  # it must not end before the second driver has begun to wait
     second = work.start()
     until(lambda: "waiting: the run is held" in second.text)
@@ -93,7 +93,7 @@ def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole)
 def test_a_ctrl_c_loses_no_step_that_was_counted(work: WorkDir) -> None:
     work.configure({"demo": one_long_segment(goal=10_000) | {"settings": {"goal": 10_000, "step_seconds": 0.01}}})
     driver = work.start()
-    until(lambda: work.processes("longhaul.toy") and (work.places("demo").work / "000001/progress.json").exists())
+    until(lambda: work.processes("unbroken.toy") and (work.places("demo").work / "000001/progress.json").exists())
 
     driver.interrupt()
 
@@ -113,8 +113,8 @@ def test_a_driver_that_gets_term_waits_for_its_segment_and_ends(work: WorkDir, w
 
     (attempt,) = work.history("demo")
     assert told.code == 1
-    assert told.lines("longhaul: ") == [
-        f"longhaul: demo: {attempt.progress_to} of 1000 steps after segment 1 of 9; start again to go on"
+    assert told.lines("unbroken: ") == [
+        f"unbroken: demo: {attempt.progress_to} of 1000 steps after segment 1 of 9; start again to go on"
     ]
     assert not work.processes()
     assert attempt.outcome is Outcome.PAUSED

@@ -8,7 +8,7 @@ from support.workdir import BIN, ROOT, WorkDir, one_step_segments
 
 COMMANDS = ("sinfo", "squeue", "sacct", "sacctmgr", "scontrol", "sbatch", "srun", "scancel", "sshare")
 MISSING = (
-    "longhaul: sinfo: not found here; snakemake --profile slurm belongs on a login node of the cluster; type snakemake "
+    "unbroken: sinfo: not found here; snakemake --profile slurm belongs on a login node of the cluster; type snakemake "
     "to run on this machine"
 )
 
@@ -37,7 +37,7 @@ def test_a_machine_without_slurm_is_told_where_the_command_belongs(profiled: Wor
 
     done = profiled.snakemake()
 
-    assert (done.code, done.lines("longhaul: ")) == (1, [MISSING])
+    assert (done.code, done.lines("unbroken: ")) == (1, [MISSING])
     assert not (profiled.root / "results").exists()
 
 
@@ -47,10 +47,10 @@ def test_a_controller_that_does_not_answer_is_one_line(profiled: WorkDir) -> Non
 
     done = profiled.snakemake("-n")
 
-    assert (done.code, done.lines("longhaul: ")) == (
+    assert (done.code, done.lines("unbroken: ")) == (
         1,
         [
-            "longhaul: sinfo: Slurm's controller does not answer, so nothing can be queued; see what `scontrol ping` "
+            "unbroken: sinfo: Slurm's controller does not answer, so nothing can be queued; see what `scontrol ping` "
             "says, then type the same command again"
         ],
     )
@@ -62,8 +62,8 @@ def test_a_configfile_that_takes_the_place_of_the_site_is_refused(profiled: Work
     done = profiled.snakemake("--configfile", "config/config.yaml")
 
     assert done.code == 1
-    assert done.lines("longhaul: ") == [
-        "longhaul: site: jobs are to go to Slurm, but the config has no `site`: --configfile takes the place of the "
+    assert done.lines("unbroken: ") == [
+        "unbroken: site: jobs are to go to Slurm, but the config has no `site`: --configfile takes the place of the "
         "profile's own file; type --profile slurm without it, or name both: --configfile profiles/slurm/site.yaml YOURS"
     ]
     assert not (profiled.root / "results").exists()
@@ -74,8 +74,8 @@ def test_tasks_for_srun_are_refused_on_a_machine_without_slurm(work: WorkDir) ->
 
     done = work.snakemake()
 
-    assert done.lines("longhaul: ") == [
-        'longhaul: runs.demo.tasks: found 4, and outside Slurm srun cannot start them; type enter: [mpirun, -n, "4"] '
+    assert done.lines("unbroken: ") == [
+        'unbroken: runs.demo.tasks: found 4, and outside Slurm srun cannot start them; type enter: [mpirun, -n, "4"] '
         "to start them here, or snakemake --profile slurm for the cluster"
     ]
 
@@ -94,10 +94,10 @@ def test_a_profile_is_installed_once_and_what_was_edited_stays(work: WorkDir, wi
     work.added_environment = without_slurm
     unfilled = "sinfo: not found here, so the partitions' names could not be filled in; edit profiles/slurm/site.yaml"
 
-    first = work.longhaul("profile", "slurm")
+    first = work.unbroken("profile", "slurm")
     site = work.root / "profiles" / "slurm" / "site.yaml"
     site.write_text(site.read_text().replace("account: null", "account: mine"))
-    second = work.longhaul("profile", "slurm")
+    second = work.unbroken("profile", "slurm")
 
     assert first.text.splitlines() == [
         "profiles/slurm/partitions.yaml: written",
@@ -123,8 +123,8 @@ def test_a_profile_is_installed_once_and_what_was_edited_stays(work: WorkDir, wi
 def test_a_profile_goes_where_it_is_told_or_to_the_users_own(work: WorkDir, without_slurm) -> None:
     work.added_environment = {**without_slurm, "XDG_CONFIG_HOME": str(work.root / "xdg")}
 
-    told = work.longhaul("profile", "slurm", "--to", "here/cluster")
-    users = work.longhaul("profile", "slurm", "--user")
+    told = work.unbroken("profile", "slurm", "--to", "here/cluster")
+    users = work.unbroken("profile", "slurm", "--user")
 
     assert (work.root / "here" / "cluster" / "profile.yaml").is_file()
     assert told.text.splitlines()[-1] == "type: snakemake --profile here/cluster"
@@ -135,19 +135,19 @@ def test_a_profile_goes_where_it_is_told_or_to_the_users_own(work: WorkDir, with
 
 def test_a_profile_of_the_user_is_found_by_its_name(profiled: WorkDir, without_slurm) -> None:
     profiled.added_environment = {**without_slurm, "XDG_CONFIG_HOME": str(profiled.root / "xdg")}
-    profiled.longhaul("profile", "slurm", "--user")
+    profiled.unbroken("profile", "slurm", "--user")
     profiled.profile = None
 
     done = profiled.snakemake("--profile", "slurm")
 
-    assert (done.code, done.lines("longhaul: ")) == (1, [MISSING])
+    assert (done.code, done.lines("unbroken: ")) == (1, [MISSING])
 
 
 WRONG = {
-    ("slrum",): "longhaul: profile: found 'slrum', allowed: {known}; did you mean `slurm`?",
-    ("slurm", "--to", "x", "--user"): "longhaul: profile: found --to and --user; type one of them",
+    ("slrum",): "unbroken: profile: found 'slrum', allowed: {known}; did you mean `slurm`?",
+    ("slurm", "--to", "x", "--user"): "unbroken: profile: found --to and --user; type one of them",
     ("slurm", "--to", "config/config.yaml"): (
-        "longhaul: config/config.yaml: is a file, and the profile needs a folder; type --to and another name"
+        "unbroken: config/config.yaml: is a file, and the profile needs a folder; type --to and another name"
     ),
 }
 
@@ -156,6 +156,6 @@ WRONG = {
 def test_a_profile_that_cannot_be_installed_is_refused_in_one_line(profiled: WorkDir, words) -> None:
     *most, last = sorted(path.parent.name for path in ROOT.glob("profiles/*/profile.yaml"))
 
-    done = profiled.longhaul("profile", *words)
+    done = profiled.unbroken("profile", *words)
 
     assert (done.code, done.text) == (1, WRONG[words].replace("{known}", f"{', '.join(most)} or {last}") + "\n")

@@ -2,9 +2,9 @@
 
 import math
 
-from longhaul.copies.start import rebuild_lost
-from longhaul.many_jobs import asked_often
-from longhaul.slurm.plan import jobs_of_earlier_starts
+from unbroken.copies.start import rebuild_lost
+from unbroken.many_jobs import asked_often
+from unbroken.slurm.plan import jobs_of_earlier_starts
 
 
 @asked_often

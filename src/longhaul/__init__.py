@@ -1,3 +1,0 @@
-"""longhaul: long computations as chains of time-limited segments."""
-
-__version__ = "0.1.0"

@@ -1,0 +1,91 @@
+"""Submission without a driver (`--immediate-submit`): which jobs, behind which, and what each is to run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from snakemake_executor_plugin_unbroken.batch_step import behind
+from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken import driver_start
+from unbroken.slurm import again
+from unbroken.slurm.again import Again
+
+# Snakemake loads its plugins before it enters the working directory; paths on its command line count from here.
+STARTED_IN = os.getcwd()
+
+
+class Detached:
+    """The chains of jobs that are being submitted."""
+
+    def __init__(self, ahead: int) -> None:
+        self._ahead = ahead
+        self._start = driver_start.current()
+        self._chains: dict[str, list[str]] = {}
+        self._full: set[str] = set()
+        self._others: dict[str, str] = {}  # jobs that we did not submit, by run
+        # Of the segment that is just being submitted; only one thread submits then.
+        self.now: Segment | None = None
+
+    def has_room(self, segment: Segment) -> bool:
+        """True if one more job of the run may wait; a run whose next segment found no room gets no later one either."""
+        chain = self._chains.get(segment.run.name, [])
+        if len(chain) >= self._ahead:
+            self._full.add(segment.run.name)
+        return segment.run.name not in self._full
+
+    def add(self, segment: Segment, job_id: str) -> None:
+        """The job is in the queue."""
+        self._chains.setdefault(segment.run.name, []).append(job_id)
+
+    @property
+    def count(self) -> int:
+        """How many jobs were submitted."""
+        return sum(map(len, self._chains.values()))
+
+    def set_full(self, segment: Segment) -> None:
+        """The site takes no further job of this user now."""
+        self._full.add(segment.run.name)
+
+    def is_empty(self, segment: Segment) -> bool:
+        """True if the run has no job at all, so nobody would submit the rest."""
+        return not self._chains.get(segment.run.name)
+
+    def summary(self) -> str:
+        """One line for the user, who is about to log out."""
+        jobs = f"{self.count} jobs are out for {len(self._chains)} runs"
+        return f"{jobs}, and nobody has to wait for them; see: unbroken status"
+
+    def wait_for(self, segment: Segment, job_id: str) -> None:
+        """The run's jobs shall stand behind this one too, which somebody else has submitted; '' for none."""
+        if job_id:
+            self._others[segment.run.name] = job_id
+
+    def dependency(self) -> str:
+        """The words for sbatch that put the job behind all earlier ones of its run."""
+        run = self.now.run.name if self.now else ""
+        chain = [job for job in (self._others.get(run), *self._chains.get(run, [])) if job]
+        # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
+        return f" --dependency=afterany:{':'.join(chain)}" if chain else ""
+
+    def command(self, exec_job: str, job: Any) -> str:
+        """What the job runs: whichever segment comes next."""
+        segment = self.now
+        if segment is None:
+            return exec_job
+        chain = self._chains.get(segment.run.name, [])
+        words = ["--run", segment.run.name, "--segments", str(segment.run.segments)]
+        words += ["--after", ",".join(chain)] if chain else []
+        words += ["--start", self._start, "--retries", str(job.restart_times)]
+        words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
+        words += ["--memory-growth", str(segment.run.memory_growth)]
+        return behind(exec_job, "unbroken.slurm.slot", words)
+
+    def keep(self, segment: Segment, here: Sequence[str]) -> None:
+        """What the jobs call when no job waits behind them, or when all runs are over."""
+        targets = [str(segment.places.record(number)) for number in range(1, segment.run.segments + 1)]
+        words = list(sys.argv[1:])
+        words += targets if "--" in words else ["--", *targets]
+        again.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words), tuple(here)))

@@ -1,0 +1,157 @@
+"""The executor: the parent submits, cancels and keeps Slurm's logs; when a segment is over is decided here.
+
+Snakemake's main thread hands jobs over, two threads of the parent submit them (`submitting`), and one thread looks
+after those that are out (`check_active_jobs`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+
+from snakemake_executor_plugin_slurm import common_settings as common_settings
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.records import is_record_of
+from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment
+from snakemake_executor_plugin_unbroken.slurm_logs import remove_older
+from snakemake_executor_plugin_unbroken.submitting import Submitting
+from snakemake_executor_plugin_unbroken.verdict import Follows, Verdict
+from snakemake_executor_plugin_unbroken.watch import Ended
+from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.settled import settle
+
+# Between two attempts to make a record whose run another job still holds; each may ask Slurm who that is.
+HELD_SECONDS = 10.0
+
+
+class Executor(Submitting):
+    """Runs segments as Slurm jobs and takes their records as their ends; other rules run as under the parent."""
+
+    # --- in the thread that looks after jobs ---
+
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+        """Ends the jobs that are over, and yields the others."""
+        if self._detached is not None:
+            self.next_seconds_between_status_checks = 0.2  # nothing is waited for
+            return
+        self._slurm_logs.remove_due()
+        for job in self._later.due():
+            self._hand_over(job)
+        others = [info for info in active_jobs if _out(info) is None]
+        for info in self._check_segments([info for info in active_jobs if _out(info) is not None]):
+            yield info
+        async for info in self._check_others(others):
+            yield info
+        self.next_seconds_between_status_checks = self._records.interval_seconds
+
+    def _check_segments(self, infos: list[SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
+        by_segment = {_the_out(info).segment: info for info in infos}
+        arrived = self._records.arrived(by_segment)
+        self._restore_vanished()
+        for segment in arrived:
+            self._succeed(by_segment[segment], segment)
+        waiting = [info for segment, info in by_segment.items() if segment not in arrived]
+        ended = self._watch.look([_the_out(info) for info in waiting], self._tell)
+        for info in waiting:
+            end = ended.get(_the_out(info).job_id)
+            if end is None or time.monotonic() < _the_out(info).not_before or not self._close(info, end):
+                yield info
+
+    def _restore_vanished(self) -> None:
+        """The next segment's job waits for the record before it; else the next driver makes it anew."""
+        for segment in self._records.vanished(self._newest_done.values()):
+            del self._newest_done[segment.run.name]
+            with suppress(UnbrokenError, OSError):
+                if settle(segment.run, segment.number, self._tell) is not None:
+                    self._tell(f"{segment.name}: its job was ended in its last moment, its record is made anew")
+
+    async def _check_others(self, infos: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+        """Jobs of other rules, asked about by the parent at its own pace."""
+        if not infos or time.monotonic() < self._others_due:
+            for info in infos:
+                yield info
+            return
+        self.next_seconds_between_status_checks = self._others_seconds or self._watch.first_seconds
+        async for info in super().check_active_jobs(infos):
+            yield info
+        self._others_seconds = self.next_seconds_between_status_checks
+        self._others_due = time.monotonic() + self._others_seconds
+
+    def _close(self, info: SubmittedJobInfo, end: Ended) -> bool:
+        """Acts upon the end of a job without a record; False if it is too early to say."""
+        segment = _the_out(info).segment
+        try:
+            if is_record_of(segment) or needed.is_done(segment, self._tell):
+                self._succeed(info, segment)
+                return True
+        except LeaseError:
+            _the_out(info).not_before = time.monotonic() + HELD_SECONDS
+            if time.monotonic() - end.since < LEAVING_SECONDS:
+                return False
+        except OSError as error:
+            self._tell(f"{segment.name}: {error}; looked at again")  # the file server is away for a moment
+            _the_out(info).not_before = time.monotonic() + HELD_SECONDS
+            return False
+        except UnbrokenError as error:
+            self._fail(info, segment, Verdict(Follows.STOP, str(error)))
+            return True
+        asked = info.job.resources
+        partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
+        self._follow(info, segment, self._watch.verdict(_the_out(info), end.state, partition, nodes, self._tell))
+        return True
+
+    def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
+        if verdict.follows in (Follows.RETRY, Follows.STOP):
+            self._fail(info, segment, verdict)
+            return
+        if verdict.follows is Follows.AFTER:
+            self._others.found_held(segment)
+        self._tell(verdict.line)
+        self._forget(info)
+        self._hand_over(info.job)
+
+    def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
+        self._forget(info)
+        slips.drop(segment)
+        if verdict.follows is Follows.STOP:
+            self._watch.forget(segment)
+            self._give_up(info.job)
+        self._tell(verdict.line)
+        log = (info.aux or {}).get("slurm_logfile")
+        self.report_job_error(info, aux_logs=[str(log)] if log else [])
+
+    # --- the end ---
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Also those that the other thread is just looking at."""
+        with self._out_lock:
+            infos = {info.external_jobid: info for info in [*active_jobs, *self._out.values()]}
+        super().cancel_jobs(list(infos.values()))
+
+    def shutdown(self) -> None:
+        """As the parent; then what is left to say."""
+        super().shutdown()
+        self._slurm_logs.remove_all()
+        if self._detached is not None:
+            self._tell(self._detached.summary())
+
+    def clean_old_logs(self) -> None:
+        """Removes Slurm's old logs; not empty folders, as the parent does, into which waiting jobs will write."""
+        settings = self.workflow.executor_settings
+        if settings.delete_logfiles_older_than > 0 and not settings.keep_successful_logs:
+            remove_older(self.slurm_logdir, settings.delete_logfiles_older_than)
+
+
+def _out(info: SubmittedJobInfo) -> Out | None:
+    return (info.aux or {}).get(OUT)
+
+
+def _the_out(info: SubmittedJobInfo) -> Out:
+    out = _out(info)
+    if out is None:
+        raise TypeError(f"{info.external_jobid}: not a segment")
+    return out

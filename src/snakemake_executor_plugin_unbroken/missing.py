@@ -1,0 +1,38 @@
+"""Stands in where snakemake-executor-plugin-slurm is not installed: says so when it is asked for, and not before."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
+from snakemake_interface_executor_plugins.settings import CommonSettings
+
+common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
+# Why the real one could not be imported.
+reason: list[str] = []
+
+
+class Executor(AbstractExecutor):  # type: ignore[misc]  # no types there
+    """Refuses in one line."""
+
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        raise WorkflowError(
+            f"executor: unbroken needs snakemake-executor-plugin-slurm 2.8 ({'; '.join(reason)}); "
+            "type: pip install 'unbroken[workflow]'"
+        )
+
+    def run_job(self, job: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def shutdown(self) -> NoReturn:
+        raise NotImplementedError
+
+    def cancel(self) -> NoReturn:
+        raise NotImplementedError
+
+    def handle_job_success(self, job: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def handle_job_error(self, job: Any) -> NoReturn:
+        raise NotImplementedError

@@ -1,0 +1,67 @@
+"""Which of Snakemake's jobs are segments, and what is known of each while its job is out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unbroken.job import Assignment
+from unbroken.places import RunFolder
+from unbroken.run import Run
+
+# Where an `Out` stands in the `aux` of a job of Snakemake.
+OUT = "unbroken"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a run as the driver sees it."""
+
+    run: Run = field(compare=False)  # its settings are a dictionary, which has no hash
+    number: int
+    rule: str
+    wildcards: tuple[str, ...]
+
+    @property
+    def places(self) -> RunFolder:
+        return RunFolder(self.run.name)
+
+    @property
+    def record(self) -> Path:
+        return self.places.record(self.number)
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.name} segment {self.number}"
+
+
+def segment_of(job: Any) -> Segment | None:
+    """The segment that a job of Snakemake is; None for jobs of other rules."""
+    if job.is_group():
+        return None
+    assignment = job.params.get("assignment")
+    number = job.wildcards.get("segment", "")
+    if not isinstance(assignment, Assignment) or not str(number).isdecimal():
+        return None
+    wildcards = tuple(str(value) for value in job.wildcards)
+    segment = Segment(assignment.run, int(number), job.rule.name, wildcards)
+    # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
+    return segment if [str(path) for path in job.output] == [str(segment.record)] else None
+
+
+@dataclass
+class Out:
+    """A segment whose job is out."""
+
+    segment: Segment
+    job_id: str
+    submitted: float  # time.monotonic()
+    # Looks in a row in which Slurm said that the job has ended: it may only be about to be queued again.
+    ended: list[str] = field(default_factory=list)
+    told_waiting: str = ""
+    heard: float = 0.0
+    claim: tuple[str, int] = ("", 0)
+    has_left: bool = False
+    is_silent: bool = False
+    not_before: float = 0.0

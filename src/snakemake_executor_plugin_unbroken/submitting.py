@@ -1,0 +1,305 @@
+"""Submission: each of Snakemake's jobs goes to the parent, unless its segment is done already or out already."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.real import RealExecutor
+
+from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
+from snakemake_executor_plugin_unbroken.batch_step import PATIENT, behind, in_the_batch_step
+from snakemake_executor_plugin_unbroken.detached import Detached
+from snakemake_executor_plugin_unbroken.later import Later
+from snakemake_executor_plugin_unbroken.others import Others
+from snakemake_executor_plugin_unbroken.records import Records
+from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment, segment_of
+from snakemake_executor_plugin_unbroken.slips import Slip
+from snakemake_executor_plugin_unbroken.slurm_logs import SlurmLogs
+from snakemake_executor_plugin_unbroken.watch import Watch
+from unbroken import begun, driver_start
+from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.places import RunFolder
+from unbroken.run import Run
+from unbroken.slurm import again, wanted
+from unbroken.slurm.my_jobs import my_jobs
+from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
+from unbroken.slurm.successors import SLOT_NAME
+
+# The parent's words for `--clusters`.
+OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
+# A controller that is away, or a limit on jobs in the queue.
+TRANSIENT_SECONDS = 15.0
+ALONE = (
+    "only one may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: --profile slurm"
+)
+
+
+class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes no types
+    """The parent with segments in mind, as far as submission goes; it knows of a job's end what `_succeed` is told."""
+
+    run_uuid: str
+
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        settings = workflow.executor_settings
+        # Before the parent starts the thread that looks after jobs.
+        self._out: dict[str, SubmittedJobInfo] = {}
+        self._out_lock = threading.Lock()
+        self._later = Later()
+        self._leaving: dict[Segment, float] = {}
+        self._noted: set[str] = set()
+        self._known: set[str] = set()
+        self._newest_done: dict[str, Segment] = {}
+        self._records = Records(settings.record_seconds)
+        self._watch = Watch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
+        self._adoption = Adoption(Path(workflow.workdir_init))
+        self._others = Others()
+        self._slurm_logs = SlurmLogs()
+        is_detached = workflow.remote_execution_settings.immediate_submit
+        self._detached = Detached(settings.ahead) if is_detached else None
+        self._others_seconds = 0.0
+        self._others_due = 0.0
+        super().__init__(workflow, logger)
+
+    def __post_init__(self, test_mode: bool = False) -> None:
+        super().__post_init__(test_mode)
+        if self._detached is not None:
+            self.run_uuid = f"{SLOT_NAME}_{self.run_uuid}"  # the name of the jobs in the queue
+        _refuse_other_clusters(self.workflow.rules)
+
+    # --- in the parent's threads; with --immediate-submit in Snakemake's main thread ---
+
+    def run_job(self, job: Any) -> None:
+        """Submits a job, unless its segment is done already or its job is out already."""
+        segment = segment_of(job)
+        if segment is None:
+            super().run_job(job)
+            return
+        try:
+            self._note_what_is_wanted(segment.run)
+            self._run_segment(job, segment)
+        except (UnbrokenError, OSError) as error:
+            self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
+
+    def _note_what_is_wanted(self, run: Run) -> None:
+        """Jobs that nobody drives are told if their run is extended while they work; all, that there is a folder."""
+        if run.name not in self._known:
+            self._known.add(run.name)
+            begun.note_if_there(RunFolder(run.name))
+        if run.name not in self._noted and (self._detached is not None or wanted.wanted(run.name) is not None):
+            wanted.keep(run)
+            self._noted.add(run.name)
+
+    def _submit_job(self, job: Any) -> None:
+        self.run_job_pre(job)
+        self._hand_over(job)
+
+    def _hand_over(self, job: Any) -> None:
+        """To a thread that submits; a mistake of ours in there ends the driver instead of being waited for.
+
+        Nobody waits with --immediate-submit, so there each job is in the queue before the next one is looked at.
+        """
+        if self._detached is None:
+            self._job_submission_executor.submit(self.run_job, job).add_done_callback(self._raise_in_scheduler)
+            return
+        self.run_job(job)
+        while (seconds := self._later.seconds_to_next()) is not None:
+            time.sleep(seconds)
+            for postponed in self._later.due():
+                self.run_job(postponed)
+
+    def _raise_in_scheduler(self, done: Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self.workflow.scheduler.executor_error_callback(error)
+
+    def _run_segment(self, job: Any, segment: Segment) -> None:
+        try:
+            if needed.is_done(segment, self._tell):
+                self._tell(f"{segment.name}: its work is done, no job needed")
+                self._succeed(SubmittedJobInfo(job), segment)
+                return
+        except LeaseError:
+            # Each attempt may ask Slurm who holds the run, so they become fewer.
+            waited = time.monotonic() - self._leaving.setdefault(segment, time.monotonic())
+            if waited < LEAVING_SECONDS:
+                self._later.add(1.0 + waited, job)
+                return
+        self._leaving.pop(segment, None)
+        self._submit_or_adopt(job, segment)
+
+    def _submit_or_adopt(self, job: Any, segment: Segment) -> None:
+        with self._out_lock:
+            taken = {info.external_jobid for info in self._out.values()}
+        found = self._adoption.find(segment, self.workflow.persistence.external_jobids(job), taken)
+        if found.must_wait:
+            if found.line:
+                self._tell(found.line)
+            self._later.add(found.wait_seconds, job)
+        elif found.job_id:
+            self._tell(f"{segment.name}: job {found.job_id} is out already, taken over")
+            self.report_job_submission(self._adopted(job, found.job_id))
+        elif self._detached is not None and not self._detached.has_room(segment):
+            self._proceed(job)  # a job of this run submits it
+        elif self._waits_for_others(job, segment, found.slip):
+            pass
+        elif needed.take(segment, found.slip, self._tell):
+            self._submit(job, segment)
+        else:
+            self._later.add(1.0, job)  # another driver was quicker, in this moment
+
+    def _waits_for_others(self, job: Any, segment: Segment, slip: Slip | None) -> bool:
+        """True if the segment is looked at again later; without a driver its job waits in the queue instead."""
+        other = self._others.look(segment, slip)
+        if other is None:
+            return False
+        if other.line:
+            self._tell(other.line)
+        if self._detached is not None:
+            self._detached.wait_for(segment, other.job_id)
+            return False
+        self._later.add(other.wait_seconds, job)
+        return True
+
+    def _submit(self, job: Any, segment: Segment) -> None:
+        if self._detached is not None:
+            self._detached.now = segment
+            self._detached.keep(segment, self._command_here())
+        super().run_job(job)
+
+    def _proceed(self, job: Any) -> None:
+        """With --immediate-submit: Snakemake goes on to the next segment; nothing was submitted for this one."""
+        SlurmExecutor.report_job_submission(self, SubmittedJobInfo(job), register_job=False)
+
+    def get_account_arg(self, job: Any) -> Iterator[str]:
+        """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0)."""
+        if job.resources.get("slurm_account"):
+            yield from super().get_account_arg(job)
+        else:
+            yield ""
+
+    def get_partition_arg(self, job: Any) -> str:
+        """The parent's words for sbatch; without a driver, also those that put a job behind the one before."""
+        return str(super().get_partition_arg(job)) + (self._detached.dependency() if self._detached else "")
+
+    def format_job_exec(self, job: Any) -> str:
+        """What the job runs."""
+        exec_job = str(super().format_job_exec(job))
+        segment = segment_of(job)
+        if segment is None:
+            return self._detached.command(exec_job, job) if self._detached else exec_job
+        exec_job = in_the_batch_step(exec_job)
+        if self._detached is not None:
+            return PATIENT + self._detached.command(exec_job, job)
+        words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
+        return PATIENT + behind(exec_job, "unbroken.slurm.driven", words)
+
+    def get_job_args(self, job: Any, **more: Any) -> str:
+        """Without a driver nobody knows which segment a job will do, so it waits for no record."""
+        if self._detached is not None and segment_of(job) is not None:
+            return str(RealExecutor.get_job_args(self, job, **more))
+        return str(super().get_job_args(job, **more))
+
+    def _command_here(self) -> list[str]:
+        """Snakemake with this workflow and its config, on the machine where it is called."""
+        general = self.workflow.spawned_job_args_factory.general_args(executor_common_settings=self.common_settings)
+        start = [self.get_python_executable(), "-m", "snakemake", "--snakefile", str(self.get_snakefile())]
+        return [*start, *shlex.split(general), "--executor", "local", "--cores", "1"]
+
+    def _adopted(self, job: Any, job_id: str) -> SubmittedJobInfo:
+        log = self.slurm_logdir / f"rule_{job.name}" / "_".join(job.wildcards).replace("/", "_") / f"{job_id}.log"
+        return SubmittedJobInfo(job, external_jobid=job_id, aux={"slurm_logfile": log})
+
+    def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
+        """The job is out."""
+        segment = segment_of(job_info.job)
+        if segment is not None and job_info.external_jobid:
+            slips.fill(segment, job_info.external_jobid)
+            job_info.aux = {**(job_info.aux or {}), OUT: Out(segment, job_info.external_jobid, time.monotonic())}
+            self._watch.expect()
+            if self._detached is not None:
+                self._detached.add(segment, job_info.external_jobid)
+            with self._out_lock:
+                self._out[job_info.external_jobid] = job_info
+        super().report_job_submission(job_info, register_job=register_job)
+
+    def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
+        """What the parent calls when sbatch failed."""
+        segment = segment_of(job_info.job)
+        if segment is not None:
+            slips.drop(segment)
+            if self._detached is not None and is_queue_full(msg):
+                self._leave_out(job_info.job, segment, self._detached)
+                return
+            if is_transient(msg):
+                self._tell(f"{segment.name}: Slurm does not take the job now; tried again ({_last_line(msg)})")
+                self._adoption.forget()  # sbatch may have been heard although its answer was lost
+                self._later.add(TRANSIENT_SECONDS, job_info.job)
+                return
+        if words := refusal(msg):
+            self._give_up(job_info.job)
+            name = segment.name if segment else job_info.job.name
+            self._tell(f"{name}: Slurm refuses the job ({words}); mend the config, then start snakemake again")
+        super()._report_job_error_threadsafe(job_info, msg)
+
+    def _leave_out(self, job: Any, segment: Segment, detached: Detached) -> None:
+        """The site takes no more jobs now; those that are out submit the rest."""
+        follows = "a job that is out submits it later"
+        if detached.is_empty(segment):
+            again.leave_out(segment.run.name)
+            follows = ALONE if self._is_alone(detached) else follows
+        self._tell(f"{segment.name}: the queue takes no more jobs now; {follows}")
+        detached.set_full(segment)
+        self._proceed(job)
+
+    def _is_alone(self, detached: Detached) -> bool:
+        """True if the site lets this user have one job only: it goes on with its run, and can submit no other one."""
+        return detached.count == 1 and len([job for job in my_jobs() or [] if job.is_alive]) == 1
+
+    def _succeed(self, info: SubmittedJobInfo, segment: Segment) -> None:
+        self._forget(info)
+        self._watch.forget(segment)
+        self._newest_done[segment.run.name] = segment
+        slips.drop(segment)
+        log = (info.aux or {}).get("slurm_logfile")
+        if log is not None and not self.workflow.executor_settings.keep_successful_logs:
+            self._slurm_logs.remove_soon(log)
+        if self._detached is not None:
+            self._proceed(info.job)
+        self.report_job_success(info)
+
+    def _forget(self, info: SubmittedJobInfo) -> None:
+        if info.external_jobid:
+            self._adoption.mark_ended(info.external_jobid)
+            with self._out_lock:
+                self._out.pop(info.external_jobid, None)
+
+    def _give_up(self, job: Any) -> None:
+        """Snakemake tries again while attempts are left."""
+        job.attempt = max(job.attempt, job.restart_times + 1)
+
+    def _tell(self, line: str) -> None:
+        self.logger.info(f"unbroken: {line}")
+
+
+def _refuse_other_clusters(rules: Iterable[Any]) -> None:
+    """WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
+    for rule in rules:
+        if "assignment" in dict(rule.params.items()) and (asked := OTHER_CLUSTER & set(rule.resources)):
+            found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
+            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
+
+
+def _last_line(text: str) -> str:
+    """sbatch's own words in the parent's message."""
+    said = [line.strip() for line in text.splitlines() if "rror" in line]
+    return said[0] if said else text.strip().splitlines()[0]

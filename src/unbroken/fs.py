@@ -1,0 +1,298 @@
+"""Files that are all there or not there, on local disks and on shared file systems.
+
+Every step that another process could see half done goes through `os` calls in this module, so that a test can kill
+the writer before and after each of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from unbroken.errors import OutageError, StorageError
+
+# What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
+_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
+_STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+_REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
+# A draft of one small file is there for a moment only; nobody is at work on one so old.
+DRAFT_SECONDS = 3600.0
+_COPY_BYTES = 4 * 1024 * 1024
+_UNIQUE_NAME = re.compile(r"\..+-[0-9a-f]{32}")
+
+
+def unique_name(kind: str) -> str:
+    """A hidden name that nobody else will choose."""
+    return f".{kind}-{uuid.uuid4().hex}"
+
+
+def is_unique_name(name: str) -> bool:
+    """True for a name that `unique_name` made, so that nothing of the user's is taken for rubbish."""
+    return _UNIQUE_NAME.fullmatch(name) is not None
+
+
+def free_bytes(path: Path) -> int:
+    """What an ordinary user may still write on the file system of `path` (or of its nearest parent that exists)."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    state = os.statvfs(path)
+    return state.f_bavail * state.f_frsize
+
+
+def is_full(error: OSError) -> bool:
+    """True if there is no room, or a quota is used up."""
+    return error.errno in _FULL_ERRNOS
+
+
+@contextmanager
+def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
+    """Turns a full or unwritable disk into one StorageError line that names the path and the bytes missing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _STORAGE_ERRNOS:
+            raise
+        raise StorageError(_storage_line(path, needed_bytes, error)) from error
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Turns every OSError into one line: a StorageError as above, or an OutageError for what may pass by itself."""
+    with storage_errors(path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _STORAGE_ERRNOS:
+                raise
+            named = f"{error.filename or path}: {error.strerror or error}"
+            raise OutageError(f"{named}; earlier checkpoints are untouched; start again when that is over") from error
+
+
+def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
+    line = f"{error.filename or path}: {error.strerror}"
+    if error.errno in _FULL_ERRNOS:
+        free = free_bytes(path)
+        missing = max(needed_bytes - free, 0)
+        line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
+        line += "" if missing else ": a quota, or the number of files, is used up"
+        return f"{line}; earlier checkpoints are untouched; free room and start again"
+    advice = "make it writable" if error.errno != errno.EXDEV else "keep the run's folder on one file system"
+    return f"{line}; earlier checkpoints are untouched; {advice} and start again"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Writes a file that must not exist yet and flushes it to disk; FileExistsError if it does."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        write_all(descriptor, text)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, text: str) -> None:
+    """Writes the whole text; a disk that fills up takes a part first and reports it with the next write only."""
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replaces `path` by the new content in one step; readers see the old or the new, never a mixture."""
+    with storage_errors(path, len(text)):
+        draft = path.with_name(unique_name(path.name))
+        try:
+            write_new(draft, text)
+            os.replace(draft, path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+
+
+def overwrite(path: Path, text: str) -> None:
+    """Writes over what is there, which needs no room on the disk; does nothing if that is of another size."""
+    data = text.encode()
+    with path.open("r+b") as file:
+        if os.fstat(file.fileno()).st_size == len(data):
+            file.write(data)
+
+
+def create_exclusive(path: Path, text: str) -> bool:
+    """Makes `path` with its whole content if nobody has made it yet; False if somebody has.
+
+    By a hard link, which is atomic on NFS too.  A server may have linked although its answer got lost: then the
+    draft's link count tells (open(2), O_EXCL notes).
+    """
+    with storage_errors(path, len(text)):
+        draft = path.with_name(unique_name(path.name))
+        try:
+            write_new(draft, text)
+            os.link(draft, path)
+        except FileExistsError:
+            return os.stat(draft).st_nlink == 2
+        finally:
+            draft.unlink(missing_ok=True)
+        flush_folder(path.parent)
+        return True
+
+
+def copy_range(source: int, target: int, count: int) -> int:
+    """Copies up to `count` bytes between two open files where they stand; how many, 0 at the end of the source.
+
+    The kernel copies, on some file systems without moving a byte; where it cannot, we do.
+    """
+    try:
+        return os.copy_file_range(source, target, count)
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
+            raise
+    data = os.read(source, min(count, _COPY_BYTES))
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+    return len(data)
+
+
+def flush_folder(folder: Path) -> None:
+    """Makes the names in a folder survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_file(path: Path) -> None:
+    """Makes a file's content survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_tree(folder: Path) -> None:
+    """Flushes every file and folder below, then the folder itself."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            flush_tree(entry)
+        else:
+            flush_file(entry)
+    flush_folder(folder)
+
+
+def point_link(link: Path, target: str) -> None:
+    """Makes the symbolic link point to `target` (relative to the link's folder) in one step."""
+    draft = link.with_name(unique_name(link.name))
+    os.symlink(target, draft)
+    os.replace(draft, link)
+
+
+def remove_tree(folder: Path) -> str:
+    """Takes a folder out of sight in one step, then removes it; a kill in between leaves only hidden rubbish.
+
+    A link is removed, not what it leads to, and a file system that somebody mounted below stays.  Returns why some of
+    it is still there, for whoever tidies up next; empty if all is gone.  Raises nothing: tidying up ends no work.
+    """
+    hidden, why = folder, ""
+    if not folder.name.startswith(".trash-"):
+        hidden = folder.with_name(unique_name("trash"))
+        try:
+            os.rename(folder, hidden)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{folder}: {error.strerror or error}"
+    for rest_seconds in (*_REMOVAL_RESTS_SECONDS, 0.0):
+        try:
+            _remove(hidden)
+        except OSError as error:
+            # What vanishes or appears while we remove it is somebody's who still lives there, and may be about to go.
+            why = f"{error.filename or hidden}: {error.strerror or error}"
+            time.sleep(rest_seconds)
+        if not os.path.lexists(hidden):
+            return ""
+    return why
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _remove_below(parent, folder.name, folder, mount_of(parent))
+    finally:
+        os.close(parent)
+
+
+def mount_of(descriptor: int) -> tuple[int, str]:
+    """What tells mounted file systems apart: the device, and the mount's number, since the same may be mounted twice.
+
+    The number is in /proc/self/fdinfo [man proc_pid_fdinfo, since Linux 3.15]; '' where there is none.
+    """
+    device = os.fstat(descriptor).st_dev
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    except OSError:
+        return device, ""
+    return device, next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+
+
+def _remove_below(parent: int, name: str, path: Path, mount: tuple[int, str]) -> None:
+    """Removes a folder by descriptors, so that no link that appears meanwhile is followed.
+
+    All that can be removed is, before the first error is raised.
+    """
+    failed: OSError | None = None
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        if mount_of(descriptor) != mount:
+            raise OSError(errno.EXDEV, "another file system is mounted there", str(path))
+        with os.scandir(descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for below, is_folder in found:
+            try:
+                if is_folder:
+                    _remove_below(descriptor, below, path / below, mount)
+                else:
+                    os.unlink(below, dir_fd=descriptor)
+            except OSError as error:
+                failed = failed or OSError(error.errno, error.strerror, str(path / below))
+    finally:
+        os.close(descriptor)
+    if failed:
+        raise failed
+    os.rmdir(name, dir_fd=parent)
+
+
+def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:
+    """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names.
+
+    With a `kind`, those alone that `unique_name` named after it.
+    """
+    removed = []
+    for path in folder.glob(".*"):
+        if kind and path.name[1:-33] != kind:
+            continue
+        with suppress(FileNotFoundError):  # its writer is alive and has just put it in its place
+            if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
+                path.unlink()
+                removed.append(path.name)
+    return removed
+
+
+def tree_files(folder: Path) -> list[Path]:
+    """All files below, relative, sorted; links, also to folders, are listed as what they are and not followed."""
+    found: list[Path] = []
+    for base, folders, names in os.walk(folder):
+        links = [name for name in folders if (Path(base) / name).is_symlink()]
+        found.extend((Path(base) / name).relative_to(folder) for name in names + links)
+    return sorted(found)

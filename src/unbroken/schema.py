@@ -1,0 +1,151 @@
+"""The schemas: the only description of the configuration's keys, read once and then asked key by key.
+
+A key is checked by the jsonschema library on its own, so that mistakes come in the order of the file and a value that
+ten thousand rows share is checked once.  What a schema says above its properties is therefore limited to _TOP_LEVEL.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import jsonschema
+import yaml
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+
+_SUFFIX = ".schema.yaml"
+_OWN = {"identity_run_keys", "layout_run_keys"}
+_TOP_LEVEL = {"$schema", "title", "type", "additionalProperties", "required", "properties"} | _OWN
+
+
+def _is_integer(_checker: object, value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+
+
+def _is_number(_checker: object, value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value - value == 0
+
+
+_BASE = jsonschema.Draft202012Validator
+# YAML writes .nan and .inf, which no range refuses.
+_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    _BASE, type_checker=_BASE.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key as its schema describes it."""
+
+    name: str
+    schema: Mapping[str, Any]
+    _good: set[tuple[type, object]] = field(default_factory=set, repr=False, compare=False)
+
+    @functools.cached_property
+    def types(self) -> frozenset[str]:
+        """The JSON types that the value may have."""
+        types = self.schema.get("type", ())
+        return frozenset([types] if isinstance(types, str) else types)
+
+    @property
+    def example(self) -> str:
+        """What a message proposes to type for a required key."""
+        value = self.schema["examples"][0]
+        return value if isinstance(value, str) else json.dumps(value)
+
+    @functools.cached_property
+    def _validator(self) -> Validator:
+        validator: Validator = _Validator(self.schema)
+        return validator
+
+    def errors(self, value: object) -> list[ValidationError]:
+        """What the schema refuses in a value, the names of a mapping left out."""
+        is_scalar = value is None or isinstance(value, str | int | float)
+        if is_scalar and (type(value), value) in self._good:
+            return []
+        found = self._validator.iter_errors(cast(Any, value))
+        errors = [error for error in found if "propertyNames" not in error.schema_path]
+        if is_scalar and not errors:
+            self._good.add((type(value), value))
+        return errors
+
+    def settled(self, value: object) -> object:
+        """A good value in its one form: 1.0 and 1 are the same number, a list is not to be changed any more."""
+        if isinstance(value, float) and value.is_integer() and self.types & {"integer", "number"}:
+            return int(value)
+        return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The keys of one mapping of the configuration."""
+
+    title: str
+    keys: Mapping[str, Key]
+    required: tuple[str, ...]
+    identity_run_keys: tuple[str, ...]
+    layout_run_keys: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def defaults(self) -> Mapping[str, object]:
+        """The default of each key that has one."""
+        has_default = {name: key for name, key in self.keys.items() if "default" in key.schema}
+        return {name: key.settled(key.schema["default"]) for name, key in has_default.items()}
+
+    @property
+    def switch_key(self) -> str:
+        """The setting that takes the layout out of the identity; empty if the engine has none."""
+        return next(iter(self.keys_of_identity("switch")), "")
+
+    def keys_of_identity(self, kind: str) -> tuple[str, ...]:
+        """The keys whose schema says `identity: kind`."""
+        return tuple(name for name, key in self.keys.items() if key.schema.get("identity") == kind)
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """All schemas of the workflow."""
+
+    config: Schema
+    site: Schema
+    run: Schema
+    engines: Mapping[str, Schema]
+
+    @functools.cached_property
+    def run_name(self) -> Key:
+        """What a run may be called."""
+        return Key("run", self.config.keys["runs"].schema["propertyNames"])
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The kinds of machines that a run may ask for."""
+        return tuple(self.run.keys["place"].schema["enum"])
+
+
+@functools.cache
+def load_schemas(folder: Path) -> Schemas:
+    """The schemas of a folder; each that is none of `config`, `site` and `run` describes the settings of an engine."""
+    documents = {path.name.removesuffix(_SUFFIX): _load(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
+    config, site, run = (documents.pop(name) for name in ("config", "site", "run"))
+    run["properties"]["engine"]["enum"] = list(documents)
+    engines = {name: _schema(document) for name, document in documents.items()}
+    return Schemas(_schema(config), _schema(site), _schema(run), engines)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if unread := document.keys() - _TOP_LEVEL:
+        raise ValueError(f"{path}: unbroken does not read {sorted(unread)} at the top of a schema")
+    return document
+
+
+def _schema(document: Mapping[str, Any]) -> Schema:
+    keys = {name: Key(name, schema) for name, schema in document["properties"].items()}
+    run_keys = tuple(document.get("identity_run_keys", ()))
+    layout = tuple(document.get("layout_run_keys", ()))
+    return Schema(document["title"], keys, tuple(document.get("required", ())), run_keys, layout)

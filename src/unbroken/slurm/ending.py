@@ -1,0 +1,126 @@
+"""How a job of Slurm ended: asked of the controller, then of accounting where there is one.
+
+A job that Slurm starts again keeps its number, so every question names a time at which the start in question ran.
+Measured with Slurm 22.05: `squeue --states=all` shows the present start only; `sacct --duplicates` a row for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from unbroken.slurm.cluster import may_ask_here
+from unbroken.slurm.commands import ask
+from unbroken.slurm.states import ALIVE, STARTED
+
+# Asked from inside a segment, whose time is the user's.
+PATIENCE_SECONDS = 10.0
+# Times are whole seconds, taken on two machines.
+SLACK_SECONDS = 5.0
+
+
+class Ending(Enum):
+    """Slurm's own words [man sacct: JOB STATE CODES]; what is not here counts as FAILED."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    DEADLINE = "DEADLINE"
+    PREEMPTED = "PREEMPTED"
+    REQUEUED = "REQUEUED"
+    NODE_FAIL = "NODE_FAIL"
+    BOOT_FAIL = "BOOT_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_interruption(self) -> bool:
+        """True if the machine was taken away and the program is not to blame."""
+        return self in _INTERRUPTIONS
+
+    @property
+    def in_words(self) -> str:
+        return _WORDS[self]
+
+
+_INTERRUPTIONS = {
+    Ending.TIMEOUT,
+    Ending.PREEMPTED,
+    Ending.REQUEUED,
+    Ending.NODE_FAIL,
+    Ending.BOOT_FAIL,
+    Ending.DEADLINE,
+}
+# The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
+# step forward in all of its time never will.
+NOT_TO_BLAME = {Ending.PREEMPTED, Ending.REQUEUED, Ending.NODE_FAIL, Ending.BOOT_FAIL}
+_WORDS = {
+    Ending.COMPLETED: "Slurm says that the job completed",
+    Ending.FAILED: "Slurm says that the job failed",
+    Ending.TIMEOUT: "Slurm ended the job at its time limit",
+    Ending.DEADLINE: "Slurm ended the job at its deadline (sbatch --deadline)",
+    Ending.PREEMPTED: "Slurm gave the machine to a more urgent job",
+    Ending.REQUEUED: "Slurm put the job back into the queue",
+    Ending.NODE_FAIL: "the node was lost",
+    Ending.BOOT_FAIL: "the node did not boot",
+    Ending.OUT_OF_MEMORY: "the job used more memory than it had asked for",
+    Ending.CANCELLED: "the job was cancelled",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one start of a job ended; `who` is a user's number after a cancellation that names it."""
+
+    ending: Ending
+    is_certain: bool  # false if processes of it may live on, on a node that Slurm does not reach
+    who: str = ""
+
+
+def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> Ended | None:
+    """How the start of the job ended that ran at that time; None while it lives, or if nobody knows.
+
+    Nobody knows it of a job of another cluster; `cluster` is empty where it was not noted.
+    """
+    if not may_ask_here(cluster):
+        return None
+    state, start = _in_queue(job_id)
+    if state in STARTED and (start is None or start <= ran_at_unix + SLACK_SECONDS):
+        return None
+    if state and state not in ALIVE:
+        return _ended(state)
+    # Either the controller has forgotten the job, or it has started it again since.
+    return _in_accounting(job_id, ran_at_unix) or (Ended(Ending.REQUEUED, is_certain=False) if state else None)
+
+
+def end_of(job_id: str) -> float | None:
+    """When Slurm will end a running job (Unix seconds), as it stands now; None if it does not say.
+
+    A heterogeneous job has a line for each of its components, and the first to end decides.
+    """
+    text = ask("squeue", "--noheader", "--jobs", job_id, "--format=%e", patience_seconds=PATIENCE_SECONDS)
+    ends = [float(line) for line in (text or "").split() if line.isdecimal()]
+    return min(ends, default=None)
+
+
+def _in_queue(job_id: str) -> tuple[str, float | None]:
+    """The state of a job and since when it runs; empty if the controller does not know it."""
+    words = ("--noheader", "--states=all", "--jobs", job_id, "--format=%T|%S")
+    text = ask("squeue", *words, patience_seconds=PATIENCE_SECONDS)
+    state, _, start = (text or "").strip().partition("\n")[0].partition("|")
+    return state, float(start) if start.isdecimal() else None
+
+
+def _in_accounting(job_id: str, ran_at_unix: float) -> Ended | None:
+    words = ("--duplicates", "--allocations", "--noheader", "--parsable2", "--jobs", job_id, "--format=State,End")
+    text = ask("sacct", *words, patience_seconds=PATIENCE_SECONDS)
+    rows = [line.split("|") for line in (text or "").splitlines() if line.count("|") == 1]
+    over = [state for state, end in rows if end.isdecimal() and float(end) >= ran_at_unix - SLACK_SECONDS]
+    return _ended(over[0]) if over else None
+
+
+def _ended(state: str) -> Ended:
+    """From `TIMEOUT` or `CANCELLED by 1000`."""
+    word, _, rest = state.partition(" ")
+    ending = Ending(word) if word in Ending.__members__ else Ending.FAILED
+    return Ended(ending, ending not in {Ending.NODE_FAIL, Ending.BOOT_FAIL}, rest.removeprefix("by ").strip())

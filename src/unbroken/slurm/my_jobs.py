@@ -1,0 +1,99 @@
+"""The jobs of this user, as one question to the controller tells them, and how ended ones ended, by accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.slurm.commands import ask
+from unbroken.slurm.reasons import needs_hand
+from unbroken.slurm.states import ALIVE
+
+
+@dataclass(frozen=True)
+class MyJob:
+    """A job as squeue shows it."""
+
+    job_id: str
+    state: str
+    reason: str
+    name: str
+    comment: str
+    folder: Path
+    user: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def is_leaving(self) -> bool:
+        """True if Slurm is ending it."""
+        return self.state == "COMPLETING"
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if it waits for somebody to do something, such as to release it."""
+        return self.state == "PENDING" and needs_hand(self.reason)
+
+
+def my_jobs() -> list[MyJob] | None:
+    """All jobs of this user that the controller remembers, ended ones too, in the order of their numbers.
+
+    None if it does not answer, which says nothing about the jobs.
+    """
+    return _asked_for("--me")
+
+
+def job_of_anyone(job_id: str) -> MyJob | None:
+    """A job by its number, also another user's; None if the controller does not know it, or does not show it to us.
+
+    Where a site hides other users' jobs (PrivateData=jobs), asking for one by its number shows none either.
+    """
+    return next(iter(_asked_for("--jobs", job_id) or []), None)
+
+
+def _asked_for(*words: str) -> list[MyJob] | None:
+    text = ask("squeue", *words, "--noheader", "--states=all", "--format=%u|%i|%T|%r|%j|%k|%Z")
+    if text is None:
+        return None
+    rows = (line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6)
+    jobs = [
+        MyJob(number, state, reason, name, comment, Path(folder), user)
+        for user, number, state, reason, name, comment, folder in rows
+    ]
+    return sorted(jobs, key=lambda job: _number(job.job_id))
+
+
+def ended_states(job_ids: Collection[str]) -> dict[str, str]:
+    """The states that accounting knows of jobs, by their numbers; empty where there is no accounting."""
+    if not job_ids:
+        return {}
+    words = ["--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
+    text = ask("sacct", "--jobs", ",".join(sorted(job_ids, key=_number)), *words)
+    rows = (line.split("|") for line in (text or "").splitlines() if line.count("|") == 1)
+    # "CANCELLED by 1000" says who.
+    return {job: state.split()[0] for job, state in rows if state}
+
+
+def state_behind_completing(job_id: str, restarts: int) -> str:
+    """How Slurm is ending the job around this process, which has started again so often; empty if it does not show it.
+
+    By the controller alone, also where there is no accounting.  squeue shows COMPLETING until we have left.  But while
+    its batch script lives only a cancellation ends a job without a reason [slurmctld 22.05: job_mgr.c, preempt.c].
+    """
+    text = ask("scontrol", "--oneliner", "show", "job", job_id) or ""
+    shown = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    if shown.get("JobState") != "COMPLETING":
+        return ""
+    if shown.get("Restarts") != str(restarts):
+        return "REQUEUED"
+    if shown.get("PreemptTime", "None") != "None":
+        return "PREEMPTED"
+    return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
+
+
+def _number(job_id: str) -> int:
+    digits = job_id.partition("_")[0].partition("+")[0]
+    return int(digits) if digits.isdecimal() else 0

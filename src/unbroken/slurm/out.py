@@ -1,0 +1,81 @@
+"""The jobs that are out for a working directory: waiting in the queue or at work, whoever submitted them."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.slurm.commands import ask, has_command
+from unbroken.slurm.reasons import advice
+from unbroken.slurm.states import ALIVE
+
+# A user who types `unbroken status` waits for it.
+PATIENCE_SECONDS = 5.0
+# The comment by which snakemake-executor-plugin-slurm 2.8 names the rule and the wildcards of a job.
+_COMMENT = re.compile(r"rule_\w+_segment_wildcards_(?P<run>.+)_(?P<segment>\d+)")
+
+
+@dataclass(frozen=True)
+class OutJob:
+    """A segment's job as Slurm lists it; `start_unix` is when it started or is expected to."""
+
+    job_id: str
+    run: str
+    segment: int
+    state: str
+    reason: str
+    start_unix: float | None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state == "PENDING"
+
+    def describe(self) -> str:
+        """`Slurm job 12 for segment 3 is PENDING (Resources): it is next as soon as there is room`."""
+        text = f"Slurm job {self.job_id} for segment {self.segment} is {self.state}"
+        if not self.is_waiting:
+            return text
+        todo = advice(self.reason, self.job_id)
+        text += f" ({self.reason})" + (f": {todo}" if todo else "")
+        if self.start_unix is None or self.start_unix < time.time():
+            return text
+        return f"{text}; expected to start {time.strftime('%d %b %H:%M', time.localtime(self.start_unix))}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """This user's jobs that were submitted from one folder for segments, in the order of their numbers."""
+
+    is_known: bool  # false where there is no Slurm, or it does not answer: that is not "no job"
+    out: tuple[OutJob, ...] = ()  # not over
+    over: tuple[OutJob, ...] = ()  # which the controller remembers for some minutes
+
+
+def queue_of(folder: Path) -> Queue:
+    """The jobs of a folder as Slurm lists them now."""
+    if not has_command("squeue"):
+        return Queue(is_known=False)
+    words = ("--me", "--noheader", "--states=all", "--format=%A|%T|%r|%S|%k|%Z")
+    text = ask("squeue", *words, patience_seconds=PATIENCE_SECONDS)
+    rows = [line.split("|", 5) for line in (text or "").splitlines() if line.count("|") >= 5]
+    here = folder.resolve()
+    found = [_job(row) for row in rows if Path(row[5].strip()).resolve() == here]
+    jobs = sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
+    out = tuple(job for job in jobs if job.state in ALIVE)
+    return Queue(text is not None, out, tuple(job for job in jobs if job not in out))
+
+
+def jobs_out(folder: Path) -> list[OutJob]:
+    """Those of them that are not over; empty also where there is no Slurm, or it does not answer."""
+    return list(queue_of(folder).out)
+
+
+def _job(row: list[str]) -> OutJob | None:
+    job_id, state, reason, start, comment, _ = row
+    named = _COMMENT.fullmatch(comment)
+    if named is None:
+        return None
+    start_unix = float(start) if start.isdecimal() else None
+    return OutJob(job_id, named["run"], int(named["segment"]), state, reason, start_unix)

@@ -1,0 +1,146 @@
+"""The partitions of the cluster as sinfo tells them: how long a job may last, and what its largest nodes have."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from unbroken.errors import ConfigError
+from unbroken.slurm.commands import ask, has_command
+
+# Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state [man sinfo].
+_FORMAT = "%P|%a|%l|%D|%c|%m|%G|%T"
+_AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "reboot", "future", "no_respond")
+_GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+))?(?=[,:]|$)")
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of a partition that are alike; `gpus` by type, the type empty where the cluster names none."""
+
+    count: int
+    cpus: int
+    memory_mb: int
+    gpus: Mapping[str, int]
+    is_there: bool
+
+    def gpu_count(self, gpu_type: str | None = None) -> int:
+        """The GPUs of one node, all or those of a type."""
+        return sum(count for name, count in self.gpus.items() if gpu_type in (None, name))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition, or several taken together; `limit_minutes` is infinite where there is none."""
+
+    name: str
+    is_default: bool
+    is_up: bool
+    limit_minutes: float
+    kinds: tuple[NodeKind, ...]
+
+    @property
+    def node_count(self) -> int:
+        return sum(kind.count for kind in self.kinds)
+
+    @property
+    def cpus(self) -> int:
+        """Of the node that has most."""
+        return max((kind.cpus for kind in self.kinds), default=0)
+
+    @property
+    def all_cpus(self) -> int:
+        """Of all nodes."""
+        return sum(kind.count * kind.cpus for kind in self.kinds)
+
+    @property
+    def memory_mb(self) -> int:
+        """Of the node that has most."""
+        return max((kind.memory_mb for kind in self.kinds), default=0)
+
+    @property
+    def gpu_types(self) -> list[str]:
+        return sorted({name for kind in self.kinds for name in kind.gpus})
+
+    def gpus(self, gpu_type: str | None = None) -> int:
+        """The GPUs of the node that has most, all or those of a type."""
+        return max((kind.gpu_count(gpu_type) for kind in self.kinds), default=0)
+
+    @property
+    def is_there(self) -> bool:
+        """False while no job can start: the partition is not up, or all its nodes are away."""
+        return self.is_up and any(kind.is_there for kind in self.kinds)
+
+
+def ask_partitions() -> dict[str, Partition]:
+    """All partitions by name, also hidden ones; ConfigError if Slurm is not here or does not answer."""
+    if not has_command("sinfo"):
+        here = "snakemake --profile slurm belongs on a login node of the cluster"
+        raise ConfigError([f"sinfo: not found here; {here}; type snakemake to run on this machine"])
+    answer = ask("sinfo", "--noheader", "--all", "--exact", "--format", _FORMAT)
+    if answer is None:
+        todo = "see what `scontrol ping` says, then type the same command again"
+        raise ConfigError([f"sinfo: Slurm's controller does not answer, so nothing can be queued; {todo}"])
+    return parse_partitions(answer)
+
+
+def parse_partitions(text: str) -> dict[str, Partition]:
+    """The partitions in the order of sinfo's lines, of which each is one kind of node of one partition."""
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != len(_FORMAT.split("|")):
+            continue
+        name = fields[0].removesuffix("*")
+        before = found[name].kinds if name in found else ()
+        kinds = (*before, _kind(fields[3:])) if fields[3] != "0" else before
+        found[name] = Partition(name, fields[0].endswith("*"), fields[1] == "up", minutes_in(fields[2]), kinds)
+    return found
+
+
+def together(partitions: Iterable[Partition], name: str) -> Partition:
+    """Several partitions as one: what fits none of them does not fit it."""
+    known = list(partitions)
+    return Partition(
+        name,
+        any(partition.is_default for partition in known),
+        any(partition.is_up for partition in known),
+        max((partition.limit_minutes for partition in known), default=0),
+        tuple(kind for partition in known for kind in partition.kinds),
+    )
+
+
+def minutes_in(text: str) -> float:
+    """`infinite`, `30:00` (half an hour), `8:00:00`, `2-00:00:00`; infinite too where sinfo knows none (`n/a`)."""
+    match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:)*\d+)", text)
+    if match is None:
+        return math.inf
+    parts = [int(part) for part in match[2].split(":")]
+    if match[1] is not None:  # days, then hours first
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+        return int(match[1]) * 1440 + hours * 60 + minutes + seconds / 60
+    hours, minutes, seconds = [0, 0, 0, *parts][-3:] if len(parts) > 1 else (0, parts[0], 0)
+    return hours * 60 + minutes + seconds / 60
+
+
+def _kind(fields: list[str]) -> NodeKind:
+    count, cpus, memory, gres, state = fields
+    is_there = not state.lower().startswith(_AWAY)
+    return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres), is_there)
+
+
+def _number(text: str) -> int:
+    """`64`, or `64+` where nodes differ."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """`gpu:a100:4(S:0-1),gpu:v100:2`, `gpu:8`, `(null)`."""
+    found: dict[str, int] = {}
+    for match in _GPU.finditer(re.sub(r"\([^)]*\)", "", gres)):
+        name = match["type"] or ""
+        found[name] = found.get(name, 0) + int(match["count"] or 1)
+    return found

@@ -1,0 +1,29 @@
+"""For training programs: a script becomes a run of segments by a handful of lines.
+
+`unbroken.training.torch` serves PyTorch.  What is public here needs none of the rest of unbroken; nothing is imported
+before it is asked for, so that no library is loaded unasked.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unbroken.training.files import AtomicDirectory
+    from unbroken.training.staging import staged
+    from unbroken.training.torch_files import atomic_torch_save, check_file, verified_torch_load
+
+__all__ = ["AtomicDirectory", "atomic_torch_save", "check_file", "staged", "verified_torch_load"]
+
+_MODULES = {
+    **dict.fromkeys(__all__, "unbroken.training.torch_files"),
+    "AtomicDirectory": "unbroken.training.files",
+    "staged": "unbroken.training.staging",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

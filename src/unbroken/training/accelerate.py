@@ -1,0 +1,207 @@
+"""A loop with Accelerate in segments: `save_state` and `load_state`, handed over, left in time, in mid-epoch too."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import torch
+from accelerate.data_loader import DataLoaderStateMixin
+from torch.utils.data import Dataset
+
+from unbroken.contract import FINAL
+from unbroken.errors import CheckpointError
+from unbroken.progress import Progress
+from unbroken.training import torch_state
+from unbroken.training.accelerate_kinds import check_kind
+from unbroken.training.course import Course, Placed
+from unbroken.training.keeper import Wish
+from unbroken.training.order import Share
+from unbroken.training.pace import Phase
+from unbroken.training.torch_data import end_workers
+from unbroken.training.torch_gradients import NONE, Gradients
+from unbroken.training.torch_keeper import RanksKeeper, refuse
+from unbroken.training.torch_resumable import ResumableLoader, resumable_loader
+from unbroken.training.torch_save import save_verified
+from unbroken.training.torch_shards import own_part
+
+# Where Accelerate puts the random numbers of each rank.
+RANDOM_FILE = "random_states_{}.pkl"
+
+
+class Segments(Placed):
+    """The segments of a loop with Accelerate.  Make it before any worker process; `seed` is that of the data's order.
+
+    `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
+    Started by hand it trains from start to end and saves nothing.
+    """
+
+    def __init__(self, accelerator: accelerate.Accelerator, seed: int = 0) -> None:
+        self._accelerator, self._seed, self._course = accelerator, seed, Course()
+        self._keeper = RanksKeeper(
+            {
+                "accelerate": accelerate.__version__,
+                "torch": str(torch.__version__),
+                "python": platform.python_version(),
+            }
+        )
+        if self._keeper.contract:
+            check_kind(accelerator.state)
+            if accelerator.project_configuration.automatic_checkpoint_naming:
+                refuse(
+                    CheckpointError,
+                    "automatic_checkpoint_naming=True, allowed: False, because unbroken says where to save",
+                )
+            self._keeper.join()
+        self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
+        self._gradients: Gradients | None = None
+        self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
+        self.metrics: dict[str, float] = {}
+        accelerator.register_for_checkpointing(self)
+
+    def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
+        """A DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves what it gives."""
+        loader = resumable_loader(dataset, batch_size, self._seed, **options)
+        loader.share_with(Share(self._accelerator.process_index, self._accelerator.num_processes))
+        return loader
+
+    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
+        """The numbers, from 0, of the epochs still to be trained; first it puts back what the newest checkpoint holds.
+
+        What the configuration says of the goal and its unit comes first.
+        """
+        course = self._course
+        course.aim(self._keeper.contract, goal, unit)
+        self._gradients = Gradients(self._parts())
+        if self._keeper.resume:
+            self._accelerator.load_state(str(self._keeper.resume))
+        while not course.is_over:
+            course.position.is_closed = False
+            if course.position.batch == 0:
+                self._put_back()
+            yield course.position.epoch
+            course.close_epoch()
+            if not course.is_over:
+                self._ask(Phase.END, Phase.START)
+
+    def batches(self, loader: ResumableLoader) -> Iterator[Any]:
+        """The batches of this epoch that are still to be trained, on their device; saves or leaves between them.
+
+        Code between `epochs` and here runs again after a restart in the middle of the epoch.
+        """
+        course = self._course
+        self._enter(loader)
+        is_over = course.is_epoch_over
+        if is_over:
+            self._put_back()
+            return
+        loader.go_to(course.position.epoch, course.position.batch)
+        iterator = iter(loader)
+        self._put_back()  # not before: the start of a loader is no part of the training
+        announced = _Announced(len(loader))
+        announced.begin()
+        try:
+            phase = Phase.START
+            while not is_over:
+                batch = accelerate.utils.send_to_device(next(iterator), self._accelerator.device)
+                announced.end_of_dataloader = course.position.batch + 1 == len(loader)
+                course.is_in_batch = True
+                yield batch
+                course.land()
+                self._ask(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+                phase, is_over = Phase.BATCH, course.is_epoch_over
+        finally:
+            announced.end()
+            if not loader.persistent_workers:
+                end_workers(iterator)
+
+    def log(self, **metrics: float) -> None:
+        """Metrics to be shown; the last value of each counts."""
+        self.metrics |= {name: float(value) for name, value in metrics.items()}
+
+    def finish(self, files: Mapping[str, object] | None = None) -> None:
+        """Hands over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
+        self._course.land()
+        self._save(self._course.done, files or {}, is_finished=True)
+
+    # --- what Accelerate saves and puts back: this object is registered ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, its random numbers, and gradients that are still needed."""
+        state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
+        state["ranks"] = self._keeper.ranks.size
+        state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
+        state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes it over; random numbers and gradients follow where the loop goes on.
+
+        CheckpointError if it was made with another seed or by other ranks.
+        """
+        if state["seed"] != self._seed:
+            refuse(CheckpointError, f"the checkpoint was made with seed={state['seed']}, and Segments has {self._seed}")
+        self._keeper.check_ranks(state.get("ranks", 1))
+        self._course.restore(state["position"])
+        self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
+
+    # --- our own ---
+
+    def _enter(self, loader: ResumableLoader) -> None:
+        position = self._course.position
+        if position.batch and position.batches != len(loader):
+            refuse(
+                CheckpointError,
+                f"the checkpoint is from the middle of an epoch of {position.batches} batches, and the loader has "
+                f"{len(loader)}; take the same data and batch size as before",
+            )
+        position.batches = len(loader)
+
+    def _ask(self, ended: Phase, following: Phase) -> None:
+        """Between two steps; while `accumulate` adds up gradients, a save waits for its end.  Others are saved."""
+        wish = self._keeper.step(self._progress(self._course.reported), ended, following)
+        if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
+            return
+        self._save(self._course.reported)
+        if wish is Wish.LEAVE:
+            self._keeper.leave()
+
+    def _save(self, done: float, results: Mapping[str, object] | None = None, is_finished: bool = False) -> None:
+        def write(draft: Path) -> None:
+            self._accelerator.save_state(str(draft))
+            self._keeper.write_own(self.state_dict(), draft)
+            self._keeper.flush(draft / RANDOM_FILE.format(self._keeper.ranks.rank))
+            for name, content in (results or {}).items() if self._keeper.ranks.is_first else ():
+                (draft / FINAL).mkdir(exist_ok=True)
+                save_verified(content, draft / FINAL / name, zip_checksums=True)
+
+        self._keeper.hand_over(write, self._progress(done), is_finished)
+
+    def _progress(self, done: float) -> Progress:
+        return Progress(done, self._course.goal, self._course.unit, self.metrics)
+
+    def _put_back(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            torch_state.restore_random(loaded["random"], {})
+            if self._gradients:
+                self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
+                self._gradients.put_back()
+
+    def _parts(self) -> dict[str, object]:
+        """What was prepared and may hold gradients."""
+        models, optimizers = self._accelerator._models, self._accelerator._optimizers
+        parts: dict[str, object] = {f"model{number}": own_part(model) for number, model in enumerate(models)}
+        return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
+
+
+class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
+    """Tells Accelerate of a loader that it did not prepare, so that the last batch of an epoch ends an accumulation."""
+
+    def __init__(self, batches: int) -> None:
+        self.gradient_state = accelerate.state.GradientState()
+        self._drop_last = True  # no rank gets a sample twice, so there is no remainder
+        self.batches = batches

@@ -1,0 +1,73 @@
+"""Unpacking an archive whose content nobody vouches for; standard library alone."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from unbroken.errors import StorageError
+
+_TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+ZIP = ".zip"
+
+
+def is_archive(path: Path) -> bool:
+    """True by its name, for a file."""
+    return path.name.lower().endswith((*_TAR, ZIP)) and path.is_file()
+
+
+def unpacked_bytes(path: Path) -> int:
+    """At least so many bytes it will take; a compressed tar file does not say before it is read."""
+    if path.name.lower().endswith(ZIP):
+        with _reading(path), zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    return path.stat().st_size
+
+
+def unpack(path: Path, target: Path, seen: Callable[[int], None]) -> None:
+    """Unpacks into the folder `target`; `seen` is told the bytes of each file.
+
+    StorageError if a name leads out of the folder or the archive is damaged; what is no file, folder or link inside is
+    refused as well (tarfile's filter "data").
+    """
+    if path.name.lower().endswith(ZIP):
+        with _reading(path), zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                _refuse_outside(path, entry.filename)
+                archive.extract(entry, target)
+                seen(entry.file_size)
+        return
+    if not hasattr(tarfile, "data_filter"):
+        raise StorageError(f"{path}: this Python unpacks tar files without looking; allowed: Python 3.11.4 or later")
+    with _reading(path), tarfile.open(path) as tar:
+        for member in tar:
+            _refuse_outside(path, member.name)
+            tar.extract(member, target, filter="data")
+            seen(member.size)
+
+
+def _refuse_outside(path: Path, name: str) -> None:
+    """zipfile would take such a name for another one without a word."""
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or os.path.isabs(name):
+        raise StorageError(f"{path}: {name!r} in it leads out of the folder that it is unpacked into; nothing was kept")
+
+
+class _reading:
+    """Turns what the two modules raise over a bad archive into one line; a full disk stays what it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (tarfile.TarError, zipfile.BadZipFile, EOFError)) or type(error).__name__ in _DECODERS:
+            raise StorageError(f"{self._path}: cannot be unpacked ({error})") from error
+
+
+# zlib.error and lzma.LZMAError, without importing what a Python may lack.
+_DECODERS = {"error", "LZMAError", "BadGzipFile"}

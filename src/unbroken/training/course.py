@@ -1,0 +1,158 @@
+"""Where a training is on its way to the goal; standard library alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from unbroken.errors import CheckpointError
+
+UNITS = ("epochs", "steps")
+
+
+class Aim(Protocol):
+    """A goal that the configuration names, or may name."""
+
+    @property
+    def goal(self) -> float | None: ...
+
+    @property
+    def goal_unit(self) -> str | None: ...
+
+
+@dataclass
+class Position:
+    """Where a training is.  `batch` counts the finished batches of the epoch, `step` the steps of all epochs.
+
+    A step of several ranks takes a batch of each.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    epoch_step: int = 0  # what `step` was when the epoch began
+    batches: int | None = None  # in this epoch, as far as known
+    is_closed: bool = False  # in the middle of an epoch, its end has been run because the goal lies there
+    is_stopped: bool = False  # the training ends here, wherever the goal lies
+
+
+@dataclass
+class Course:
+    """A position and the goal, which is a number of `unit`."""
+
+    position: Position = field(default_factory=Position)
+    goal: float = math.inf
+    unit: str = UNITS[0]
+    is_in_batch: bool = False
+    per_step: int = 1  # how far a step brings `position.batch`, most often
+    next_batch: int | None = None  # how many are finished after the step that is in the air; None: one more
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Goes to the position that another one had."""
+        at = self.position
+        vars(at).update(position)
+        if "epoch_step" not in position:  # of a checkpoint that does not say it
+            at.epoch_step = at.step - math.ceil(at.batch / self.per_step)
+
+    def aim(self, told: Aim | None, goal: float | None, unit: str | None) -> None:
+        """Sets the goal and its unit; what is told comes first.  ValueError if there is none, or another unit."""
+        chosen = told.goal if told and told.goal is not None else goal
+        self.unit = (told and told.goal_unit) or unit or UNITS[0]
+        if chosen is None or self.unit not in UNITS:
+            raise ValueError(f"epochs(): goal {chosen} in {self.unit!r}, allowed: a number, in {' or '.join(UNITS)}")
+        self.goal = chosen
+
+    @property
+    def done(self) -> float:
+        """How far it is, in the unit of the goal."""
+        at = self.position
+        if self.unit == "steps":
+            return at.step
+        return at.epoch + (at.batch / at.batches if at.batches else 0)
+
+    @property
+    def is_at_goal(self) -> bool:
+        return self.position.is_stopped or self.done >= self.goal
+
+    @property
+    def is_epoch_over(self) -> bool:
+        """True if no batch of this epoch is left to be trained; its end may still have to be run."""
+        return self.position.batch == self.position.batches or self.is_at_goal
+
+    @property
+    def is_over(self) -> bool:
+        """True if the goal is reached and the end of the epoch that it lies in was run."""
+        return self.is_at_goal and (self.position.batch == 0 or self.position.is_closed)
+
+    @property
+    def reported(self) -> float:
+        """What to say of how far it is as long as it is not finished.
+
+        An epoch whose end was not run lies a hair before it, and all lies before the goal: so a checkpoint from there
+        is not taken for the last, and what follows is seen as progress.
+        """
+        is_unclosed = self.position.batch == self.position.batches
+        done = math.nextafter(self.done, 0) if is_unclosed else self.done
+        return min(done, math.nextafter(self.goal, 0))
+
+    def begin(self, batches: int, source: str) -> None:
+        """Notes how long the epoch is; CheckpointError, with the words of the source, for one begun with another."""
+        at = self.position
+        if at.batch and at.batches != batches:
+            raise CheckpointError(
+                f"the checkpoint is from the middle of an epoch of {at.batches} batches, and {source} {batches}; "
+                "allowed: the same data and batch size"
+            )
+        at.batches = batches
+
+    def land(self) -> None:
+        """Counts the batch that is in the air."""
+        if self.is_in_batch:
+            self.is_in_batch = False
+            self.position.batch = self.position.batch + 1 if self.next_batch is None else self.next_batch
+            self.position.step += 1
+
+    def find_end(self) -> None:
+        """No batch came: where the length of the epoch was not known, it is now; CheckpointError where it was."""
+        at = self.position
+        if at.batches is not None:
+            raise CheckpointError(
+                f"the loader ended after batch {at.batch} of {at.batches} in epoch {at.epoch}; allowed: a sampler that "
+                "gives as many as it says, and goes on where its state_dict was made"
+            )
+        at.batches = at.batch
+
+    def close_epoch(self) -> None:
+        """Goes on to the next epoch; stays if the goal lies inside this one, because a later goal may lie behind."""
+        self.land()
+        at = self.position
+        if self.is_at_goal and at.batch != at.batches:
+            at.is_closed = True
+        else:
+            at.epoch, at.batch, at.epoch_step = at.epoch + 1, 0, at.step
+
+
+class Placed:
+    """Who says where a training is, as its own loop counts."""
+
+    _course: Course
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch, from 0."""
+        return self._course.position.epoch
+
+    @property
+    def batch(self) -> int:
+        """How many batches of the epoch are finished: in the loop the number of this one, as `enumerate` has it.
+
+        A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
+        """
+        return self._course.position.step - self._course.position.epoch_step
+
+    @property
+    def step(self) -> int:
+        """The same over all epochs."""
+        return self._course.position.step

@@ -1,0 +1,212 @@
+"""Lightning's Trainer in segments: its own checkpoints, handed over, left in time, resumed before any batch."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Dataset
+
+from unbroken.contract import FINAL
+from unbroken.errors import CheckpointError
+from unbroken.progress import Progress
+from unbroken.training import torch_state
+from unbroken.training.keeper import Wish
+from unbroken.training.order import Share
+from unbroken.training.pace import Phase
+from unbroken.training.torch_gradients import NONE, Gradients
+from unbroken.training.torch_keeper import RanksKeeper, refuse
+from unbroken.training.torch_resumable import ResumableLoader, resumable_loader
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+else:  # the same code under two names, and a callback of one is none for the other: the one that the script uses
+    NAMES = ("lightning.pytorch", "pytorch_lightning")
+    pl = importlib.import_module(next((name for name in NAMES if name in sys.modules), NAMES[1]))
+
+STATE_FILE = "lightning.ckpt"
+MODEL_FILE = "model.ckpt"
+
+
+class UnbrokenCallback(pl.callbacks.Checkpoint):
+    """Saves through unbroken and leaves in time; Lightning calls it as the last of the callbacks.
+
+    `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
+    model is in `final/model.ckpt` of a run that is finished.  Started by hand it does nothing.  Make it before the
+    Trainer; `seed` is that of the order of the data.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed, self._share = seed, Share()
+        # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
+        self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
+        versions = {"lightning": str(vars(pl)["__version__"]), "torch": str(torch.__version__)}
+        self._keeper = RanksKeeper({**versions, "python": platform.python_version()})
+        self._gradients: Gradients | None = None
+        self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
+        self._loaders: list[ResumableLoader] = []
+        self._epoch = 0
+        self._has_trained = False
+
+    @property
+    def resume(self) -> str | None:
+        """For `trainer.fit(ckpt_path=...)`."""
+        return str(self._keeper.resume / STATE_FILE) if self._keeper.resume else None
+
+    @property
+    def goal(self) -> int | None:
+        """The goal of the configuration, for `max_epochs` or `max_steps`; None by hand."""
+        return None if self._keeper.goal is None else int(self._keeper.goal)
+
+    def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
+        """A DataLoader like that of `Training.loader`, which begins in the middle of an epoch without reading it."""
+        loader = resumable_loader(dataset, batch_size, self._seed, **options)
+        loader.share_with(self._share)
+        loader.go_to(self._epoch, 0)
+        self._loaders.append(loader)
+        return loader
+
+    # --- what Lightning calls ---
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """CheckpointError if the processes are not those that unbroken has started, or each has a part of the model."""
+        self._share = Share(trainer.global_rank, trainer.world_size)
+        for loader in self._loaders:
+            loader.share_with(self._share)
+        if self._keeper.contract is None:
+            return
+        if trainer.world_size != self._started:
+            refuse(
+                CheckpointError,
+                f"{_processes(trainer.world_size)}, and unbroken has started {self._started}; type "
+                f"ranks: {trainer.world_size} in the settings, or Trainer(devices={self._started}, ...)",
+            )
+        if not isinstance(trainer.strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
+            refuse(
+                CheckpointError,
+                f"the strategy is {type(trainer.strategy).__name__}, allowed: DDPStrategy or one device; for FSDP2: "
+                "unbroken.training.torch",
+            )
+        self._keeper.join()
+        self._gradients = Gradients({"model": pl_module})
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """TypeError if the data cannot be resumed."""
+        if self._keeper.contract is None:
+            return
+        # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well.
+        self._keeper.listen()
+        self._keeper.look_ahead(trainer.accumulate_grad_batches - 1)
+        if not isinstance(trainer.train_dataloader, ResumableLoader):
+            refuse(
+                TypeError,
+                f"the training data come from a {type(trainer.train_dataloader).__name__}, "
+                "allowed: callback.loader(dataset, ...), which can begin in the middle of an epoch",
+            )
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Between two batches all that belongs to the one before is done, with its validation and its epoch's end."""
+        if self._loaded is not None:
+            own = self._keeper.own(self._loaded)
+            _put_back(trainer, self._loaded, own)
+            if self._gradients:
+                self._gradients.restore(own.get("gradients", NONE), str(self._keeper.resume))
+                self._gradients.put_back()
+            self._loaded = None
+        is_last = batch_idx + 1 == trainer.num_training_batches
+        ended = Phase.END if batch_idx == 0 else Phase.BATCH
+        wish = self._keeper.step(self._progress(trainer), ended, Phase.END if is_last else Phase.BATCH)
+        # Whoever leaves before the first batch has made no progress, and is taken for a failure.
+        if wish is not Wish.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
+            self._save(trainer, batch_idx)
+            if wish is Wish.LEAVE:
+                self._keeper.leave()
+        self._has_trained = True
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A restart in the middle of an epoch is no reason to leave out what belongs to its end."""
+        # Lightning does not ask a scheduler that watches a metric in an epoch that it calls restarted.
+        trainer.fit_loop.restarting = False
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Hands over the last checkpoint, with the model in its folder `final/`."""
+        self._save(trainer, 0, is_finished=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning does not save: random numbers, gradients; more follows in `on_save_checkpoint`."""
+        gradients = self._gradients.state() if self._gradients else NONE
+        state = {"random": torch_state.collect_random({}), "gradients": gradients, "ranks": self._share.ranks}
+        return {name: torch_state.canonical(value, name) for name, value in state.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keeps it until the first batch: what Lightning does before draws from the generators."""
+        self._keeper.check_ranks(state_dict.get("ranks", 1))
+        self._loaded, self._epoch = state_dict, state_dict["epoch"]
+        # Lightning starts its workers before it says which epoch it is, and tells the loader only inside of an epoch.
+        for loader in self._loaders:
+            loader.go_to(self._epoch, 0)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Adds the metrics that schedulers watch, and what Lightning counts twice when it goes on from here."""
+        checkpoint["callbacks"][self.state_key] |= {
+            "epoch": trainer.current_epoch,
+            "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
+            "metrics": dict(trainer.callback_metrics),
+        }
+
+    # --- our own ---
+
+    def _save(self, trainer: pl.Trainer, batch: int, is_finished: bool = False) -> None:
+        loader = trainer.train_dataloader
+
+        def write(draft: Path) -> None:
+            if isinstance(loader, ResumableLoader):
+                loader.go_to(trainer.current_epoch, batch)
+            trainer.save_checkpoint(draft / STATE_FILE, weights_only=False)
+            self._keeper.write_own(self.state_dict() | {"metrics": dict(trainer.callback_metrics)}, draft)
+            if is_finished:
+                trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
+
+        self._keeper.hand_over(write, self._progress(trainer), is_finished)
+
+    def _progress(self, trainer: pl.Trainer) -> Progress:
+        numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+        if self._keeper.counts_steps:
+            return Progress(trainer.global_step, _limit(trainer.max_steps), "steps", numbers)
+        within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / trainer.num_training_batches
+        return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
+
+
+def _limit(value: int | None) -> float | None:
+    return None if value in (None, -1) else float(value)
+
+
+def _has_no_gradients(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """True if Lightning has added up none that a later batch will use: it begins each epoch with a new group.
+
+    Those of a manual optimization are saved.
+    """
+    return batch_idx % trainer.accumulate_grad_batches == 0
+
+
+def _processes(count: int) -> str:
+    return f"{count} processes train" if count > 1 else "each process trains for itself"
+
+
+def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Before the first batch after a restart: this rank's own, and what Lightning has counted once more."""
+    loop = trainer.fit_loop.epoch_loop
+    loop._batches_that_stepped = state["stepped"]
+    loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
+    trainer.callback_metrics.update(own["metrics"])
+    torch_state.restore_random(own["random"], {})

@@ -1,0 +1,171 @@
+"""Gradients that are added up over several batches: what no step of an optimizer has used yet is part of the state.
+
+Most loops replace all gradients after each step (`zero_grad`), so those that a step has used are left out.  A loop
+that was not seen to do so, or that goes on with used ones, has all of them saved: then nothing can be missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from unbroken.errors import CheckpointError
+
+# What a checkpoint without gradients says of them, too: those of before this was saved say nothing.
+NONE: Mapping[str, Any] = {"tensors": {}, "used": {}, "stepped": [], "are_replaced": False, "are_kept": False}
+
+
+class Gradients:
+    """Those of all models and optimizers among the parts, by the names of the parameters."""
+
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self._parts = parts
+        # Gradients that a step has used, and their versions after it; parameters that a step has changed.
+        self._used: MutableMapping[torch.Tensor, int | None] = WeakTensorKeyDictionary()
+        self._stepped: MutableMapping[torch.Tensor, bool] = WeakTensorKeyDictionary()
+        self._are_replaced = False  # after a step there came new gradients,
+        self._are_kept = False  # and never one that a step had used before
+        self._pending: list[tuple[torch.Tensor, torch.Tensor | None, bool | None]] | None = None  # to be put back
+        _watching().add(self)
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """All of them, by the part that has them and their name in it, or their number if the part is an optimizer."""
+        found: dict[str, torch.Tensor] = {}
+        seen: set[int] = set()
+        for name, parameter in self._named():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[name] = parameter
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The gradients that the training still needs, and what was seen of its steps."""
+        parameters = self.parameters()
+        held = {name: each.grad for name, each in parameters.items() if each.grad is not None}
+        if self._are_replaced and not self._are_kept:
+            held = {name: gradient for name, gradient in held.items() if not self._is_as_used(gradient)}
+        used = {name: self._is_as_used(gradient) for name, gradient in held.items() if _own(gradient) in self._used}
+        return {
+            "tensors": {name: _own_memory(gradient.detach()) for name, gradient in held.items()},
+            "used": used,
+            "stepped": [name for name, each in parameters.items() if each in self._stepped],
+            "are_replaced": self._are_replaced,
+            "are_kept": self._are_kept,
+        }
+
+    def unshared(self) -> str:
+        """Says so if an FSDP2 model holds gradients that its ranks have not shared, which `state` cannot give."""
+        parts = [part for part in self._parts.values() if isinstance(part, torch.nn.Module)]
+        modules = [module for part in parts for module in part.modules() if hasattr(module, "_get_fsdp_state")]
+        if not any(map(_holds_unshared, modules)):
+            return ""
+        return (
+            "set_requires_gradient_sync(False): FSDP2 holds gradients that its ranks have not shared, which no "
+            "checkpoint can hold; allowed: True, with which they are added up as well"
+        )
+
+    def restore(self, state: Mapping[str, Any], source: str) -> None:
+        """Remembers what `state` gave, for `put_back`; CheckpointError if a parameter is not there."""
+        parameters, tensors = self.parameters(), state["tensors"]
+        unknown = sorted({*tensors, *state["stepped"]} - parameters.keys())
+        if unknown:
+            raise CheckpointError(f"{source}: holds the gradient of {unknown[0]}, which is no parameter now")
+        self._are_replaced, self._are_kept = state["are_replaced"], state["are_kept"]
+        for name in state["stepped"]:
+            self._stepped[parameters[name]] = True
+        self._pending = [(each, tensors.get(name), state["used"].get(name)) for name, each in parameters.items()]
+
+    def put_back(self) -> None:
+        """Gives each parameter the gradient that it had, or none."""
+        pending, self._pending = self._pending or [], None
+        for parameter, gradient, is_as_used in pending:
+            parameter.grad = None if gradient is None else _own_memory(gradient.to(parameter.device))
+            if is_as_used is not None and parameter.grad is not None:
+                own = _own(parameter.grad)
+                self._used[own] = own._version if is_as_used else None
+
+    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        modules = {name: part for name, part in self._parts.items() if isinstance(part, torch.nn.Module)}
+        for name, module in modules.items():
+            yield from ((f"{name}.{key}", parameter) for key, parameter in module.named_parameters())
+        for name, part in self._parts.items():
+            if isinstance(part, torch.optim.Optimizer):
+                parameters = [parameter for group in part.param_groups for parameter in group["params"]]
+                yield from ((f"{name}.{number}", parameter) for number, parameter in enumerate(parameters))
+
+    def _is_as_used(self, gradient: torch.Tensor) -> bool:
+        """True if a step has used it and nothing has changed it since."""
+        return self._used.get(_own(gradient)) == _own(gradient)._version
+
+    def note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer has made a step."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._note_used(parameter, _own(parameter.grad))
+
+    def _note_used(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        if gradient in self._used:
+            self._are_kept = True
+        elif parameter in self._stepped:
+            self._are_replaced = True
+            self._stepped.clear()  # it has served
+        if not self._are_replaced:
+            self._stepped[parameter] = True
+        self._used[gradient] = gradient._version
+
+
+def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the ranks had, for each of another number of ranks: the mean, which is what they would have come to."""
+    tensors: dict[str, Any] = {}
+    for name in dict.fromkeys(name for state in states for name in state["tensors"]):
+        found = [state["tensors"][name] for state in states if name in state["tensors"]]
+        is_plain = isinstance(found[0], torch.Tensor)  # else it is spread over the ranks, and the same for all
+        tensors[name] = sum(found[1:], found[0]) / len(states) if is_plain else found[0]
+    used = {name: is_as_used for name, is_as_used in states[0]["used"].items() if name in tensors}
+    return {**states[0], "tensors": tensors, "used": used}
+
+
+def _own_memory(gradient: torch.Tensor) -> torch.Tensor:
+    """A sparse one has room to grow, which belongs into no file, and is missing in what was read from one."""
+    return gradient if gradient.layout is torch.strided else gradient.clone()
+
+
+@functools.cache
+def _watching() -> weakref.WeakSet[Gradients]:
+    """Who hears of each step; asked for the first time, it makes one hook for all optimizers of this process.
+
+    All, because wrappers call one of torch's that was not given.  The hook stays: torch goes through its hooks while
+    an old `Gradients` may be collected, and does not bear it that one is removed then.
+    """
+    watching: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+    def note(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        for gradients in list(watching):
+            gradients.note_step(optimizer)
+
+    register_optimizer_step_post_hook(note)
+    return watching
+
+
+def _own(gradient: torch.Tensor) -> torch.Tensor:
+    """Of a gradient that is spread over ranks, the part here: FSDP2 adds to it directly, which shows in it alone."""
+    return getattr(gradient, "_local_tensor", gradient)
+
+
+def _holds_unshared(module: Any) -> bool:
+    # There is no public way to ask.
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    parameters = [each for group in groups if group for each in group.fsdp_params]
+    return any(
+        getattr(each, "unsharded_accumulated_grad", None) is not None
+        or getattr(getattr(each, "_unsharded_param", None), "grad", None) is not None
+        for each in parameters
+    )

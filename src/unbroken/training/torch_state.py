@@ -1,0 +1,236 @@
+"""The state of a training: collected, brought into one canonical form, and put back.
+
+Two states that are equal give the same bytes, whatever happened before: pickle writes an object that it meets again
+as a reference, so strings, tuples and dictionaries that happen to be shared before a restart and not after it would
+make files differ.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from unbroken.errors import CheckpointError
+
+STATE_FILE = "state.pt"
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A model, an optimizer, a scheduler, a scaler, a moving average, or anything of yours that does the same."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any, /) -> object: ...
+
+
+RandomGenerator = torch.Generator | np.random.Generator
+
+
+def canonical(value: object, where: str) -> Any:
+    """The same value in a form whose pickle depends on nothing but the value.
+
+    Tensors stay the tensors they are, and go on to share their memory.  CheckpointError names the place of a value
+    that `torch.load(weights_only=True)` would refuse to read back.
+    """
+    match value:
+        case torch.Tensor():
+            # A fresh view: one tensor under two names and two views of one memory must look the same.
+            return value if value.requires_grad else value.detach()
+        case None | bool() | bytes():
+            return value
+        case str():
+            return sys.intern(str(value))
+        case np.bool_():
+            return bool(value)
+        case int() | np.integer():
+            return int(value)
+        case float():  # with np.float64, which is one
+            return float(value)
+        case torch.Size():
+            return torch.Size(tuple(value))
+    return _canonical_container(value, where)
+
+
+def _canonical_container(value: object, where: str) -> Any:
+    kind = type(value)
+    if kind in (dict, OrderedDict, Counter) and isinstance(value, dict):
+        return _canonical_dict(value, where)
+    if kind in (list, tuple, set) and isinstance(value, Iterable):
+        return kind(canonical(item, f"{where}.{index}") for index, item in enumerate(value))
+    if kind in (torch.dtype, torch.device, complex) or kind in torch.serialization.get_safe_globals():
+        return value
+    raise CheckpointError(
+        f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be read back safely; allowed: tensors, "
+        "numbers, text, None, and dict, list, tuple or set of them; type: float(...) or torch.from_numpy(...)"
+    )
+
+
+def _canonical_dict(value: dict[Any, Any], where: str) -> dict[Any, Any]:
+    fresh = type(value)()
+    for key, item in value.items():
+        fresh[canonical(key, where)] = canonical(item, f"{where}.{key}")
+    # torch.nn.Module keeps the format versions of its parts in an attribute of its state's dictionary.
+    metadata = getattr(value, "_metadata", None)
+    if metadata is not None:
+        fresh._metadata = canonical(metadata, where)  # type: ignore[attr-defined]
+    return fresh
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor that is spread over ranks, the part that lies here; any other as it is."""
+    to_local = getattr(tensor.detach(), "to_local", None)
+    return to_local() if to_local else tensor
+
+
+def tensor_bytes(value: object) -> int:
+    """The bytes of all tensors in a value that lie here, nearly the size of its file."""
+    if isinstance(value, torch.Tensor):
+        return local(value).nbytes if value.layout is torch.strided else value.numel() * value.element_size()
+    if isinstance(value, Mapping):
+        return sum(map(tensor_bytes, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(tensor_bytes, value))
+    return 0
+
+
+def collect(parts: Mapping[str, Stateful]) -> dict[str, object]:
+    """The state of each part."""
+    return {name: part.state_dict() for name, part in parts.items()}
+
+
+def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
+    """Gives each part its saved state; CheckpointError if one does not fit."""
+    for name, part in parts.items():
+        try:
+            part.load_state_dict(states[name])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{source}: the state of {name!r} does not fit: {error}") from error
+
+
+def check_parts(parts: Mapping[str, object]) -> None:
+    """TypeError names the keyword of Training whose state cannot be saved."""
+    for name, part in parts.items():
+        if not isinstance(part, (Stateful, RandomGenerator)):
+            raise TypeError(
+                f"Training({name}=...) is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
+                "or a torch.Generator or numpy.random.Generator"
+            )
+
+
+def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) -> None:
+    """CheckpointError if a state is laid out in another way, or of a training with another seed."""
+    if state.get("format") != layout:
+        raise CheckpointError(f"{source}: state format {state.get('format')!r}, allowed here: {layout}")
+    if state["seed"] != seed:
+        raise CheckpointError(f"{source}: made with seed={state['seed']}, and Training(...) is given {seed}")
+
+
+def check_names(given: Sequence[str], saved: Sequence[str], source: str) -> None:
+    """CheckpointError if the keywords of Training are not those with which the checkpoint was made."""
+    new, lost = sorted(set(given) - set(saved)), sorted(set(saved) - set(given))
+    if new:
+        raise CheckpointError(f"{source}: holds no state of {', '.join(new)}, which Training(...) is given now")
+    if lost:
+        raise CheckpointError(f"{source}: holds the state of {', '.join(lost)}, which Training(...) is not given now")
+
+
+def collect_random(generators: Mapping[str, RandomGenerator]) -> dict[str, object]:
+    """The state of all random generators: Python's, numpy's, torch's on the CPU and on each GPU, and those given."""
+    # Asking starts CUDA, so it is not asked where it was not used.
+    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "python": random.getstate(),
+        "numpy": _without_arrays(np.random.get_state(legacy=False)),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if is_used else [],
+        "generators": {name: _state_of(generator) for name, generator in generators.items()},
+    }
+
+
+def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGenerator]) -> None:
+    """Puts back what `collect_random` gave; says so where a GPU of then is missing now."""
+    random.setstate(state["python"])
+    np.random.set_state(_with_arrays(state["numpy"]))
+    torch.set_rng_state(state["torch"])
+    here = torch.cuda.device_count() if state["cuda"] else 0
+    for index, cuda_state in enumerate(state["cuda"][:here]):
+        torch.cuda.set_rng_state(cuda_state, index)
+    if here < len(state["cuda"]):
+        print(f"unbroken: {len(state['cuda'])} GPUs when this was saved, {here} now: random numbers will differ")
+    for name, generator in generators.items():
+        _restore(generator, state["generators"][name])
+
+
+def drawn_anew(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
+    """Seeds the global generators and those given; returns their state."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    for number, generator in enumerate(generators.values(), 1):
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed + number)
+        else:
+            generator.bit_generator.state = type(generator.bit_generator)(seed + number).state
+    return collect_random(generators)
+
+
+def tensors(arrays: Mapping[str, array[int] | array[float]]) -> dict[str, torch.Tensor]:
+    """Arrays of 64-bit numbers as tensors, which are saved fast and read back safely."""
+    kinds = {"q": torch.int64, "d": torch.float64}
+    return {name: _tensor(values, kinds[values.typecode]) for name, values in arrays.items()}
+
+
+def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tensor:
+    # By the bytes: number by number, a million of them would hold the training up for a tenth of a second.
+    return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The content of a checkpoint's state file, read without running any code from it."""
+    return load_file(folder / STATE_FILE)
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """The content of a file that unbroken saved, read without running any code from it."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # reading a file that is no archive ends in whatever its bytes lead to
+        raise CheckpointError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path}: not a state that unbroken saved")
+    return state
+
+
+def _state_of(generator: RandomGenerator) -> object:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return _without_arrays(generator.bit_generator.state)
+
+
+def _restore(generator: RandomGenerator, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = _with_arrays(state)
+
+
+def _without_arrays(value: Any) -> Any:
+    """numpy's generators keep their words in arrays, and only tensors can be read back safely."""
+    if isinstance(value, Mapping):
+        return {key: _without_arrays(item) for key, item in value.items()}
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _with_arrays(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_arrays(item) for key, item in value.items()}
+    return value.numpy() if isinstance(value, torch.Tensor) else value
