@@ -106,7 +106,7 @@ bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
 		echo "== $$script"; $$python "$$script" || exit 1; done
 
 docs-keys: setup ## write the table of configuration keys from the schemas
-	$(BIN)/python -m unbroken.config_docs
+	$(BIN)/python -m unbroken.config.reference
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from support.measure import in_turns, machine, options, publish, spread, table
 
-from unbroken.dmtcp.images import compress
-from unbroken.dmtcp.programs import Programs, clean_environment
-from unbroken.dmtcp.stage import Stage, images_in
+from unbroken.engines.dmtcp.images import compress
+from unbroken.engines.dmtcp.programs import Programs, clean_environment
+from unbroken.engines.dmtcp.session import Stage, images_in
 from unbroken.errors import SegmentError
 
 MB, GB = 1e6, 1e9

@@ -24,7 +24,7 @@ from support.chains import COMMAND, ENOUGH_MINUTES
 from support.keras_training import BATCHES, dense_model
 from support.measure import Cost, cost_of, in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken.training.pace import Phase
+from unbroken.training.core.save_schedule import Phase
 from unbroken.training.tensorflow import Saves, Training
 
 PROGRAM = Path(__file__).parent / "support" / "keras_training.py"

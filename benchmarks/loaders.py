@@ -16,10 +16,10 @@ from support.measure import in_turns, machine, options, publish, spread, table
 from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from unbroken.training.course import Position
+from unbroken.training.core.position import Position
 from unbroken.training.torch import InterruptibleSampler, RandomKept
-from unbroken.training.torch_data import end_workers
-from unbroken.training.torch_feed import StatefulLoader
+from unbroken.training.torch.batch_source import StatefulLoader
+from unbroken.training.torch.loader import end_workers
 
 BATCH = 64
 

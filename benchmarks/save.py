@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken import fs
-from unbroken.digests import preferred_algorithm
-from unbroken.passport import Passport
-from unbroken.progress import FileDigest, Progress
-from unbroken.store import Store
-from unbroken.training.torch_save import save_verified
+from unbroken.runs.passport import Passport
+from unbroken.runs.progress import FileDigest, Progress
+from unbroken.runs.store import Store
+from unbroken.system import fs
+from unbroken.system.digests import preferred_algorithm
+from unbroken.training.torch.serialization import save_verified
 
 FILE = "state.pt"
 

@@ -20,15 +20,15 @@ from statistics import median
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
-from unbroken import fs
-from unbroken.progress import Progress
-from unbroken.training.contract import Contract, DeadlineFile, Outbox
-from unbroken.training.home import Home
-from unbroken.training.pace import Phase
+from unbroken.runs.progress import Progress
+from unbroken.system import fs
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox
+from unbroken.training.core.run_directory import Home
+from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
-from unbroken.training.torch_link import Link, Point
-from unbroken.training.torch_state import STATE_FILE, canonical, load
-from unbroken.training.torch_trust import Trust, sick_weight
+from unbroken.training.torch.state import STATE_FILE, canonical, load
+from unbroken.training.torch.validation import Trust, sick_weight
+from unbroken.training.torch.writer import Link, Point
 
 LAYERS = 10
 SECONDS_BETWEEN = 30.0
@@ -185,7 +185,7 @@ def resumed(megabytes: float) -> tuple[float, float]:
         loop, home = Loop(megabytes), Home(Path(base), "training", 1, 0, lambda line: None)
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
-        from unbroken.progress import Handover
+        from unbroken.runs.progress import Handover
 
         path = home.hand_over(draft, Handover(Progress(1))).folder / STATE_FILE
         home.close()

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from unbroken.command.engine import CommandEngine
-from unbroken.command.filling import filled
-from unbroken.command.settings import program_of
-from unbroken.job import Job, main
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.command.placeholders import filled
+from unbroken.engines.command.settings import program_of
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run, values: Mapping[str, str], is_resumed: bool) -> list[str]:

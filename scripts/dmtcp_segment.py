@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from unbroken.dmtcp.engine import DmtcpEngine, keeper_command
-from unbroken.dmtcp.state import State, read_state
-from unbroken.job import Job, main
-from unbroken.places import RunFolder
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
+from unbroken.engines.dmtcp.engine import DmtcpEngine, keeper_command
+from unbroken.engines.dmtcp.state import State, read_state
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run, base: Path) -> list[str]:

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from unbroken import fs
+from unbroken.engines.gromacs.prepare import NOTE, prepare
 from unbroken.errors import UnbrokenError
-from unbroken.gromacs.prepare import NOTE, prepare
-from unbroken.run import Run
+from unbroken.runs.run import Run
+from unbroken.system import fs
 
 
 def gromacs_prepare(run: Run, record: Path, log: Path) -> None:

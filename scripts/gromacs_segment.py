@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from unbroken.gromacs.command import mdrun_command
-from unbroken.gromacs.engine import GromacsEngine
-from unbroken.gromacs.log import Log
-from unbroken.gromacs.outcome import Ending, newest_state
-from unbroken.job import Job, main
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
-from unbroken.store import Checkpoint
+from unbroken.engines.gromacs.command import mdrun_command
+from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.gromacs.log import Log
+from unbroken.engines.gromacs.outcome import Ending, newest_state
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:

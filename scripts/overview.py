@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from unbroken.overview import OverviewRow, overview_rows
-from unbroken.run import Run
+from unbroken.cli.overview import OverviewRow, overview_rows
+from unbroken.runs.run import Run
 
 
 def overview_table(rows: Sequence[OverviewRow]) -> pd.DataFrame:

@@ -1,12 +1,12 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
-from unbroken.engine import Engine, Task
-from unbroken.job import Job, main
-from unbroken.ranks import script_command, threads_of_each
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
-from unbroken.slurm.job import restart_count
+from unbroken.engines.base import Engine, Task
+from unbroken.program.rank_command import script_command, threads_of_each
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
+from unbroken.slurm.this_job import restart_count
 
 
 def build_command(run: Run) -> list[str]:

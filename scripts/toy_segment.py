@@ -2,22 +2,30 @@
 
 import sys
 
-from unbroken.engine import Engine, Task
-from unbroken.job import Job, main
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
+from unbroken.engines.base import Engine, Task
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
 
 
 def build_command(run: Run) -> list[str]:
     """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
     settings = run.settings
-    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    command = [
+        sys.executable,
+        "-m",
+        "unbroken.engines.toy.program",
+        "--goal",
+        str(settings["goal"]),
+        "--seed",
+        str(settings["seed"]),
+    ]
     return [*command, "--step-seconds", str(settings["step_seconds"]), "--save-steps", str(settings["save_steps"])]
 
 
 class ToyEngine(Engine):
-    """The toy keeps the environment contract, so what it leaves is read as `unbroken.contract` says."""
+    """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
 
     name = "toy"
 

@@ -4,7 +4,7 @@ import sys
 
 from marks import Marks
 
-from unbroken import toy
+from unbroken.engines.toy import program as toy
 
 if __name__ == "__main__":
     marks = Marks()
@@ -21,7 +21,7 @@ if __name__ == "__main__":
         save(*arguments)
 
     toy._next, toy._save = counted, saved
-    sys.argv = [toy.__file__, *sys.argv[sys.argv.index("unbroken.toy") + 1 :]]
+    sys.argv = [toy.__file__, *sys.argv[sys.argv.index("unbroken.engines.toy.program") + 1 :]]
     try:
         code = toy.main()
     finally:

@@ -1,7 +1,7 @@
 """Trains a small network on several ranks to read handwritten digits (8 x 8 pixels, they come with scikit-learn).
 
 Plain PyTorch but for the lines with `training`.  By hand:
-python -m unbroken.training.launch_ranks --ranks 2 python train.py
+python -m unbroken.training.launch.ranks --ranks 2 python train.py
 """
 
 import argparse

@@ -8,7 +8,7 @@ try:
     from snakemake_executor_plugin_unbroken.executor import Executor, common_settings
     from snakemake_executor_plugin_unbroken.settings import ExecutorSettings
 except ImportError as _error:
-    from snakemake_executor_plugin_unbroken.missing import Executor, common_settings, reason
+    from snakemake_executor_plugin_unbroken.plugin_missing import Executor, common_settings, reason
 
     reason.append(str(_error))
     __all__ = ["Executor", "common_settings"]

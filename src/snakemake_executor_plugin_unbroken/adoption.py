@@ -8,12 +8,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from snakemake_executor_plugin_unbroken import slips
-from snakemake_executor_plugin_unbroken.pulse import claimed_by
+from snakemake_executor_plugin_unbroken import tickets
+from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.slips import Slip
-from unbroken.slurm.my_jobs import MyJob, my_jobs
-from unbroken.slurm.successors import is_comment_of, is_slot_of
+from snakemake_executor_plugin_unbroken.tickets import Slip
+from unbroken.detached.pending_jobs import is_comment_of, is_slot_of
+from unbroken.slurm.queue import MyJob, my_jobs
 
 # What the queue says of a job that is to be taken over must not be older.
 FRESH_SECONDS = 20.0
@@ -64,7 +64,7 @@ class Adoption:
 
         `known` are the numbers that Snakemake has kept for it, `taken` those that this driver looks after for others.
         """
-        slip = slips.newest(segment)
+        slip = tickets.newest(segment)
         if slip is not None and slip.is_being_filled:
             return Found(slip=slip, wait_seconds=1.0)
         with self._lock:

@@ -1,7 +1,7 @@
 """A segment's job runs one Snakemake, in its batch step; the parent's runs a second one, in a step of its own.
 
 One start less, which takes a second or two.  And no signal of Slurm reaches the Snakemake in the batch step, which
-would count the job as failed and remove its record; the segment hears it all the same (unbroken.slurm.ear).
+would count the job as failed and remove its record; the segment hears it all the same (unbroken.slurm.signal_relay).
 """
 
 from __future__ import annotations

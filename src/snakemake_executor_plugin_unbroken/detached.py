@@ -9,9 +9,9 @@ from typing import Any
 
 from snakemake_executor_plugin_unbroken.batch_step import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken import driver_start
-from unbroken.slurm import again
-from unbroken.slurm.again import Again
+from unbroken.detached import resubmit
+from unbroken.detached.resubmit import Again
+from unbroken.runs import driver_start
 
 # Snakemake loads its plugins before it enters the working directory; paths on its command line count from here.
 STARTED_IN = os.getcwd()
@@ -81,11 +81,11 @@ class Detached:
         words += ["--start", self._start, "--retries", str(job.restart_times)]
         words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
         words += ["--memory-growth", str(segment.run.memory_growth)]
-        return behind(exec_job, "unbroken.slurm.slot", words)
+        return behind(exec_job, "unbroken.detached.chain_job", words)
 
     def keep(self, segment: Segment, here: Sequence[str]) -> None:
         """What the jobs call when no job waits behind them, or when all runs are over."""
         targets = [str(segment.places.record(number)) for number in range(1, segment.run.segments + 1)]
         words = list(sys.argv[1:])
         words += targets if "--" in words else ["--", *targets]
-        again.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words), tuple(here)))
+        resubmit.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words), tuple(here)))

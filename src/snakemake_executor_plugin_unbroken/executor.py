@@ -13,16 +13,16 @@ from contextlib import suppress
 from snakemake_executor_plugin_slurm import common_settings as common_settings
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.job_outcome import Follows, Verdict
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment
 from snakemake_executor_plugin_unbroken.slurm_logs import remove_older
 from snakemake_executor_plugin_unbroken.submitting import Submitting
-from snakemake_executor_plugin_unbroken.verdict import Follows, Verdict
 from snakemake_executor_plugin_unbroken.watch import Ended
 from unbroken.errors import LeaseError, UnbrokenError
-from unbroken.settled import settle
+from unbroken.segment.already_done import settle
 
 # Between two attempts to make a record whose run another job still holds; each may ask Slurm who that is.
 HELD_SECONDS = 10.0
@@ -85,7 +85,7 @@ class Executor(Submitting):
         """Acts upon the end of a job without a record; False if it is too early to say."""
         segment = _the_out(info).segment
         try:
-            if is_record_of(segment) or needed.is_done(segment, self._tell):
+            if is_record_of(segment) or still_needed.is_done(segment, self._tell):
                 self._succeed(info, segment)
                 return True
         except LeaseError:
@@ -116,7 +116,7 @@ class Executor(Submitting):
 
     def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
         self._forget(info)
-        slips.drop(segment)
+        tickets.drop(segment)
         if verdict.follows is Follows.STOP:
             self._watch.forget(segment)
             self._give_up(info.job)

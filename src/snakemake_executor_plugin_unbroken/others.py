@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.slips import Slip
+from snakemake_executor_plugin_unbroken.tickets import Slip
 from unbroken.errors import LeaseError
-from unbroken.holder import Watch
-from unbroken.lease import HEARTBEAT_SECONDS, Claim, claim_path, current_claim
-from unbroken.slurm.my_jobs import job_of_anyone
+from unbroken.runs.holder import Watch
+from unbroken.runs.lease import HEARTBEAT_SECONDS, Claim, claim_path, current_claim
+from unbroken.slurm.queue import job_of_anyone
 
 # Between two looks at a job of another user that still waits; each asks the controller.
 WAITING_SECONDS = 60.0

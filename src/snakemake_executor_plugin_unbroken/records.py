@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.record import read_record
+from unbroken.runs.record import read_record
 
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unbroken.job import Assignment
-from unbroken.places import RunFolder
-from unbroken.run import Run
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import Run
+from unbroken.segment.job import Assignment
 
 # Where an `Out` stands in the `aux` of a job of Snakemake.
 OUT = "unbroken"

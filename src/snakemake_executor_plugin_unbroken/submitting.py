@@ -15,25 +15,25 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
-from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.batch_step import PATIENT, behind, in_the_batch_step
 from snakemake_executor_plugin_unbroken.detached import Detached
-from snakemake_executor_plugin_unbroken.later import Later
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.records import Records
+from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment, segment_of
-from snakemake_executor_plugin_unbroken.slips import Slip
 from snakemake_executor_plugin_unbroken.slurm_logs import SlurmLogs
+from snakemake_executor_plugin_unbroken.tickets import Slip
 from snakemake_executor_plugin_unbroken.watch import Watch
-from unbroken import begun, driver_start
+from unbroken.detached import resubmit, targets
+from unbroken.detached.pending_jobs import SLOT_NAME
 from unbroken.errors import LeaseError, UnbrokenError
-from unbroken.places import RunFolder
-from unbroken.run import Run
-from unbroken.slurm import again, wanted
-from unbroken.slurm.my_jobs import my_jobs
+from unbroken.runs import begun, driver_start
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import Run
+from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
-from unbroken.slurm.successors import SLOT_NAME
 
 # The parent's words for `--clusters`.
 OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
@@ -95,8 +95,8 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         if run.name not in self._known:
             self._known.add(run.name)
             begun.note_if_there(RunFolder(run.name))
-        if run.name not in self._noted and (self._detached is not None or wanted.wanted(run.name) is not None):
-            wanted.keep(run)
+        if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
+            targets.keep(run)
             self._noted.add(run.name)
 
     def _submit_job(self, job: Any) -> None:
@@ -124,7 +124,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
 
     def _run_segment(self, job: Any, segment: Segment) -> None:
         try:
-            if needed.is_done(segment, self._tell):
+            if still_needed.is_done(segment, self._tell):
                 self._tell(f"{segment.name}: its work is done, no job needed")
                 self._succeed(SubmittedJobInfo(job), segment)
                 return
@@ -152,7 +152,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             self._proceed(job)  # a job of this run submits it
         elif self._waits_for_others(job, segment, found.slip):
             pass
-        elif needed.take(segment, found.slip, self._tell):
+        elif still_needed.take(segment, found.slip, self._tell):
             self._submit(job, segment)
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
@@ -201,7 +201,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         if self._detached is not None:
             return PATIENT + self._detached.command(exec_job, job)
         words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
-        return PATIENT + behind(exec_job, "unbroken.slurm.driven", words)
+        return PATIENT + behind(exec_job, "unbroken.detached.driven_job", words)
 
     def get_job_args(self, job: Any, **more: Any) -> str:
         """Without a driver nobody knows which segment a job will do, so it waits for no record."""
@@ -223,7 +223,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         """The job is out."""
         segment = segment_of(job_info.job)
         if segment is not None and job_info.external_jobid:
-            slips.fill(segment, job_info.external_jobid)
+            tickets.fill(segment, job_info.external_jobid)
             job_info.aux = {**(job_info.aux or {}), OUT: Out(segment, job_info.external_jobid, time.monotonic())}
             self._watch.expect()
             if self._detached is not None:
@@ -236,7 +236,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         """What the parent calls when sbatch failed."""
         segment = segment_of(job_info.job)
         if segment is not None:
-            slips.drop(segment)
+            tickets.drop(segment)
             if self._detached is not None and is_queue_full(msg):
                 self._leave_out(job_info.job, segment, self._detached)
                 return
@@ -255,7 +255,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         """The site takes no more jobs now; those that are out submit the rest."""
         follows = "a job that is out submits it later"
         if detached.is_empty(segment):
-            again.leave_out(segment.run.name)
+            resubmit.leave_out(segment.run.name)
             follows = ALONE if self._is_alone(detached) else follows
         self._tell(f"{segment.name}: the queue takes no more jobs now; {follows}")
         detached.set_full(segment)
@@ -269,7 +269,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._forget(info)
         self._watch.forget(segment)
         self._newest_done[segment.run.name] = segment
-        slips.drop(segment)
+        tickets.drop(segment)
         log = (info.aux or {}).get("slurm_logfile")
         if log is not None and not self.workflow.executor_settings.keep_successful_logs:
             self._slurm_logs.remove_soon(log)

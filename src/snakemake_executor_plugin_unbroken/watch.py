@@ -6,25 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from snakemake_executor_plugin_unbroken.pulse import Pulse, feel
+from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
+from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Verdict, verdict
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
-from snakemake_executor_plugin_unbroken.verdict import (
-    UNKNOWN,
-    Evidence,
-    Verdict,
-    verdict,
-)
-from unbroken import driver_start, policy
-from unbroken.brake import stop_reason
-from unbroken.endings import all_attempts, note, with_causes
-from unbroken.history import Attempt
+from unbroken.detached.unnoted import is_held, line_of
+from unbroken.runs import driver_start, policy
+from unbroken.runs.attempts import all_attempts, note, with_causes
+from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.history import Attempt
 from unbroken.slurm.ended_job import EndedJob, ended_job
-from unbroken.slurm.my_jobs import MyJob, ended_states, my_jobs
 from unbroken.slurm.nodes import default_partition, spare_nodes
+from unbroken.slurm.queue import MyJob, ended_states, my_jobs
 from unbroken.slurm.reasons import advice
 from unbroken.slurm.states import ALIVE
-from unbroken.slurm.unnoted import is_held, line_of
 
 # Between two questions while nothing happens; half of the shortest time for which controllers remember ended jobs.
 LONGEST_SECONDS = 180.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.toyrun import is_alive
 from support.workdir import WorkDir, overlaps, uninterrupted, until
 
-from unbroken.history import Attempt
+from unbroken.runs.history import Attempt
 
 # Wants more memory than 400 MB, then has reached its goal.
 HUNGRY = """\

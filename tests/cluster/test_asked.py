@@ -6,9 +6,9 @@ import time
 import pytest
 from cluster.lab import Cluster
 
-from unbroken.slurm import clock
+from unbroken.slurm import controller_clock
 from unbroken.slurm.cluster import own_cluster
-from unbroken.slurm.ending import Ended, Ending, end_of, ended
+from unbroken.slurm.job_end import Ended, Ending, end_of, ended
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_slurms_own_time_is_asked_for_and_on_this_machine_is_ours(
 ) -> None:
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
 
-    assert clock.ahead_seconds() == pytest.approx(0, abs=30)
+    assert controller_clock.ahead_seconds() == pytest.approx(0, abs=30)
 
 
 def test_a_job_is_asked_for_on_its_own_cluster_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

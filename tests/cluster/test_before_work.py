@@ -17,8 +17,8 @@ from cluster.lab import Cluster
 from support.disks import as_root, mount_small, unmount
 from support.workdir import WorkDir, until
 
-from unbroken.outcome import Outcome
-from unbroken.slurm.attempt import PATIENCE
+from unbroken.detached.segment_command import PATIENCE
+from unbroken.runs.outcome import Outcome
 
 # Counts one step a job; the first one waits for a sign.
 ONE_STEP = """\

@@ -10,7 +10,7 @@ import yaml
 from support.toyrun import children_of, is_alive, programs_of
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 900.0
 

@@ -7,7 +7,7 @@ import pytest
 from support.dmtcp_here import PROGRAMS
 from support.workdir import ROOT, WorkDir
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 STEPS = 600

@@ -9,7 +9,7 @@ import pytest
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, overlaps, uninterrupted, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600

@@ -9,7 +9,7 @@ from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of, wait_until_
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 # A submission, a time limit of one minute and Slurm's patience with what it kills.
 PATIENCE_SECONDS = 600.0

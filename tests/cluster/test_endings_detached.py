@@ -14,7 +14,7 @@ from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, j
 from cluster.lab import Cluster, LabError
 from support.workdir import ROOT, WorkDir, in_no_time, one_long_segment, one_step_segments, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -290,7 +290,7 @@ def test_a_job_whose_own_process_is_killed_is_followed_by_the_next(
     """The process that chooses the segment and looks after the jobs behind it, not the segment's."""
     work = started(slurm_work, goal=800)
 
-    for pid in work.processes("-m unbroken.slurm.slot"):
+    for pid in work.processes("-m unbroken.detached.chain_job"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait_for_jobs(cluster)
@@ -319,7 +319,7 @@ def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster,
     first = job_of(work)
 
     work.configure({"a": one_long_segment(2000, segments=5)})
-    (program,) = work.processes("-m unbroken.toy")
+    (program,) = work.processes("-m unbroken.engines.toy.program")
     os.kill(program, signal.SIGSTOP)  # else it may be over before all is submitted
     submit(work)
     assert cluster.state(first) == "RUNNING"  # it still goes for the goal that it was told

@@ -15,8 +15,8 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.history import Attempt
-from unbroken.outcome import Outcome
+from unbroken.runs.history import Attempt
+from unbroken.runs.outcome import Outcome
 
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
@@ -96,7 +96,7 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     until(lambda: second.text.count("is out already, taken over") == 2)
     cluster.run("scancel", blocker)
     until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
-    programs = slurm_work.processes("-m unbroken.toy")
+    programs = slurm_work.processes("-m unbroken.engines.toy.program")
     for pid in programs:
         os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
     second.kill()

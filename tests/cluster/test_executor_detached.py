@@ -16,7 +16,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 @pytest.fixture

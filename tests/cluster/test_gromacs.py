@@ -6,7 +6,7 @@ import pytest
 from support import gmx_systems
 from support.workdir import WorkDir
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 

@@ -14,13 +14,13 @@ from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
-from unbroken import lease
-from unbroken.holder import Watch
-from unbroken.lease import Claim
-from unbroken.outcome import Outcome
+from unbroken.runs import lease
+from unbroken.runs.holder import Watch
+from unbroken.runs.lease import Claim
+from unbroken.runs.outcome import Outcome
 from unbroken.slurm.ended_job import ended_job
-from unbroken.slurm.ending import ended
-from unbroken.slurm.my_jobs import job_of_anyone
+from unbroken.slurm.job_end import ended
+from unbroken.slurm.queue import job_of_anyone
 
 OTHER = pwd.getpwuid(65534).pw_name
 # From root nothing is hidden, so a third user asks.

@@ -7,7 +7,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 GOAL = 900

@@ -247,7 +247,7 @@ def test_the_profile_of_a_clone_is_filled_in_where_it_stands_until_somebody_edit
     site = clone / "profiles" / "slurm" / "site.yaml"
     site.write_text(site.read_text().replace("account: null", "account: mine"))
     shutil.copytree(ROOT / "src", clone / "src")
-    program = [sys.executable, "-c", "from unbroken.cli import main; main()", "profile", "slurm"]
+    program = [sys.executable, "-c", "from unbroken.cli.main import main; main()", "profile", "slurm"]
     environment = {**slurm_work.environment(), "PYTHONPATH": str(clone / "src")}
 
     said = [

@@ -61,7 +61,7 @@ class Accidents:
         self._kill_one("toy_segment.py")
 
     def kill_a_program(self, driver: Driver) -> None:
-        self._kill_one("unbroken.toy")
+        self._kill_one("unbroken.engines.toy.program")
 
     def kill_any_process(self, driver: Driver) -> None:
         """Drivers apart, whose death has its own share."""

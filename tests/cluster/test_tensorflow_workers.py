@@ -4,7 +4,7 @@ import pytest
 from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 900.0
 PROGRAM = ROOT / "tests" / "support" / "keras_workers.py"

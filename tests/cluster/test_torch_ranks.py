@@ -3,7 +3,7 @@
 import pytest
 from support.workdir import ROOT, WorkDir
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 

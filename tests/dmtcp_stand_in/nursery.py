@@ -1,4 +1,4 @@
-"""Starts the programs of the stand-in, outside of what ends all that an attempt has started (unbroken.guard).
+"""Starts the programs of the stand-in, outside of what ends all that an attempt has started (unbroken.program.guard).
 
 An image of the stand-in is a process, and outlives the attempt that made it, as a file would.  So the program whose
 fork it is must not descend from the attempt: a process in its place asks for it here, hands over its files, and ends

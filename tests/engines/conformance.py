@@ -17,7 +17,7 @@ import yaml
 from support.prefork import Started, start_command
 from support.toyrun import is_alive, programs_of
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")

@@ -9,7 +9,7 @@ from support.dmtcp_play import count
 from support.dmtcp_runs import Run
 from support.needs import require
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from support.command_jobs import (
 )
 from support.toyrun import flip_byte, history, until
 
-from unbroken.command.engine import CommandEngine
-from unbroken.config import read_runs
-from unbroken.outcome import Outcome
-from unbroken.plan import schemas
+from unbroken.config.load import read_runs
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.plan.plan import schemas
+from unbroken.runs.outcome import Outcome
 
 WALK = ("trace.csv",)
 CASE = Case(

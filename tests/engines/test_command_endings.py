@@ -6,10 +6,10 @@ import pytest
 from support.command_jobs import command_job, command_segment, task_at, walker_settings
 from support.toyrun import history
 
-from unbroken.command import engine as engine_module
-from unbroken.command.engine import CommandEngine
+from unbroken.engines.command import engine as engine_module
+from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import UnbrokenError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):

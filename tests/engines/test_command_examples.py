@@ -17,8 +17,8 @@ from support.needs import require
 from support.toyrun import history, programs_of, until
 
 from unbroken.errors import UnbrokenError
-from unbroken.outcome import Outcome
-from unbroken.store import Store
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
 
 
 @dataclass(frozen=True)

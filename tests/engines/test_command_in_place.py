@@ -10,14 +10,14 @@ import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
 from support.toyrun import until
 
-from unbroken.command import reading
-from unbroken.command.engine import CommandEngine
-from unbroken.command.open_files import OpenStates
-from unbroken.command.reading import why_not_whole
-from unbroken.command.settings import program_of
-from unbroken.command.states import complete_states
+from unbroken.engines.command import reading
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.command.open_files import OpenStates
+from unbroken.engines.command.reading import why_not_whole
+from unbroken.engines.command.settings import program_of
+from unbroken.engines.command.states import complete_states
 from unbroken.errors import ConfigError, UnbrokenError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 SETTINGS = {

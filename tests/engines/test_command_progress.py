@@ -8,7 +8,7 @@ import pytest
 from support.command_jobs import command_job, command_segment
 from support.toyrun import history
 
-from unbroken.command.holes import (
+from unbroken.engines.command.holes import (
     MissingRecordsError,
     PieceEnd,
     Steps,
@@ -18,7 +18,7 @@ from unbroken.command.holes import (
     read_ends,
 )
 from unbroken.errors import UnbrokenError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 RIGHT = r"^step (\d+)$"

@@ -6,12 +6,12 @@ import re
 import pytest
 from support.command_jobs import command_run
 
-from unbroken.command import pieces
-from unbroken.command.filling import filled, filled_template, seconds_left
-from unbroken.command.pieces import Outputs, records
-from unbroken.command.reading import last_number, progress_of
-from unbroken.command.settings import ROWS, Output, program_of
-from unbroken.command.states import complete_states, copied, glob_pattern, states_in
+from unbroken.engines.command import joined_tables
+from unbroken.engines.command.joined_tables import Outputs, records
+from unbroken.engines.command.placeholders import filled, filled_template, seconds_left
+from unbroken.engines.command.reading import last_number, progress_of
+from unbroken.engines.command.settings import ROWS, Output, program_of
+from unbroken.engines.command.states import complete_states, copied, glob_pattern, states_in
 from unbroken.errors import CheckpointError, SegmentError
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
@@ -75,7 +75,7 @@ def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypa
         copyfile(source, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr("unbroken.command.states.shutil.copyfile", slow_copy)
+    monkeypatch.setattr("unbroken.engines.command.states.shutil.copyfile", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -100,7 +100,8 @@ def test_a_marker_of_the_same_tick_as_a_file_may_be_that_of_the_save_before(tmp_
     (state,) = complete_states(tmp_path / "in", marked)
 
     monkeypatch.setattr(
-        "unbroken.command.states.time.sleep", lambda seconds: (tmp_path / "in" / "a").write_text("the next save")
+        "unbroken.engines.command.states.time.sleep",
+        lambda seconds: (tmp_path / "in" / "a").write_text("the next save"),
     )
 
     assert state.is_in_doubt
@@ -201,8 +202,8 @@ def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
     text = "head\n" + "".join(f"ITEM: TIMESTEP\n{step}\nITEM: ATOMS\n1 2 3\n" for step in range(0, 500, 7))
     (tmp_path / "t").write_text(text)
     whole = numbers(tmp_path / "t", FRAME)
-    monkeypatch.setattr(pieces, "CHUNK_BYTES", 17)
-    monkeypatch.setattr(pieces, "OVERLAP_BYTES", 64)
+    monkeypatch.setattr(joined_tables, "CHUNK_BYTES", 17)
+    monkeypatch.setattr(joined_tables, "OVERLAP_BYTES", 64)
 
     assert numbers(tmp_path / "t", FRAME) == whole == list(range(0, 500, 7))
 

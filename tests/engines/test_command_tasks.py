@@ -4,10 +4,10 @@ import pytest
 from support.command_jobs import command_job, command_run, command_segment, task_at
 from support.toyrun import history
 
-from unbroken.command.filling import seconds_left
-from unbroken.command.settings import program_of
+from unbroken.engines.command.placeholders import seconds_left
+from unbroken.engines.command.settings import program_of
 from unbroken.errors import ConfigError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 SETTINGS = {"start": ["run"], "files": ["a.{progress}.rst"], "goal": 9}
 
@@ -64,9 +64,9 @@ def test_a_launcher_behind_srun_is_refused():
 
 
 def test_another_number_of_tasks_is_another_computation():
-    from unbroken.config import engine_identity
-    from unbroken.identity import identity_of
-    from unbroken.plan import schemas
+    from unbroken.config.load import engine_identity
+    from unbroken.plan.plan import schemas
+    from unbroken.runs.identity import identity_of
 
     one, four = (
         identity_of(command_run({"tasks": tasks}, **SETTINGS), engine_identity(schemas(), "command"))

@@ -5,8 +5,8 @@ import importlib
 import pytest
 from engines.conformance import Chain, engines
 
-from unbroken.plan import schemas
-from unbroken.schema import load_schemas
+from unbroken.config.schema import load_schemas
+from unbroken.plan.plan import schemas
 
 
 def marks_of(engine):

@@ -7,13 +7,13 @@ import pytest
 from engines.conformance import ROOT, Case
 from support.dmtcp_here import PROGRAMS
 
-from unbroken.config import read_runs
-from unbroken.contract import Desk
-from unbroken.dmtcp.engine import DmtcpEngine
-from unbroken.dmtcp.options import read_options
-from unbroken.engine import Task
+from unbroken.config.load import read_runs
+from unbroken.engines.base import Task
+from unbroken.engines.dmtcp.engine import DmtcpEngine
+from unbroken.engines.dmtcp.options import read_options
 from unbroken.errors import ConfigError
-from unbroken.plan import schemas
+from unbroken.plan.plan import schemas
+from unbroken.program.contract import Desk
 
 COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
 
@@ -51,7 +51,7 @@ def test_the_command_is_the_keeper_with_every_setting(load_script):
     command = load_script("dmtcp_segment").build_command(run, ROOT)
 
     assert command == [
-        *(sys.executable, "-I", "-m", "unbroken.dmtcp.keeper"),
+        *(sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor"),
         *("--live", f"{ROOT}/results/demo/live", "--input", f"{ROOT}/README.md", "--programs", str(PROGRAMS)),
         *("--option=--with-plugin", "--option=x.so", "--restart-seconds", "90", "--compress", "--machine-may-differ"),
         *("--", "./simulate", "-n", "5"),

@@ -14,7 +14,7 @@ from support.dmtcp_play import numbers
 from support.workdir import until
 
 from unbroken.errors import SegmentError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_the_end_of_the_coordinator_is_no_end_of_the_program(at_20, number):
 
 @pytest.mark.slow
 def test_nobody_outlives_a_killed_keeper(at_20):
-    line = failed(at_20, lambda: os.kill(at_20.pids("unbroken.dmtcp.keeper")[0], signal.SIGKILL))
+    line = failed(at_20, lambda: os.kill(at_20.pids("unbroken.engines.dmtcp.supervisor")[0], signal.SIGKILL))
 
     assert "was ended by SIGKILL" in line
     assert goes_on_to_its_end(at_20)

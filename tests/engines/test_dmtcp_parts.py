@@ -10,9 +10,9 @@ import yaml
 from support.dmtcp_here import PROGRAMS
 from support.workdir import until
 
-from unbroken.dmtcp.files import put_back, save_files, size_bytes
-from unbroken.dmtcp.machine import cpu_features
-from unbroken.dmtcp.pace import Pace
+from unbroken.engines.dmtcp.files import put_back, save_files, size_bytes
+from unbroken.engines.dmtcp.machine import cpu_features
+from unbroken.engines.dmtcp.pace import Pace
 
 UNBROKEN = Path(sys.executable).with_name("unbroken")
 

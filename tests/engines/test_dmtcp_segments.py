@@ -12,12 +12,12 @@ from support.dmtcp_here import REAL
 from support.dmtcp_play import numbers
 from support.workdir import until
 
-from unbroken.contract import Desk
-from unbroken.dmtcp.engine import DmtcpEngine
-from unbroken.dmtcp.state import read_state
-from unbroken.engine import Task
+from unbroken.engines.base import Task
+from unbroken.engines.dmtcp.engine import DmtcpEngine
+from unbroken.engines.dmtcp.state import read_state
 from unbroken.errors import SegmentError
-from unbroken.outcome import Outcome
+from unbroken.program.contract import Desk
+from unbroken.runs.outcome import Outcome
 
 
 def test_the_pieces_are_the_whole_and_the_passport_knows_the_machine(dmtcp_run):
@@ -61,7 +61,7 @@ def test_a_file_that_is_opened_anew_for_each_line_is_exact_over_saves_and_a_kill
 
     def kill():
         until(lambda: dmtcp_run.is_over or (dmtcp_run.places and dmtcp_run.checkpoints() and dmtcp_run.counted() > 0))
-        os.kill(dmtcp_run.pids("unbroken.dmtcp.keeper")[0], signal.SIGKILL)
+        os.kill(dmtcp_run.pids("unbroken.engines.dmtcp.supervisor")[0], signal.SIGKILL)
 
     with pytest.raises(SegmentError):
         dmtcp_run.segment(meanwhile=kill)

@@ -10,9 +10,9 @@ from support.gmx_jobs import gmx_job, gmx_segment
 from support.snapshots import snapshot
 from support.toyrun import history
 
-from unbroken.dmtcp.files import take_results
+from unbroken.engines.dmtcp.files import take_results
 from unbroken.errors import ForeignFolderError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from support import gmx_systems
 from support.gmx_jobs import first_piece, gmx_job, gmx_run, gmx_segment, kill_at, passport_of, start_segment
 from support.toyrun import flip_byte, history, until
 
+from unbroken.engines.gromacs.energy import write_energy_table
+from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.gromacs.join import Piece, _join_kind
 from unbroken.errors import CheckpointError, ConfigError, SegmentError, SickError, StalledError, UnbrokenError
-from unbroken.gromacs.energy import write_energy_table
-from unbroken.gromacs.engine import GromacsEngine
-from unbroken.gromacs.join import Piece, _join_kind
-from unbroken.identity import identity_of
-from unbroken.outcome import Outcome
-from unbroken.plan import Plan
-from unbroken.segment import run_segment
+from unbroken.plan.plan import Plan
+from unbroken.runs.identity import identity_of
+from unbroken.runs.outcome import Outcome
+from unbroken.segment.lifecycle import run_segment
 
 pytestmark = pytest.mark.needs("gromacs")
 NEEDS = ("gromacs",)
@@ -167,7 +167,7 @@ def test_a_torn_checkpoint_of_a_killed_segment_gives_way_to_the_one_before(tmp_p
 
 
 def cpt_step(path):
-    from unbroken.gromacs.cpt import read_cpt
+    from unbroken.engines.gromacs.cpt import read_cpt
 
     return read_cpt(path).step
 
@@ -212,7 +212,7 @@ def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, w
 
 
 def test_a_kill_between_the_moves_of_the_pieces_loses_nothing(tmp_path, nvt, whole):
-    from unbroken.gromacs.parts import move_state, pieces_of, whole_checkpoints
+    from unbroken.engines.gromacs.parts import move_state, pieces_of, whole_checkpoints
 
     job = gmx_job(tmp_path, **nvt)
     folder = kill_at(start_segment(tmp_path, **nvt), job, 2000)
@@ -377,7 +377,7 @@ def test_a_flipped_byte_in_a_checkpoint_gives_way_to_the_one_before(tmp_path, nv
 
 def test_a_checkpoint_without_mdruns_own_file_is_refused(tmp_path, nvt):
     """mdrun would start from step 0 without a word."""
-    from unbroken.passport import data_digest
+    from unbroken.runs.passport import data_digest
 
     job = gmx_job(tmp_path, **nvt)
     record = first_piece(tmp_path, **nvt)
@@ -551,7 +551,7 @@ def test_what_others_leave_beside_mdruns_files_is_kept(tmp_path, nvt, whole):
 
 
 def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
-    from unbroken.gromacs.prepare import prepare
+    from unbroken.engines.gromacs.prepare import prepare
 
     water = gmx_systems.water()
     mdp = gmx_systems.write_mdp(tmp_path / "md.mdp", {**gmx_systems.NVT, "nsteps": 400, "gen-seed": -1})
@@ -591,7 +591,7 @@ def test_snakemake_prepares_a_run_simulates_joins_and_draws_it(tmp_path):
 
 
 def test_grompps_own_words_are_told(tmp_path):
-    from unbroken.gromacs.prepare import prepare
+    from unbroken.engines.gromacs.prepare import prepare
 
     water = gmx_systems.water()
     (tmp_path / "md.mdp").write_text("integrator = mdd\n")

@@ -9,17 +9,17 @@ from support import gmx_systems
 from support.gmx_jobs import gmx_run
 from support.needs import require
 
-from unbroken.copying import copy_head
+from unbroken.engines.gromacs.command import maxh, mdrun_command
+from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
+from unbroken.engines.gromacs.health import Limits, sickness
+from unbroken.engines.gromacs.join import counted_pieces, energy_head
+from unbroken.engines.gromacs.log import Log
+from unbroken.engines.gromacs.outcome import newest_state
+from unbroken.engines.gromacs.prepare import mdp_with_fixed_list
+from unbroken.engines.gromacs.tool import complaint
+from unbroken.engines.gromacs.tpr import Tpr, parse_tpr, wanted_step
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
-from unbroken.gromacs.command import maxh, mdrun_command
-from unbroken.gromacs.cpt import read_cpt, verify_outputs
-from unbroken.gromacs.health import Limits, sickness
-from unbroken.gromacs.join import counted_pieces, energy_head
-from unbroken.gromacs.log import Log
-from unbroken.gromacs.outcome import newest_state
-from unbroken.gromacs.prepare import mdp_with_fixed_list
-from unbroken.gromacs.tool import complaint
-from unbroken.gromacs.tpr import Tpr, parse_tpr, wanted_step
+from unbroken.system.copying import copy_head
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -184,7 +184,7 @@ def test_a_tpr_without_its_parameters_is_named():
 
 @pytest.mark.needs("gromacs")
 def test_a_real_tpr_is_read(base):
-    from unbroken.gromacs.simulation import Simulation
+    from unbroken.engines.gromacs.simulation import Simulation
 
     tpr = gmx_systems.water_tpr("read", nsteps=8000)
 

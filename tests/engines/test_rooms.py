@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from engines.conformance import engines
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 ENGINES = engines()

@@ -5,8 +5,8 @@ import sys
 import pytest
 from engines.conformance import ROOT, Case
 
-from unbroken.config import read_runs
-from unbroken.plan import schemas
+from unbroken.config.load import read_runs
+from unbroken.plan.plan import schemas
 
 # Where the tests of other engines run there is no TensorFlow.
 MARKS = (pytest.mark.tensorflow,)
@@ -52,5 +52,5 @@ def test_the_users_own_python_is_taken(load_script):
 def test_several_workers_are_started_by_unbrokens_own_launcher_and_told_of_each_other(load_script):
     command = load_script("tensorflow_segment").build_command(tensorflow_run(workers=2, tasks=3, args=["--lr", 0.1]))
 
-    launcher = [sys.executable, "-m", "unbroken.training.launch_ranks", "--ranks", "2", "--tasks", "3", "--tf-config"]
+    launcher = [sys.executable, "-m", "unbroken.training.launch.ranks", "--ranks", "2", "--tasks", "3", "--tf-config"]
     assert command == [*launcher, sys.executable, "examples/tensorflow/train.py", "--lr", "0.1"]

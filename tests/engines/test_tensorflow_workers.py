@@ -64,8 +64,8 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
 def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
     import tensorflow as tf
 
-    from unbroken.training.tensorflow_data import array_data
-    from unbroken.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow.data import array_data
+    from unbroken.training.tensorflow.workers import Workers
 
     def numbers(rank: int, size: int) -> list[list[int]]:
         data = array_data((tf.range(13),), 5, 3, True, False, None, Workers(rank, size))
@@ -78,8 +78,8 @@ def test_the_workers_share_each_batch_and_every_sample_is_taken_once() -> None:
 
 
 def test_a_last_batch_with_too_few_samples_for_all_workers_is_refused() -> None:
-    from unbroken.training.tensorflow_data import array_data
-    from unbroken.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow.data import array_data
+    from unbroken.training.tensorflow.workers import Workers
 
     with pytest.raises(ValueError, match="the last batch of an epoch has 1 samples for 2 workers, allowed: one for ea"):
         array_data(([0] * 11,), 5, 3, True, False, None, Workers(0, 2))
@@ -90,7 +90,7 @@ def test_a_model_that_was_not_made_for_the_workers_is_refused() -> None:
     from support.keras_pieces import dense_model
 
     from unbroken.errors import SegmentError
-    from unbroken.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow.workers import Workers
 
     with tf.distribute.MultiWorkerMirroredStrategy().scope():  # made before TF_CONFIG was there
         lone = dense_model()
@@ -105,9 +105,8 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
     from support.keras_pieces import FEATURES, TARGETS, Pieces, dense_model
 
     from unbroken.errors import CheckpointError, SegmentError
-    from unbroken.training import tensorflow_joint
-    from unbroken.training.tensorflow import Training
-    from unbroken.training.tensorflow_workers import Workers
+    from unbroken.training.tensorflow import Training, rank_checkpoint
+    from unbroken.training.tensorflow.workers import Workers
 
     alone = Pieces(tmp_path / "alone", monkeypatch)
     alone.attempt([3])
@@ -122,4 +121,4 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(SegmentError, match="2 workers cannot keep a folder of their own; start them by a workflow"):
         Training(dense_model(), folder=tmp_path / "kept")
     with pytest.raises(CheckpointError, match="made by 1 workers, and there are 2; allowed: as many"):
-        tensorflow_joint.read_notes(alone.latest, Workers(0, 2))
+        rank_checkpoint.read_notes(alone.latest, Workers(0, 2))

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from engines.conformance import ROOT, Case
 
-from unbroken.config import read_runs
-from unbroken.contract import Desk
-from unbroken.engine import Task
-from unbroken.plan import schemas
-from unbroken.ranks import threads_of_each
+from unbroken.config.load import read_runs
+from unbroken.engines.base import Task
+from unbroken.plan.plan import schemas
+from unbroken.program.contract import Desk
+from unbroken.program.rank_command import threads_of_each
 
 EPOCHS = 5
 ARGS = ["--batch-size", 128]
@@ -54,7 +54,7 @@ def test_the_users_own_python_is_taken(load_script):
 def test_several_ranks_are_started_by_unbrokens_own_launcher(load_script):
     command = load_script("torch_segment").build_command(torch_run(ranks=4, tasks=2, args=["--lr", 0.1]))
 
-    launcher = [sys.executable, "-m", "unbroken.training.launch_ranks", "--ranks", "4", "--tasks", "2"]
+    launcher = [sys.executable, "-m", "unbroken.training.launch.ranks", "--ranks", "4", "--tasks", "2"]
     assert command == [*launcher, sys.executable, "examples/torch/train.py", "--lr", "0.1"]
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.training.torch_state import canonical
+from unbroken.training.torch.state import canonical
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

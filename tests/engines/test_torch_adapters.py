@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.outcome import Outcome
-from unbroken.record import Record
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import Record
 
 IN_PIECES = [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
 

@@ -9,7 +9,7 @@ from support.toyrun import ROOT, toy_job
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 EXAMPLE = ROOT / "examples" / "torch_tutorial"
 

@@ -5,8 +5,8 @@ import sys
 
 from engines.conformance import ROOT, Case
 
-from unbroken.config import read_runs
-from unbroken.plan import schemas
+from unbroken.config.load import read_runs
+from unbroken.plan.plan import schemas
 
 CASE = Case(
     settings={"goal": 400, "seed": 7, "step_seconds": 0.01},
@@ -31,7 +31,7 @@ def test_the_command_carries_every_setting(load_script):
     command = script.build_command(toy_run(goal=5, seed=3, step_seconds=0.5, save_steps=2))
 
     assert command == [
-        *(sys.executable, "-m", "unbroken.toy"),
+        *(sys.executable, "-m", "unbroken.engines.toy.program"),
         *("--goal", "5", "--seed", "3", "--step-seconds", "0.5", "--save-steps", "2"),
     ]
 

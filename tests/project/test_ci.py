@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 MAKE = """\
 #!/bin/sh

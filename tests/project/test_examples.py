@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.needs import require
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 # What each needs, and how often it says that two files are the same.

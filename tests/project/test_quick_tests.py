@@ -7,7 +7,7 @@ import sys
 import pytest
 import quick_tests
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 PLUGIN = ROOT / "tools" / "stage_report.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 # `make test` is what runs this; a cluster is not at hand here (tests/cluster will be).

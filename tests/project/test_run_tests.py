@@ -11,7 +11,7 @@ import pytest
 import run_tests
 import stage_times
 
-from unbroken.installed import root_folder
+from unbroken.config.package_files import root_folder
 
 RUNNER = root_folder() / "tools" / "run_tests.py"
 # Hypothesis, which nobody needs here, takes longer than all else.

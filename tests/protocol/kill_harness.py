@@ -33,14 +33,18 @@ from typing import Any
 
 from support.toyrun import ProgramEngine, flip_byte, hidden, toy_job
 
-from unbroken import child, guard, holder, host, lease, pick
 from unbroken.errors import UnbrokenError
-from unbroken.history import History
-from unbroken.job import Job
-from unbroken.outcome import Outcome
-from unbroken.pick import verify
-from unbroken.segment import run_segment
-from unbroken.store import QUARANTINE, Store
+from unbroken.program import guard
+from unbroken.program import process as child
+from unbroken.runs import holder, lease
+from unbroken.runs import select as pick
+from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.select import verify
+from unbroken.runs.store import QUARANTINE, Store
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import host
 
 # Two steps a segment, a checkpoint after each, in the plain shell because it starts in a millisecond.  It refuses to go
 # on from anything but a published checkpoint.

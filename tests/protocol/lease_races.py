@@ -20,10 +20,11 @@ from pathlib import Path
 from kill_harness import ENGINE
 from support.toyrun import toy_job
 
-from unbroken import host, lease
 from unbroken.errors import LeaseError
-from unbroken.history import History
-from unbroken.segment import run_segment
+from unbroken.runs import lease
+from unbroken.runs.history import History
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import host
 
 
 def in_forks(count: int, work: Callable[[int], str]) -> list[str]:

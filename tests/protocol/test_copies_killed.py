@@ -14,14 +14,15 @@ from protocol.kill_harness import Steps, forked
 from support.copying import STEP, copies, copy_now, job, result, step, whole_result
 from support.toyrun import ProgramEngine, history, toy_job
 
-from unbroken import host, lease
 from unbroken.copies import transfer
 from unbroken.copies.restore import restore
 from unbroken.copies.transfer import drafts
-from unbroken.outcome import Outcome
-from unbroken.pick import verify
-from unbroken.segment import run_segment
-from unbroken.store import Store
+from unbroken.runs import lease
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.select import verify
+from unbroken.runs.store import Store
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import host
 
 Work = Callable[[Path], object]
 

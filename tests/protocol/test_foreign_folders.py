@@ -25,14 +25,14 @@ from support.toyrun import (
     whole_toy,
 )
 
-from unbroken import fs
-from unbroken import store as store_module
 from unbroken.errors import ConfigError, ForeignFolderError
-from unbroken.outcome import Outcome
-from unbroken.places import RunFolder
-from unbroken.plan import Plan
-from unbroken.segment import run_segment
-from unbroken.store import Store
+from unbroken.plan.plan import Plan
+from unbroken.runs import store as store_module
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import fs
 
 OWN = [path.name for path in RunFolder("demo").own]
 

@@ -9,8 +9,8 @@ import pytest
 from support.disks import as_root
 from support.toyrun import checkpoints, hidden, history, program, start_segment, toy_job
 
-from unbroken import lease
-from unbroken.pick import verify
+from unbroken.runs import lease
+from unbroken.runs.select import verify
 
 Mount = Callable[[str], Path]
 

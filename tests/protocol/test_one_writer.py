@@ -22,7 +22,7 @@ from support.toyrun import (
     whole_toy,
 )
 
-from unbroken.job import Job
+from unbroken.segment.job import Job
 
 # A heart that beats fast and is missed soon.
 QUICK = {"lease.HEARTBEAT_SECONDS": 0.1}

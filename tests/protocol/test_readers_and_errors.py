@@ -12,10 +12,10 @@ from protocol.kill_harness import Steps, forked
 from support.snapshots import snapshot
 from support.toyrun import toy_script
 
-from unbroken import cli
-from unbroken.config import engine_identity, read_runs
-from unbroken.job import Job
-from unbroken.plan import load_plan, schemas
+from unbroken.cli import main as cli
+from unbroken.config.load import engine_identity, read_runs
+from unbroken.plan.plan import load_plan, schemas
+from unbroken.segment.job import Job
 
 SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}
 RUN = {"engine": "toy", "segments": 3, "segment_minutes": 1, "keep": 3, "settings": SETTINGS}

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, SegmentProcess
 
-from unbroken.command.engine import CommandEngine
-from unbroken.config import engine_identity, read_runs
-from unbroken.contract import Desk
-from unbroken.engine import Task
-from unbroken.job import Job
-from unbroken.plan import schemas
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
+from unbroken.config.load import engine_identity, read_runs
+from unbroken.engines.base import Task
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.plan.plan import schemas
+from unbroken.program.contract import Desk
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
 
 WALKER = Path(__file__).with_name("walker.py")
 _STYLES: dict[str, dict[str, object]] = {

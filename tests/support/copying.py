@@ -6,15 +6,15 @@ from pathlib import Path
 
 from support.toyrun import run_program, toy_job, toy_run
 
-from unbroken import lease
-from unbroken.alarm import Alarm
-from unbroken.ancestry import ancestors, verified_parts
-from unbroken.copies.beside import Copier
 from unbroken.copies.place import Place
-from unbroken.job import Job
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.store import Store
+from unbroken.runs import lease
+from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.segment.job import Job
+from unbroken.segment.second_place import Copier
+from unbroken.segment.signals import Alarm
 
 GOAL = 6
 # Refuses to go on from anything but what it saved; hands over an empty folder and a program too.

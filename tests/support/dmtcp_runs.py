@@ -10,13 +10,13 @@ from pathlib import Path
 from support.dmtcp_here import PROGRAMS, REAL
 from support.workdir import until
 
-from unbroken.config import engine_identity, read_runs
-from unbroken.dmtcp.engine import DmtcpEngine
-from unbroken.history import History
-from unbroken.job import Job
-from unbroken.plan import schemas
-from unbroken.segment import run_segment
-from unbroken.store import Store
+from unbroken.config.load import engine_identity, read_runs
+from unbroken.engines.dmtcp.engine import DmtcpEngine
+from unbroken.plan.plan import schemas
+from unbroken.runs.history import History
+from unbroken.runs.store import Store
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
 
 WORK = "results/demo/work"
 PROGRESS = f"{WORK}/*/progress.json"
@@ -169,7 +169,7 @@ def keep(live, folder, desk, *options, command=("x",)):
         "UNBROKEN_SAVE_SECONDS": "600",
     }
     words = ["--live", str(live), "--programs", str(PROGRAMS), *options, "--", *command]
-    keeper = [sys.executable, "-I", "-m", "unbroken.dmtcp.keeper", *words]
+    keeper = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", *words]
     with (desk / "log").open("w") as log:
         code = subprocess.run(keeper, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
     why = desk / "why"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.training_parent import TrainingParent
 
-from unbroken.training.meeting import reserve_port
+from unbroken.training.launch.rendezvous import reserve_port
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["unbroken.training.torch", "torch.distributed.fsdp"])

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, until
 
-from unbroken.config import engine_identity, read_runs
+from unbroken.config.load import engine_identity, read_runs
+from unbroken.engines.gromacs.cpt import read_cpt
+from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import SegmentError, UnbrokenError
-from unbroken.gromacs.cpt import read_cpt
-from unbroken.gromacs.engine import GromacsEngine
-from unbroken.job import Job
-from unbroken.plan import schemas
-from unbroken.record import Record
-from unbroken.run import Run
-from unbroken.segment import run_segment
+from unbroken.plan.plan import schemas
+from unbroken.runs.record import Record
+from unbroken.runs.run import Run
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
 
 RUN = "demo"
 

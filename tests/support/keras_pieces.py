@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from unbroken.contract import EXIT_PAUSED
+from unbroken.program.contract import EXIT_PAUSED
 from unbroken.training.tensorflow import Saves, Training, seed_everything
 
 # 40 samples in batches of 5: 8 batches an epoch.

@@ -14,20 +14,19 @@ import numpy as np
 import tensorflow as tf
 from support.keras_pieces import FEATURES, TARGETS, dense_model, noisy
 
-from unbroken.training import tensorflow_joint
-from unbroken.training.tensorflow import Saves, Training, multi_worker, seed_everything
+from unbroken.training.tensorflow import Saves, Training, multi_worker, rank_checkpoint, seed_everything
 
 
 def held_back(step):
     """The save at this step is written only when the event is set, so it had better be beside the training."""
-    may_write, write = threading.Event(), tensorflow_joint.write
+    may_write, write = threading.Event(), rank_checkpoint.write
 
     def late(state, folder, workers):
         if json.loads(state.notes)["position"]["step"] == step:
             assert may_write.wait(250)
         write(state, folder, workers)
 
-    tensorflow_joint.write = late
+    rank_checkpoint.write = late
     return may_write
 
 

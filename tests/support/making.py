@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.digests import preferred_algorithm
-from unbroken.history import Attempt
-from unbroken.outcome import Outcome
-from unbroken.passport import Passport
-from unbroken.progress import Progress
-from unbroken.store import Checkpoint, Store
+from unbroken.runs.history import Attempt
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.passport import Passport
+from unbroken.runs.progress import Progress
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.system.digests import preferred_algorithm
 
 PASSPORT = Passport(
     run="demo",

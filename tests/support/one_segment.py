@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from support.toyrun import KEYS, ProgramEngine, toy_run, toy_script
 
 from unbroken.errors import UnbrokenError
-from unbroken.job import Assignment, Job, main
-from unbroken.segment import run_segment
+from unbroken.segment.job import Assignment, Job, main
+from unbroken.segment.lifecycle import run_segment
 
 
 def run_one() -> None:

@@ -27,16 +27,16 @@ SNAKEMAKE = (
     "jinja2",
     "jsonschema",
     "smart_open",
-    "unbroken.cli",
-    "unbroken.gromacs.prepare",
-    "unbroken.gromacs.report",
-    "unbroken.overview",
-    "unbroken.plan",
-    "unbroken.status",
-    "unbroken.training.report",
+    "unbroken.cli.main",
+    "unbroken.engines.gromacs.prepare",
+    "unbroken.engines.gromacs.report",
+    "unbroken.cli.overview",
+    "unbroken.plan.plan",
+    "unbroken.cli.status",
+    "unbroken.training.core.report_targets",
     "snakemake.cli:get_argument_parser",
 )
-ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli:main"}
+ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.main:main"}
 SERVER = Path(__file__).with_name("prefork_server.py")
 TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
 

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 from unbroken.errors import StorageError
-from unbroken.training import torch_joint, torch_joint_link, torch_shards, torch_stage
+from unbroken.training.torch import rank_checkpoint, rank_writer, sharded_state
+from unbroken.training.torch import snapshot as torch_stage
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
 PATIENCE_SECONDS = 600
 
 is_first_attempt = not os.environ["UNBROKEN_RESUME"]
-complete, count, is_reached = torch_joint.save_verified, 0, threading.Event()
+complete, count, is_reached = rank_checkpoint.save_verified, 0, threading.Event()
 torch_stage.LATER_BYTES = 0  # the state is small
 
 
@@ -29,7 +30,7 @@ def save(state, path, **more):
     if count == 1 and MISHAP == "waits" and is_first_attempt:
         wait_for_steps(2)
     if count == 2 and MISHAP == "fails with shards":
-        torch_shards.FileSystemWriter.write_data = no_shards
+        sharded_state.FileSystemWriter.write_data = no_shards
     if count == 3 and MISHAP == "dies":
         os.truncate(path, path.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -53,11 +54,11 @@ def no_shards(*_):
     raise OSError(28, "No space left on device")
 
 
-class Link(torch_joint_link.JointLink):
+class Link(rank_writer.JointLink):
     def _take_off(self, *arguments, **more):
         super()._take_off(*arguments, **more)
         if MISHAP == "waits" and is_first_attempt and os.environ["RANK"] == "1":
             assert is_reached.wait(PATIENCE_SECONDS)
 
 
-torch_joint.save_verified, torch_joint_link.JointLink = save, Link
+rank_checkpoint.save_verified, rank_writer.JointLink = save, Link

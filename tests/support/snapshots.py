@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unbroken import fs
+from unbroken.system import fs
 
 Snapshot = dict[str, tuple[int, bytes]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.training import once
+from unbroken.training.core import once
 
 
 @contextmanager

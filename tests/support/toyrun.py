@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from unbroken import guard
-from unbroken.engine import Engine, Task
-from unbroken.history import Attempt, History
-from unbroken.identity import IdentityKeys
-from unbroken.job import Job
-from unbroken.passport import FILE_NAME
-from unbroken.record import Record
-from unbroken.run import CopySettings, Run
-from unbroken.segment import run_segment
-from unbroken.store import Checkpoint, Store
+from unbroken.engines.base import Engine, Task
+from unbroken.program import guard
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.passport import FILE_NAME
+from unbroken.runs.record import Record
+from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
 
 ROOT = Path(__file__).parents[2]
 # For processes of their own: the same code as in this one.
@@ -196,7 +196,15 @@ def whole_toy(base: Path, name: str = "demo", **changes: object) -> dict[str, by
         "UNBROKEN_DEADLINE": str(time.time() + 3600),
         "UNBROKEN_SAVE_SECONDS": "3600",
     }
-    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    command = [
+        sys.executable,
+        "-m",
+        "unbroken.engines.toy.program",
+        "--goal",
+        str(settings["goal"]),
+        "--seed",
+        str(settings["seed"]),
+    ]
     subprocess.run([*command, "--step-seconds", "0"], env={**os.environ, **environment}, check=True)
     ready = next(save.glob("*.ready"))
     return {name: (ready / name).read_bytes() for name in ("state.json", "trace.csv")}
@@ -283,7 +291,7 @@ def flip_byte(path: Path, at: int = 0) -> None:
 
 def rewrite_passport(folder: Path, **changes: object) -> None:
     """Changes keys of a passport and closes it by a fresh digest, as no bit rot would."""
-    from unbroken.passport import data_digest
+    from unbroken.runs.passport import data_digest
 
     path = folder / FILE_NAME
     data = {**json.loads(path.read_text()), **changes}

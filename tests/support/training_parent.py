@@ -83,7 +83,7 @@ class TrainingParent:
 
     def start(self) -> Started:
         (self.desk / "save").mkdir(parents=True)
-        launcher = ["-m", "unbroken.training.launch_ranks", "--ranks", str(self.ranks)]
+        launcher = ["-m", "unbroken.training.launch.ranks", "--ranks", str(self.ranks)]
         launcher += [*self.launcher_words, sys.executable]
         command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
         with (self.root / "log").open("ab") as log:

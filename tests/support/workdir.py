@@ -18,12 +18,12 @@ from typing import Any
 import yaml
 from support.prefork import Started, start_command
 
-from unbroken import guard
-from unbroken.history import Attempt, History
-from unbroken.passport import Passport
-from unbroken.places import RunFolder
-from unbroken.record import Record, read_record
-from unbroken.store import Store
+from unbroken.program import guard
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import Passport
+from unbroken.runs.record import Record, read_record
+from unbroken.runs.store import Store
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -246,7 +246,17 @@ def uninterrupted(folder: Path, goal: int, seed: int = 0) -> dict[str, bytes]:
         "UNBROKEN_PROGRESS": str(folder / "progress.json"),
         "UNBROKEN_SAVE_SECONDS": "3600",
     }
-    command = [sys.executable, "-m", "unbroken.toy", "--goal", str(goal), "--seed", str(seed), "--step-seconds", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "unbroken.engines.toy.program",
+        "--goal",
+        str(goal),
+        "--seed",
+        str(seed),
+        "--step-seconds",
+        "0",
+    ]
     subprocess.run(command, env={**os.environ, **told}, check=True)
     (state,) = save.iterdir()
     return {path.name: path.read_bytes() for path in sorted(state.iterdir()) if path.name != "progress.json"}

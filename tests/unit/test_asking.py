@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unbroken import child
 from unbroken.errors import SegmentError
+from unbroken.program import process as child
 
 
 def test_an_answer_has_both_outputs_and_the_exit_code() -> None:

@@ -10,10 +10,10 @@ import pytest
 from protocol.kill_harness import Steps, forked
 from support.toyrun import PYTHONPATH, flip_byte, hidden
 
-from unbroken import host
 from unbroken.errors import ForeignFolderError, LeaseError
-from unbroken.pick import verify
-from unbroken.store import Store
+from unbroken.runs.select import verify
+from unbroken.runs.store import Store
+from unbroken.system import host
 from unbroken.training import AtomicDirectory
 
 

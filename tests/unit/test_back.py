@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
-from unbroken import lease
-from unbroken.back import go_back
+from unbroken.cli.back import go_back
 from unbroken.errors import ConfigError, SegmentError, StalledError
-from unbroken.outcome import Outcome
-from unbroken.store import QUARANTINE
+from unbroken.runs import lease
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import QUARANTINE
 
 # Counts one step and saves; breaks when it is to go on from a number of steps that its arguments name.
 STEP = """\

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, program, run_program, toy_job
 
-from unbroken import begun, endings
-from unbroken.driver_start import START
 from unbroken.errors import StorageError
-from unbroken.job_note import BeforeWork, kind_of
-from unbroken.obstacles import obstacle
+from unbroken.runs import attempts, begun
+from unbroken.runs.driver_start import START
+from unbroken.runs.job_note import BeforeWork, kind_of
+from unbroken.runs.obstacles import obstacle
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
         run_program(started, program("one_step"), 2, goal=9)
 
     assert kind_of(raised.value) is BeforeWork.UNAVAILABLE
-    assert not endings.note(toy_job(started).places, endings.before_work(None, 2, BeforeWork.REFUSED, ""), print)
+    assert not attempts.note(toy_job(started).places, attempts.before_work(None, 2, BeforeWork.REFUSED, ""), print)
     assert not root.exists()
     root.mkdir()  # Snakemake makes the folder of its output
     assert begun.is_missing(toy_job(started).places)

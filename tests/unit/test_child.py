@@ -10,8 +10,8 @@ import pytest
 from support.needs import skip_or_fail
 from support.toyrun import guards_of, is_alive, until
 
-from unbroken import child
 from unbroken.errors import SegmentError
+from unbroken.program import process as child
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ NAMES = {"main", "worker", "session", "orphan"}
 US = """
 import sys
 from pathlib import Path
-from unbroken import child
+from unbroken.program import process as child
 program = child.start([sys.executable, "-c", sys.argv[1], sys.argv[2]], {}, Path(sys.argv[2]) / "log")
 print(program.pid, flush=True)
 sys.stdin.readline()
@@ -208,7 +208,7 @@ IN_A_NAMESPACE = ["unshare", "--pid", "--fork"]
 ENTERED = """
 import sys
 from pathlib import Path
-from unbroken import child
+from unbroken.program import process as child
 folder, family, *enter = sys.argv[1:]
 program = child.start([*enter, sys.executable, "-c", family, folder], {}, Path(folder) / "log")
 sys.stdin.readline()

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from support.needs import require
 
-from unbroken.config import engine_identity, read_runs, schema_engines
-from unbroken.identity import IdentityKeys
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.run import CopySettings
+from unbroken.config.load import engine_identity, read_runs, schema_engines
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.run import CopySettings
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"
@@ -182,10 +182,10 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
 def test_importing_unbroken_needs_none_of_the_libraries_and_a_config_without_table_no_pandas():
     script = f"""
 import sys
-import unbroken, unbroken.run, unbroken.segment, unbroken.job
+import unbroken, unbroken.runs.run, unbroken.segment.lifecycle, unbroken.segment.job
 assert not {{"yaml", "jsonschema", "pandas"}} & set(sys.modules), "unbroken"
 from pathlib import Path
-from unbroken.config import read_runs
+from unbroken.config.load import read_runs
 run = {{"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {{"goal": 1}}}}
 read_runs({{"runs": {{"a": run}}}}, Path({str(SCHEMAS)!r}), Path())
 assert "pandas" not in sys.modules, "config"

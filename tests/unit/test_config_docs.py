@@ -7,11 +7,11 @@ import jsonschema
 import pytest
 import yaml
 
-from unbroken.config import read_runs, schema_engines
-from unbroken.config_docs import pages, with_tables
+from unbroken.config.load import read_runs, schema_engines
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.reference import pages, with_tables
+from unbroken.config.schema import Schemas, load_schemas
 from unbroken.errors import ConfigError
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.schema import Schemas, load_schemas
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unbroken.config import read_runs, schema_engines
+from unbroken.config.load import read_runs, schema_engines
+from unbroken.config.messages import listed
+from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.errors import ConfigError
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.messages import listed
 
 ROOT = root_folder()
 SCHEMAS = workflow_folder() / "schemas"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from unbroken.config import read_runs
+from unbroken.config.load import read_runs
+from unbroken.config.package_files import workflow_folder
 from unbroken.errors import ConfigError
-from unbroken.installed import workflow_folder
 
 SCHEMAS = workflow_folder() / "schemas"
 DEFAULTS = {"engine": "toy", "segments": 4, "segment_minutes": 2, "settings": {"goal": 9}}

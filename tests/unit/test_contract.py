@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.contract import Desk, loose_state, ready_states
 from unbroken.errors import CheckpointError
+from unbroken.program.contract import Desk, loose_state, ready_states
 
 
 @pytest.fixture

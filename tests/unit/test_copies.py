@@ -26,16 +26,17 @@ from support.making import publish
 from support.snapshots import snapshot
 from support.toyrun import ProgramEngine, checkpoints, flip_byte, history, program, start_segment, toy, toy_job, until
 
-from unbroken import fs
-from unbroken.copies import beside, start, transfer
+from unbroken.copies import start, transfer
 from unbroken.copies.place import NOTE, number_of
 from unbroken.copies.transfer import Transfer, drafts
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
-from unbroken.outcome import Outcome
-from unbroken.pick import verify
-from unbroken.plan import Plan
-from unbroken.segment import run_segment
-from unbroken.store import Checkpoint, Store
+from unbroken.plan.plan import Plan
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.select import verify
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.segment import second_place
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import fs
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_a_place_that_hangs_is_waited_for_a_moment_and_the_run_goes_on(
     note.unlink()
     os.mkfifo(note)  # whoever reads it waits for ever
     for name in ("OPENING_SECONDS", "ENDING_SECONDS", "FIRST_ENDING_SECONDS", "CUTTING_SECONDS"):
-        monkeypatch.setattr(beside, name, 0.1)
+        monkeypatch.setattr(second_place, name, 0.1)
     monkeypatch.setattr(start, "ANSWER_SECONDS", 0.1)
     told: list[str] = []
 

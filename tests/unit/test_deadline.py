@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.deadline import deadline_for, learn_margin
-from unbroken.slurm.job import SlurmJob, current_job
+from unbroken.segment.deadline import deadline_for, learn_margin
+from unbroken.slurm.this_job import SlurmJob, current_job
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import is_alive, until
 
-from unbroken.slurm.ear import Ear
+from unbroken.slurm.signal_relay import Ear
 
 # A site's srun that is a script around the real one.
 WRAPPED = """\

@@ -2,7 +2,7 @@
 
 from support.toyrun import run_program
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 STOPS_EARLY = """
 mkdir "$UNBROKEN_SAVE/draft" && cd "$UNBROKEN_SAVE/draft" && echo result > file

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_job
 
-from unbroken.endings import all_attempts
-from unbroken.job_note import BeforeWork, exit_code_for
-from unbroken.obstacles import obstacle
+from unbroken.detached.unnoted import unnoted, why_no_job
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.obstacles import obstacle
 from unbroken.slurm import ended_job as module
 from unbroken.slurm.ended_job import EndedJob, ended_job
-from unbroken.slurm.out import OutJob, Queue
-from unbroken.slurm.unnoted import unnoted, why_no_job
+from unbroken.slurm.jobs_out import OutJob, Queue
 
 FAILED = "JobId=17 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=75:0 NodeList=node[1-2] BatchHost=node1"
 CANCELLED = "JobId=17 JobName=x JobState=CANCELLED Reason=Dependency ExitCode=0:0 ReqNodeList=(null) NodeList=(null)"
@@ -82,7 +82,7 @@ def test_a_line_that_nobody_can_write_is_told_all_the_same(tmp_path: Path, monke
     toy(tmp_path)
     answers(monkeypatch, scontrol=FAILED)
     places = toy_job(tmp_path).places
-    monkeypatch.setattr("unbroken.endings.note", lambda *_: False)
+    monkeypatch.setattr("unbroken.runs.attempts.note", lambda *_: False)
 
     (lost,) = unnoted(places, ["17"], print)
 
@@ -106,7 +106,7 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     toy(tmp_path)
     places = toy_job(tmp_path).places
     with monkeypatch.context() as patch:
-        patch.setattr("unbroken.obstacles.fs.free_bytes", lambda path: 12)
+        patch.setattr("unbroken.runs.obstacles.fs.free_bytes", lambda path: 12)
         full = obstacle(places)
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import needed, slips
+from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import Adoption
-from snakemake_executor_plugin_unbroken.later import Later
+from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
 from snakemake_executor_plugin_unbroken.records import Records
+from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.verdict import Evidence, Follows, verdict
-from unbroken import fs
 from unbroken.errors import LeaseError
-from unbroken.history import Attempt, History
-from unbroken.lease import take
-from unbroken.outcome import Outcome
-from unbroken.places import RunFolder
-from unbroken.record import read_record
-from unbroken.settled import settle, settled_record
-from unbroken.slurm.my_jobs import MyJob
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import take
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+from unbroken.segment.already_done import settle, settled_record
+from unbroken.slurm.queue import MyJob
+from unbroken.system import fs
 
 
 def segment(number: int = 1, **changes: object) -> Segment:
@@ -178,7 +178,7 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
 
     def try_it() -> None:
         barrier.wait()
-        won.append(slips.take(segment(), None))
+        won.append(tickets.take(segment(), None))
 
     threads = [threading.Thread(target=try_it) for _ in range(8)]
     for thread in threads:
@@ -192,66 +192,66 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
 def test_a_driver_that_drops_the_last_slip_of_a_run_takes_nobody_the_folder_away(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slips.take(segment(1), None)
+    tickets.take(segment(1), None)
     create, drops = fs.create_exclusive, iter([segment(1)])
 
     def late(path: Path, text: str) -> bool:
         for done in drops:
-            slips.drop(done)  # by another driver, in the moment before
+            tickets.drop(done)  # by another driver, in the moment before
         return create(path, text)
 
     monkeypatch.setattr(fs, "create_exclusive", late)
 
-    assert slips.take(segment(2), None)
+    assert tickets.take(segment(2), None)
 
 
 def test_a_slip_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
-    slips.take(segment(), None)
-    empty = slips.newest(segment())
-    slips.fill(segment(), "17")
-    filled = slips.newest(segment())
+    tickets.take(segment(), None)
+    empty = tickets.newest(segment())
+    tickets.fill(segment(), "17")
+    filled = tickets.newest(segment())
 
     assert empty is not None and empty.is_being_filled and empty.job_id == ""
     assert filled is not None and not filled.is_being_filled and filled.job_id == "17"
 
 
 def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> None:
-    slips.take(segment(), None)
-    slips.fill(segment(), "17")
-    old = slips.newest(segment())
+    tickets.take(segment(), None)
+    tickets.fill(segment(), "17")
+    old = tickets.newest(segment())
 
-    assert [slips.take(segment(), old), slips.take(segment(), old)] == [True, False]
-    newest = slips.newest(segment())
+    assert [tickets.take(segment(), old), tickets.take(segment(), old)] == [True, False]
+    newest = tickets.newest(segment())
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
 def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
-    slips.take(segment(), None)
+    tickets.take(segment(), None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     os.utime(path, (dated, dated))
 
-    slip = slips.newest(segment())
+    slip = tickets.newest(segment())
 
     assert slip is not None and not slip.is_being_filled
 
 
 def test_the_slips_of_other_segments_stay(here: Path) -> None:
-    slips.take(segment(1), None)
-    slips.take(segment(11), None)
+    tickets.take(segment(1), None)
+    tickets.take(segment(11), None)
 
-    slips.drop(segment(1))
+    tickets.drop(segment(1))
 
-    assert slips.newest(segment(1)) is None
-    assert slips.newest(segment(11)) is not None
+    assert tickets.newest(segment(1)) is None
+    assert tickets.newest(segment(11)) is not None
 
 
 def test_a_torn_slip_is_not_waited_for(here: Path) -> None:
-    slips.take(segment(), None)
+    tickets.take(segment(), None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     path.write_text("{")
 
-    slip = slips.newest(segment())
+    slip = tickets.newest(segment())
 
     assert slip is not None and not slip.is_being_filled
 
@@ -260,24 +260,24 @@ def test_a_driver_that_saw_neither_record_nor_slip_submits_nothing_for_a_finishe
     """Between its two looks the job ended, and the driver of the job dropped the slip."""
     run = toy_run(goal=10**6)
     done = Segment(run, 1, "toy_segment", ("demo", "001"))
-    assert not needed.is_done(done, print)
+    assert not still_needed.is_done(done, print)
     made = toy(here, goal=10**6, segment_minutes=0.01)
 
-    assert slips.newest(done) is None
-    assert not needed.take(done, None, print)
+    assert tickets.newest(done) is None
+    assert not still_needed.take(done, None, print)
 
     record = read_record(done.record)
     assert record is not None and record.checkpoint == made.checkpoint
-    assert slips.newest(done) is None
+    assert tickets.newest(done) is None
 
 
 def test_a_driver_submits_what_is_not_done(here: Path) -> None:
     toy(here, goal=10**6, segment_minutes=0.01)
     second = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
 
-    assert needed.take(second, None, print)
+    assert still_needed.take(second, None, print)
 
-    slip = slips.newest(second)
+    slip = tickets.newest(second)
     assert slip is not None and slip.is_being_filled
 
 
@@ -286,10 +286,10 @@ def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Pat
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
 
     with take(first.places.lease, 2, 0.0, print):
-        assert needed.is_done(first, print)
+        assert still_needed.is_done(first, print)
         first.record.unlink()
         with pytest.raises(LeaseError):
-            needed.is_done(first, print)
+            still_needed.is_done(first, print)
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     here: Path, monkeypatch: pytest.MonkeyPatch, comment: str, folder: str, is_taken_over: bool
 ) -> None:
     """After a crash a controller counts from the last number that it had saved."""
-    slips.take(segment(), None)
-    slips.fill(segment(), "17")
+    tickets.take(segment(), None)
+    tickets.fill(segment(), "17")
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
     monkeypatch.setattr("snakemake_executor_plugin_unbroken.adoption.my_jobs", lambda: [job])
 
@@ -317,7 +317,7 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
 
 def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.later.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.retry_later.time.monotonic", lambda: now[0])
     later = Later()
     later.add(5.0, "job")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import until
 
-from unbroken import fs
 from unbroken.errors import StorageError
+from unbroken.system import fs
 
 
 def fail_with(number: int) -> object:

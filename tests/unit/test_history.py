@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.history import History
-from unbroken.outcome import Outcome
+from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from support.making import publish
 from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
 
-from unbroken import fs
-from unbroken.contract import Found
-from unbroken.engine import Task
+from unbroken.engines.base import Task
 from unbroken.errors import SegmentError
-from unbroken.outcome import Outcome
-from unbroken.segment import run_segment
-from unbroken.store import Store
+from unbroken.program.contract import Found
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
+from unbroken.segment.lifecycle import run_segment
+from unbroken.system import fs
 
 # As NFS says it of a folder with files that are open, and what else a removal can meet.
 MISHAPS = [errno.ENOTEMPTY, errno.EIO, errno.EACCES]

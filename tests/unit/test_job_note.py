@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from support.toyrun import history, toy_job
 
-from unbroken import job_note
-from unbroken.endings import before_work
+from unbroken.detached.segment_command import PATIENCE, Ended, SegmentCommand
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
-from unbroken.history import History
-from unbroken.job_note import BeforeWork, JobNote, NoteFile, exit_code_for, kind_of, said_by_exit_code
-from unbroken.slurm.attempt import PATIENCE, Ended, SegmentCommand
+from unbroken.runs import job_note
+from unbroken.runs.attempts import before_work
+from unbroken.runs.history import History
+from unbroken.runs.job_note import BeforeWork, JobNote, NoteFile, exit_code_for, kind_of, said_by_exit_code
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(why: BeforeWork) 
 # --- a segment's command in its job ---
 
 
-TELLS = "import sys; from unbroken import job_note; from unbroken.errors import *; "
+TELLS = "import sys; from unbroken.runs import job_note; from unbroken.errors import *; "
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> Ended:
@@ -103,13 +103,13 @@ def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_pat
 
 def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
-    monkeypatch.setattr("unbroken.slurm.attempt.REST_SECONDS", 0.01)
+    monkeypatch.setattr("unbroken.detached.segment_command.REST_SECONDS", 0.01)
     before = time.monotonic()
     there = tmp_path / "there"
     record = toy_job(tmp_path).places.record(1)
     code = f"""
 import os, pathlib, sys
-from unbroken import job_note
+from unbroken.runs import job_note
 there, record = pathlib.Path({str(there)!r}), pathlib.Path({str(record)!r})
 if not there.exists():
     there.write_text(str(job_note.give_up_at()))
@@ -129,7 +129,7 @@ record.touch()
 
 def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
-    monkeypatch.setattr("unbroken.slurm.attempt.REST_SECONDS", 0.01)
+    monkeypatch.setattr("unbroken.detached.segment_command.REST_SECONDS", 0.01)
     there = tmp_path / "there"
     record = toy_job(tmp_path).places.record(1)
     code = f"test -e {there} && mkdir -p {record.parent} && touch {record} && exit 0; touch {there}; exit 1"

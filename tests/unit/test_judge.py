@@ -7,12 +7,12 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
-from unbroken.judge import describe_exit, has_newer, is_finished, judge
-from unbroken.outcome import Outcome
-from unbroken.progress import Progress
-from unbroken.stopping import StopReason
-from unbroken.store import Checkpoint
-from unbroken.work import Work
+from unbroken.program.stop_reason import StopReason
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Progress
+from unbroken.runs.store import Checkpoint
+from unbroken.segment.classify import describe_exit, has_newer, is_finished, judge
+from unbroken.segment.supervisor import Work
 
 
 def checkpoint(done: float, goal: float | None = 100, is_finished: bool | None = None) -> Checkpoint:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from unbroken import fs, holder, host, lease
 from unbroken.errors import FencedError, LeaseError
-from unbroken.holder import Watch
-from unbroken.lease import Claim, current_claim, take, watched_claim
+from unbroken.runs import holder, lease
+from unbroken.runs.holder import Watch
+from unbroken.runs.lease import Claim, current_claim, take, watched_claim
 from unbroken.slurm import cluster
-from unbroken.slurm.ending import Ended, Ending
+from unbroken.slurm.job_end import Ended, Ending
+from unbroken.system import fs, host
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
 

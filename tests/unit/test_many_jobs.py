@@ -4,7 +4,7 @@ import re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unbroken.many_jobs import asked_often, telling_pattern
+from unbroken.plan.snakemake_speed import asked_often, telling_pattern
 
 NAMES = st.lists(st.text("ab.1", min_size=1, max_size=5), unique=True, max_size=12)
 

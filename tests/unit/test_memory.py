@@ -6,9 +6,9 @@ import time
 import pytest
 from support.toyrun import history, run_program, toy_job
 
-from unbroken import memory
 from unbroken.errors import SegmentError
-from unbroken.memory import Kills, out_of_memory_kills
+from unbroken.program import memory
+from unbroken.program.memory import Kills, out_of_memory_kills
 
 JOB = "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0"
 SESSION = "/user.slice/session-3.scope"

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from support.toyrun import ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
-from unbroken.alarm import Alarm
-from unbroken.contract import Desk
-from unbroken.deadline import Margin, deadline_for
-from unbroken.engine import Task
-from unbroken.outcome import Outcome
-from unbroken.slurm import clock
-from unbroken.slurm.attempt import LAST_SECONDS, give_up_at
-from unbroken.slurm.job import SlurmJob, job_around_us
-from unbroken.work import Work
+from unbroken.detached.segment_command import LAST_SECONDS, give_up_at
+from unbroken.engines.base import Task
+from unbroken.program.contract import Desk
+from unbroken.runs.outcome import Outcome
+from unbroken.segment.deadline import Margin, deadline_for
+from unbroken.segment.signals import Alarm
+from unbroken.segment.supervisor import Work
+from unbroken.slurm import controller_clock
+from unbroken.slurm.this_job import SlurmJob, job_around_us
 
 SDIAG = """\
 echo '*******************************************************'
@@ -99,7 +99,7 @@ def test_a_clock_that_is_off_by_more_than_a_minute_is_named() -> None:
 
     assert SlurmJob("17", "node1", "batch", 0.0, 400.2).remark == f"node1's clock is 400 s ahead of Slurm's; {rest}"
     assert SlurmJob("17", "node1", "batch", 0.0, -61).remark == f"node1's clock is 61 s behind Slurm's; {rest}"
-    assert (clock.remark("node1", 59), clock.remark("node1", -59)) == ("", "")
+    assert (controller_clock.remark("node1", 59), controller_clock.remark("node1", -59)) == ("", "")
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(4000, "ahead of"), (-4000, "behind")])

@@ -12,14 +12,14 @@ import pytest
 from support.making import PASSPORT, publish
 from support.toyrun import checkpoints, flip_byte, history, program, run_program, toy_job
 
-from unbroken import pick as pick_module
-from unbroken import segment as segment_module
-from unbroken import store as store_module
 from unbroken.errors import InterruptedSegment, OutageError, UnbrokenError
-from unbroken.job_note import GIVE_UP
-from unbroken.outcome import Outcome
-from unbroken.pick import pick
-from unbroken.store import Checkpoint, Store
+from unbroken.runs import select as pick_module
+from unbroken.runs import store as store_module
+from unbroken.runs.job_note import GIVE_UP
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.select import pick
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.segment import lifecycle as segment_module
 
 PASSING = [
     errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EREMOTEIO, errno.EBUSY, errno.EAGAIN, errno.ESTALE,

@@ -6,13 +6,14 @@ import pytest
 from support.making import publish
 from typer.testing import CliRunner
 
-from unbroken import cli, lease
-from unbroken.cli import app
-from unbroken.contract import Desk
-from unbroken.passport import Passport
-from unbroken.places import RunFolder
-from unbroken.status import State, status_of
-from unbroken.store import Store
+from unbroken.cli import main as cli
+from unbroken.cli.main import app
+from unbroken.cli.status import State, status_of
+from unbroken.program.contract import Desk
+from unbroken.runs import lease
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import Passport
+from unbroken.runs.store import Store
 
 
 def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from support.making import publish
 from support.toyrun import flip_byte, rewrite_passport
 
-from unbroken import fs
-from unbroken.ancestry import ancestors, verified_parts
 from unbroken.errors import CheckpointError
-from unbroken.store import Store
+from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.store import Store
+from unbroken.system import fs
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, OutageError
-from unbroken.passport import SCHEMA_VERSION, read_passport
-from unbroken.progress import FileDigest, Progress
+from unbroken.runs.passport import SCHEMA_VERSION, read_passport
+from unbroken.runs.progress import FileDigest, Progress
 
 
 @pytest.fixture

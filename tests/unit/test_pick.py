@@ -6,10 +6,10 @@ import pytest
 from support.making import PASSPORT, publish
 from support.toyrun import flip_byte, rewrite_passport
 
-from unbroken import store as store_module
 from unbroken.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
-from unbroken.pick import pick
-from unbroken.store import Checkpoint, Store
+from unbroken.runs import store as store_module
+from unbroken.runs.select import pick
+from unbroken.runs.store import Checkpoint, Store
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_checkpoints_are_not_set_aside_because_a_library_is_missing_here(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = publish(store, 1, algorithm="xxh3_128")
-    monkeypatch.setattr("unbroken.digests.HAS_XXHASH", False)
+    monkeypatch.setattr("unbroken.system.digests.HAS_XXHASH", False)
 
     with pytest.raises(ConfigError, match="pip install xxhash"):
         picked(store)

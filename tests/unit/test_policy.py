@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from support.making import ATTEMPT
 
-from unbroken.history import Attempt
-from unbroken.job_note import BeforeWork
-from unbroken.outcome import Outcome
-from unbroken.policy import Rules, Situation, failures_in_a_row, goes_back, idle_attempts, of_start, why_stop
+from unbroken.runs.history import Attempt
+from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.policy import Rules, Situation, failures_in_a_row, goes_back, idle_attempts, of_start, why_stop
 
 RULES = Rules(attempts_without_progress=2)
 

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from unbroken import profiles
-from unbroken.profiles import install
+from unbroken.cli import install_profile
+from unbroken.cli.install_profile import install
 from unbroken.slurm.partitions import parse_partitions
 
 BIG = """\
@@ -19,7 +19,7 @@ PLAIN = "debug|up|30:00|2|16|64000|(null)|idle\n"
 
 def installed(tmp_path, monkeypatch, sinfo: str) -> tuple[dict, dict, str]:
     """The places and partitions of an installed profile, and the text of its site."""
-    monkeypatch.setattr(profiles, "ask_partitions", lambda: parse_partitions(sinfo))
+    monkeypatch.setattr(install_profile, "ask_partitions", lambda: parse_partitions(sinfo))
     install("slurm", tmp_path)
     text = (tmp_path / "site.yaml").read_text()
     site, partitions = yaml.safe_load(text)["site"], yaml.safe_load((tmp_path / "partitions.yaml").read_text())

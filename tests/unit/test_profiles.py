@@ -11,7 +11,7 @@ from snakemake_executor_plugin_slurm.partitions import PartitionLimits
 from support.prefork import SNAKEMAKE, start_script
 from support.workdir import PATIENCE_SECONDS
 
-from unbroken.schema import load_schemas
+from unbroken.config.schema import load_schemas
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(ROOT.glob("profiles/*/profile.yaml"))

@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies
 from support.making import PASSPORT
 
 from unbroken.errors import CheckpointError
-from unbroken.progress import FileDigest, Progress, parse_handover, parse_progress, read_progress, read_told
-from unbroken.store import folder_name
+from unbroken.runs.progress import FileDigest, Progress, parse_handover, parse_progress, read_progress, read_told
+from unbroken.runs.store import folder_name
 
 
 def test_progress_reaches_its_goal_by_count_and_not_by_word() -> None:

@@ -10,29 +10,29 @@ import pytest
 from support.toyrun import children_of, is_alive, until
 
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.progress import Progress
-from unbroken.training import meeting
-from unbroken.training.meeting import Meeting
+from unbroken.runs.progress import Progress
+from unbroken.training.launch import rendezvous
+from unbroken.training.launch.rendezvous import Meeting
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from unbroken.training import torch_joint, torch_shards  # noqa: E402
-from unbroken.training.connection import BACKGROUND_BYTES  # noqa: E402
-from unbroken.training.contract import read_contract  # noqa: E402
-from unbroken.training.saves import Saves  # noqa: E402
-from unbroken.training.torch_joint import Offer  # noqa: E402
-from unbroken.training.torch_joint_link import JointLink, _Nowhere  # noqa: E402
-from unbroken.training.torch_link import Point  # noqa: E402
-from unbroken.training.torch_ranks import Ranks  # noqa: E402
+from unbroken.training.core.environment import read_contract  # noqa: E402
+from unbroken.training.core.save_policy import Saves  # noqa: E402
+from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
+from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
+from unbroken.training.torch.process_group import Ranks  # noqa: E402
+from unbroken.training.torch.rank_checkpoint import Offer  # noqa: E402
+from unbroken.training.torch.rank_writer import JointLink, _Nowhere  # noqa: E402
+from unbroken.training.torch.writer import Point  # noqa: E402
 
 PATIENCE_SECONDS = 600
 
 # A rank that does not leave by itself is given a second here instead of ten.
 LAUNCHER = """
 import sys
-from unbroken.training import launch_ranks
+from unbroken.training.launch import ranks as launch_ranks
 launch_ranks.LEAVE_SECONDS = 1.0
 sys.exit(launch_ranks.main(sys.argv[1:]))
 """
@@ -118,7 +118,7 @@ def test_launchers_that_cannot_find_each_other_say_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {"UNBROKEN_STOP": str(tmp_path / "stop")}
-    monkeypatch.setattr(meeting, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(rendezvous, "PATIENCE_SECONDS", 0.0)
 
     with pytest.raises(SegmentError, match=r"tasks is 2, and only unbroken can start so many \(UNBROKEN_STOP is not"):
         Meeting.of(2, 1, {})
@@ -142,10 +142,10 @@ def test_a_checkpoint_of_ranks_that_lacks_something_is_refused_before_use(tmp_pa
     torch.save({"ranks": 2, "own": ["loader"], "parts": {}}, tmp_path / "state.pt")
 
     with pytest.raises(CheckpointError, match=r"made by 2 ranks, and ranks/00001\.pt is missing"):
-        torch_joint.read(tmp_path, Ranks())
+        rank_checkpoint.read(tmp_path, Ranks())
     torch.save({}, tmp_path / "ranks" / "00001.pt")
     with pytest.raises(CheckpointError, match="each with a state of its own for loader, which 1 cannot share"):
-        torch_joint.read(tmp_path, Ranks())
+        rank_checkpoint.read(tmp_path, Ranks())
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
@@ -154,12 +154,12 @@ def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None
     note = {"unbroken.shard": "model/weight", "shape": [5], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="shards: cannot be read"):
-        torch_shards.check(tmp_path / "shards", {"model": {"weight": note}})
+        sharded_state.check(tmp_path / "shards", {"model": {"weight": note}})
     torch.distributed.checkpoint.state_dict_saver.save(
         {"model/weight": weight}, checkpoint_id=tmp_path / "shards", no_dist=True
     )
     with pytest.raises(CheckpointError, match=r"holds no model/weight of shape \[5\]"):
-        torch_shards.check(tmp_path / "shards", {"model": {"weight": note}})
+        sharded_state.check(tmp_path / "shards", {"model": {"weight": note}})
 
 
 def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
         note = {"unbroken.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
         with pytest.raises(CheckpointError, match=r"model/weight: saved with shape \[5, 2\], and has \[4, 2\] now"):
-            torch_shards.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
+            sharded_state.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
     finally:
         torch.distributed.destroy_process_group()
 
@@ -177,9 +177,9 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
 def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
     offers = [Offer("draft", node, size, 100) for node, size in (("a", 20), ("a", 20), ("b", 49))]
 
-    assert torch_joint.has_memory(offers)
-    assert not torch_joint.has_memory([*offers, Offer("", "b", 1, 100)])
-    assert not torch_joint.has_memory([*offers, Offer("", "a", 1, 81)])
+    assert rank_checkpoint.has_memory(offers)
+    assert not rank_checkpoint.has_memory([*offers, Offer("", "b", 1, 100)])
+    assert not rank_checkpoint.has_memory([*offers, Offer("", "a", 1, 81)])
 
 
 def link_of(ranks: Ranks, folder: Path) -> JointLink:

@@ -12,14 +12,15 @@ from support.making import publish
 from support.snapshots import snapshot
 from support.toyrun import checkpoints, flip_byte, history, run_program, start_segment, until
 
-from unbroken import cli, lease
+from unbroken.cli import main as cli
 from unbroken.copies import start
 from unbroken.copies.place import number_of
 from unbroken.copies.restore import restore
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
-from unbroken.outcome import Outcome
-from unbroken.pick import verify
-from unbroken.store import Store
+from unbroken.runs import lease
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.select import verify
+from unbroken.runs.store import Store
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
-from unbroken.contract import Desk, Found
-from unbroken.engine import Task
-from unbroken.outcome import Outcome
-from unbroken.progress import Handover, Progress
-from unbroken.segment import run_segment
+from unbroken.engines.base import Task
+from unbroken.program.contract import Desk, Found
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Handover, Progress
+from unbroken.segment.lifecycle import run_segment
 
 
 class Saving(ProgramEngine):

@@ -20,8 +20,8 @@ from support.toyrun import (
 )
 
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from unbroken.outcome import Outcome
-from unbroken.record import read_record
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
 
 
 def dones(base: Path) -> list[float]:

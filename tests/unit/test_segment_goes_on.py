@@ -22,11 +22,13 @@ from support.toyrun import (
     whole_toy,
 )
 
-from unbroken import final, fs, host, lease
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
-from unbroken.fs import unique_name
-from unbroken.outcome import Outcome
-from unbroken.record import read_record
+from unbroken.runs import lease
+from unbroken.runs import results as final
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+from unbroken.system import fs, host
+from unbroken.system.fs import unique_name
 
 
 def steps(base: Path, count: int, **changes: object) -> None:

@@ -7,9 +7,9 @@ import pytest
 from support.making import ATTEMPT
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
-from unbroken.history import History
-from unbroken.outcome import Outcome
-from unbroken.store import Store
+from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
 
 
 def test_the_margin_is_learned_from_the_runs_history(tmp_path: Path) -> None:

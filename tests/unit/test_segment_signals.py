@@ -23,9 +23,9 @@ from support.toyrun import (
     whole_toy,
 )
 
-from unbroken import work
-from unbroken.record import read_record
-from unbroken.store import Store
+from unbroken.runs.record import read_record
+from unbroken.runs.store import Store
+from unbroken.segment import supervisor
 
 IMPATIENT = {"work.SOFT_PATIENCE_SECONDS": 0.2, "work.TERM_PATIENCE_SECONDS": 0.2}
 SLOW = {"goal": 2000, "step_seconds": 0.01, "save_steps": 0}
@@ -142,8 +142,8 @@ def test_a_program_whose_last_save_took_long_to_publish_still_gets_term_first(
         return publish(*args)
 
     monkeypatch.setattr(Store, "publish", slow_publish)
-    monkeypatch.setattr(work, "SOFT_PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(work, "TERM_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "SOFT_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "TERM_PATIENCE_SECONDS", 0.2)
 
     run_program(tmp_path, program("saves_and_stays"), segment_minutes=0.01, first_margin_seconds=0.05)
 

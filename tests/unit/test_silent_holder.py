@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from support.making import publish
 
-from unbroken import cli, host, lease
+from unbroken.cli import main as cli
+from unbroken.cli.status import RunStatus, State, status_of
 from unbroken.errors import ConfigError
-from unbroken.places import RunFolder
-from unbroken.status import RunStatus, State, status_of
-from unbroken.store import Store
+from unbroken.runs import lease
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.store import Store
+from unbroken.system import host
 
 
 def held(base: Path, silent_seconds: float = 0.0, **changes: object) -> Path:

@@ -3,7 +3,7 @@
 from support.toyrun import run_program
 
 from unbroken.errors import SegmentError
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 COUNTS = 'n=$(cat "$UNBROKEN_RESUME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$UNBROKEN_SAVE/n"; exit '
 PAUSES, FINISHES = ["sh", "-c", COUNTS + "85"], ["sh", "-c", COUNTS + "0"]

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from unbroken.places import RunFolder
-from unbroken.slurm import again, attempt, last_look, my_jobs, run_end, wanted
-from unbroken.slurm.again import Again
-from unbroken.slurm.attempt import PATIENCE
-from unbroken.slurm.my_jobs import MyJob
-from unbroken.slurm.slot import Slot, Stop
-from unbroken.slurm.slot import _go_on as go_on
-from unbroken.slurm.slot import _look_after_the_rest as look_after_the_rest
-from unbroken.slurm.successors import SLOT_NAME, run_of_slot, waiting
+from unbroken.detached import last_look, resubmit, run_end, segment_command, targets
+from unbroken.detached.chain_job import Slot, Stop
+from unbroken.detached.chain_job import _go_on as go_on
+from unbroken.detached.chain_job import _look_after_the_rest as look_after_the_rest
+from unbroken.detached.pending_jobs import SLOT_NAME, run_of_slot, waiting
+from unbroken.detached.resubmit import Again
+from unbroken.detached.segment_command import PATIENCE
+from unbroken.runs.layout import RunFolder
+from unbroken.slurm import queue as my_jobs
+from unbroken.slurm.queue import MyJob
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
 
@@ -59,23 +60,23 @@ def test_the_command_is_made_for_that_segment_and_attempt() -> None:
 
 
 def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
-    assert not wanted.is_over("demo", 3)
+    assert not targets.is_over("demo", 3)
     toy(here, 1, goal=10**6, segment_minutes=0.01)
-    assert (wanted.is_over("demo", 3), wanted.is_over("demo", 1)) == (False, True)
+    assert (targets.is_over("demo", 3), targets.is_over("demo", 1)) == (False, True)
 
     toy(here, 2, goal=1)
 
-    assert wanted.is_over("demo", 3)
+    assert targets.is_over("demo", 3)
 
 
 def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> None:
     toy(here, 1, goal=5)
-    wanted.keep(toy_run(goal=5, segments=3))
-    assert wanted.is_over("demo", 3)
+    targets.keep(toy_run(goal=5, segments=3))
+    assert targets.is_over("demo", 3)
 
-    wanted.keep(toy_run(goal=50, segments=9))
+    targets.keep(toy_run(goal=50, segments=9))
 
-    assert not wanted.is_over("demo", 3)
+    assert not targets.is_over("demo", 3)
     assert slot(3).segments == 9
     assert slot(3).next_segment() == 2
 
@@ -85,7 +86,7 @@ def test_without_a_note_or_with_a_spoilt_one_a_job_does_what_it_was_told(here: P
     (here / ".snakemake/unbroken").mkdir(parents=True)
     (here / ".snakemake/unbroken/demo.wanted.json").write_text("{")
 
-    assert (wanted.wanted("demo"), slot(3).segments) == (None, 3)
+    assert (targets.wanted("demo"), slot(3).segments) == (None, 3)
 
 
 def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
@@ -105,43 +106,43 @@ def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
 
 
 def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
-    again.leave_out("b")
-    again.leave_out("a")
+    resubmit.leave_out("b")
+    resubmit.leave_out("a")
 
     assert [take_left_out() for _ in range(3)] == ["a", "b", ""]
-    assert not again.any_left_out()
+    assert not resubmit.any_left_out()
 
 
 def take_left_out() -> str:
-    with again.left_out() as run:
+    with resubmit.left_out() as run:
         return run
 
 
 def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here: Path) -> None:
     """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
-    again.leave_out("a")
+    resubmit.leave_out("a")
 
     with ExitStack() as second:
-        with again.left_out() as run:
+        with resubmit.left_out() as run:
             others = take_left_out()
-            waits = again.any_left_out()
-            again.leave_out(run)  # no room; and the second one takes it before the first is out
-            taken_next = second.enter_context(again.left_out())
-        still_waits = again.any_left_out()
+            waits = resubmit.any_left_out()
+            resubmit.leave_out(run)  # no room; and the second one takes it before the first is out
+            taken_next = second.enter_context(resubmit.left_out())
+        still_waits = resubmit.any_left_out()
 
     assert (run, others, waits) == ("a", "", True)
     assert (taken_next, still_waits) == ("a", True)
-    assert not again.any_left_out()
+    assert not resubmit.any_left_out()
 
 
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
 def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
-    again.leave_out("a")
-    with again.left_out():
-        (taken,) = again.FOLDER.iterdir()
+    resubmit.leave_out("a")
+    with resubmit.left_out():
+        (taken,) = resubmit.FOLDER.iterdir()
         os.utime(taken, (dated, dated))
 
-        assert not again.any_left_out()
+        assert not resubmit.any_left_out()
 
 
 def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[str]:
@@ -209,7 +210,7 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     both = [job(number, state="RUNNING", run=run, folder=str(here)) for number, run in ((17, "demo"), (18, "other"))]
     monkeypatch.setattr(run_end, "my_jobs", lambda: both)
     monkeypatch.setattr(run_end, "ask", lambda *words: asked.append(words) or "")
-    again.leave_out("third")
+    resubmit.leave_out("third")
 
     for job_id in ("17", "18"):
         run_end.stay_for_left_out(job_id, slot().tell)
@@ -242,11 +243,13 @@ def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.Mon
 
 
 def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:
-    again.keep("demo", Again(str(here), ("false",), ("false",)))
+    resubmit.keep("demo", Again(str(here), ("false",), ("false",)))
 
-    assert again.submit("demo", "") == "exit code 1 of: false"
-    again.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",)))
-    assert again.submit("demo", "") == "Slurm refuses them: sbatch: error: no such account"
+    assert resubmit.submit("demo", "") == "exit code 1 of: false"
+    resubmit.keep(
+        "demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",))
+    )
+    assert resubmit.submit("demo", "") == "Slurm refuses them: sbatch: error: no such account"
 
 
 def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str = "None") -> None:
@@ -270,10 +273,10 @@ def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason:
 @pytest.fixture
 def deaf() -> Iterator[None]:
     """This process answers signals as a job does."""
-    before = {number: signal.getsignal(number) for number in attempt.DEAF_TO}
-    attempt.become_deaf()
+    before = {number: signal.getsignal(number) for number in segment_command.DEAF_TO}
+    segment_command.become_deaf()
     yield
-    attempt._heard.clear()
+    segment_command._heard.clear()
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -291,7 +294,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_ones(
     """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
     slurm_shows(here, monkeypatch, state)
     submit = ("sh", "-c", f"echo tried >> {here}/tried; {TERM[term]}")
-    again.keep("demo", Again(str(here), submit, ("true",)))
+    resubmit.keep("demo", Again(str(here), submit, ("true",)))
 
     with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
         go_on(slot(), "17", False)
@@ -307,7 +310,7 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
 ) -> None:
     """Slurm leaves it KillWait seconds, in which Snakemake on a busy node may not even start."""
     slurm_shows(here, monkeypatch, "COMPLETING", reason)
-    again.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
+    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
 
     with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was cancelled"):
         look_after_the_rest(slot(), "17", False)
@@ -336,7 +339,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
     line = f"me|{taken}|PENDING|Priority|{SLOT_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
     submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
-    again.keep("demo", Again(str(here), submit, ("true",)))
+    resubmit.keep("demo", Again(str(here), submit, ("true",)))
     os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
@@ -347,26 +350,26 @@ def test_a_job_at_its_limit_that_may_not_come_back(
 
 @pytest.mark.usefixtures("deaf")
 def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -> None:
-    again.leave_out("b")
-    again.keep("b", Again(str(here), ("sh", "-c", TERM["answered"]), ("true",)))
+    resubmit.leave_out("b")
+    resubmit.keep("b", Again(str(here), ("sh", "-c", TERM["answered"]), ("true",)))
     told: list[str] = []
 
     run_end.submit_left_out("", told.append)
 
-    assert again.any_left_out()
+    assert resubmit.any_left_out()
     assert "room in the queue now for b; ended with this job" in told[0]
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
-    assert again.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing; start snakemake again"
+    assert resubmit.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing; start snakemake again"
 
 
 def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
-    again.keep("demo", Again(str(here), ("sh", "-c", "env > seen"), ("true",)))
+    resubmit.keep("demo", Again(str(here), ("sh", "-c", "env > seen"), ("true",)))
 
-    again.submit("demo", "20260101T000000Z-1")
+    resubmit.submit("demo", "20260101T000000Z-1")
 
     seen = (here / "seen").read_text().splitlines()
     assert [line for line in seen if line.startswith(("SLURM_", "UNBROKEN_SAME_START"))] == [

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.slurm.limits import Cluster, absences, limit_mistakes
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.site import read_site
+from unbroken.plan.limits import Cluster, absences, limit_mistakes
 from unbroken.slurm.partitions import parse_partitions
-from unbroken.slurm.site import read_site
 
 SINFO = """\
 short*|up|1-00:00:00|4|64|256000|(null)|idle

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.installed import workflow_folder
-from unbroken.slurm.limits import Cluster, limit_mistakes
+from unbroken.config.package_files import workflow_folder
+from unbroken.config.site import read_site
+from unbroken.plan.limits import Cluster, limit_mistakes
 from unbroken.slurm.names import Doors, features_in, is_choice, parse_doors, parse_features
 from unbroken.slurm.partitions import parse_partitions
-from unbroken.slurm.site import read_site
 
 # Slurm 22.05 in the laboratory; `urgent` and `mixed` as larger clusters have them.
 PARTITIONS = """\

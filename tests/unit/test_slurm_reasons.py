@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.installed import root_folder
-from unbroken.slurm.my_jobs import MyJob
-from unbroken.slurm.out import OutJob
+from unbroken.config.package_files import root_folder
+from unbroken.slurm.jobs_out import OutJob
+from unbroken.slurm.queue import MyJob
 from unbroken.slurm.reasons import advice, needs_hand
 
 # strings libslurmfull.so, Slurm 22.05: what a limit of one job is called.

@@ -9,15 +9,15 @@ import yaml
 from support.making import ATTEMPT
 from support.toyrun import toy_run
 
-from unbroken.history import History
-from unbroken.installed import workflow_folder
-from unbroken.outcome import Outcome
-from unbroken.places import RunFolder
-from unbroken.slurm.limits import Cluster
+from unbroken.config.package_files import workflow_folder
+from unbroken.config.site import Site, read_site
+from unbroken.plan.limits import Cluster
+from unbroken.plan.resources import extra_words, resources
+from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
 from unbroken.slurm.partitions import parse_partitions
-from unbroken.slurm.plan import SlurmPlan, missing_site, site_file
-from unbroken.slurm.resources import extra_words, resources
-from unbroken.slurm.site import Site, read_site
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.config import read_runs
+from unbroken.config.load import read_runs
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.errors import ConfigError
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.slurm.site import Site, read_site, with_site_of_the_profile
 
 SCHEMAS = workflow_folder() / "schemas"
 ROOT = root_folder()

@@ -6,8 +6,8 @@ import pytest
 from support.toyrun import checkpoints, toy, toy_job
 from typer.testing import CliRunner
 
-from unbroken import lease
-from unbroken.cli import app
+from unbroken.cli.main import app
+from unbroken.runs import lease
 
 SPOILT = {
     "versions is a number": b'{"done": 1, "goal": 5, "versions": 5}',

@@ -8,9 +8,9 @@ from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
 from unbroken.errors import CheckpointError, FencedError
-from unbroken.fs import unique_name
-from unbroken.progress import FileDigest, Progress
-from unbroken.store import Checkpoint, Store, folder_name, verify_files
+from unbroken.runs.progress import FileDigest, Progress
+from unbroken.runs.store import Checkpoint, Store, folder_name, verify_files
+from unbroken.system.fs import unique_name
 
 
 @pytest.fixture

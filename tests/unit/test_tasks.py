@@ -4,10 +4,10 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.config import read_runs
+from unbroken.config.load import read_runs
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.tasks import mistakes_in_a_step, mistakes_outside_slurm, settled_enter
 from unbroken.errors import ConfigError
-from unbroken.installed import root_folder, workflow_folder
-from unbroken.tasks import mistakes_in_a_step, mistakes_outside_slurm, settled_enter
 
 NUMBERS = ("--ntasks=4", "--cpus-per-task=2")
 SETTLED = [

@@ -38,10 +38,10 @@ class Late:
 
 @pytest.fixture
 def late(monkeypatch):
-    from unbroken.training import tensorflow_joint
+    from unbroken.training.tensorflow import rank_checkpoint
 
     late = Late(step=8)
-    monkeypatch.setattr(tensorflow_joint, "write", late.around(tensorflow_joint.write))
+    monkeypatch.setattr(rank_checkpoint, "write", late.around(rank_checkpoint.write))
     return late
 
 
@@ -88,19 +88,19 @@ def test_a_training_that_leaves_waits_for_the_save_beside_it_and_goes_on_from_it
 
 
 def test_what_goes_wrong_beside_the_training_is_raised_in_it(pieces, monkeypatch):
-    from unbroken.training import tensorflow_joint
+    from unbroken.training.tensorflow import rank_checkpoint
 
     def fail(*arguments):
         raise OSError("no room")
 
-    monkeypatch.setattr(tensorflow_joint, "write", fail)
+    monkeypatch.setattr(rank_checkpoint, "write", fail)
 
     with pytest.raises(OSError, match="no room"):
         pieces("failing", goal=1, saves=every(3, True)).attempt()
 
 
 def test_without_memory_for_another_copy_saves_stop_the_training(pieces, monkeypatch, capfd):
-    from unbroken.training import tensorflow_link
+    from unbroken.training.tensorflow import writer as tensorflow_link
 
     monkeypatch.setattr(tensorflow_link, "available_bytes", lambda: 10)
     work = pieces("tight", goal=1, saves=every(3, True))
@@ -111,9 +111,9 @@ def test_without_memory_for_another_copy_saves_stop_the_training(pieces, monkeyp
 
 def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
-    from unbroken.training import tensorflow_joint
+    from unbroken.training.tensorflow import rank_checkpoint
 
-    write = tensorflow_joint.write
+    write = rank_checkpoint.write
 
     def flip(state, folder, workers):
         write(state, folder, workers)
@@ -122,7 +122,7 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(tensorflow_joint, "write", flip)
+    monkeypatch.setattr(rank_checkpoint, "write", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back otherwise than it was written; look at the disk: "):

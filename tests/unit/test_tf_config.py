@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from unbroken.errors import SegmentError
-from unbroken.training.meeting import Meeting, Seat
-from unbroken.training.tf_config import Cluster, read_cluster
+from unbroken.training.launch.rendezvous import Meeting, Seat
+from unbroken.training.launch.tf_config import Cluster, read_cluster
 
 TWO = {"worker": ["a:1", "b:1"]}
 

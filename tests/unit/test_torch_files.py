@@ -10,10 +10,11 @@ from support.toyrun import flip_byte
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken import fs  # noqa: E402
-from unbroken.digests import digest_file  # noqa: E402
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.training import atomic_torch_save, check_file, torch_save, verified_torch_load  # noqa: E402
+from unbroken.system import fs  # noqa: E402
+from unbroken.system.digests import digest_file  # noqa: E402
+from unbroken.training import atomic_torch_save, check_file, verified_torch_load  # noqa: E402
+from unbroken.training.torch import serialization  # noqa: E402
 
 STATE = {"weights": torch.arange(1000.0), "step": 7, "name": "demo"}
 
@@ -41,7 +42,7 @@ def test_what_is_saved_is_loaded_and_nothing_else_lies_there(tmp_path: Path) -> 
 
 
 def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unbroken.digests.HAS_XXHASH", False)
+    monkeypatch.setattr("unbroken.system.digests.HAS_XXHASH", False)
     atomic_torch_save(STATE, tmp_path / "state.pt")
 
     assert json.loads((tmp_path / "state.pt.digest").read_text())[0]["algorithm"] == "blake2b"
@@ -159,14 +160,14 @@ def test_a_copy_that_reads_back_otherwise_is_an_error_and_is_not_shown(tmp_path:
 
 def test_a_full_disk_leaves_the_file_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     atomic_torch_save({"step": 1}, tmp_path / "state.pt")
-    write = torch_save._Writer.write
+    write = serialization._Writer.write
 
     def full(self, data):
         self._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
         with self._file:
             return write(self, data)
 
-    monkeypatch.setattr(torch_save._Writer, "write", full)
+    monkeypatch.setattr(serialization._Writer, "write", full)
 
     with pytest.raises(StorageError, match=r"No space left on device; [\d,]+ bytes needed"):
         atomic_torch_save(STATE, tmp_path / "state.pt")

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from unbroken.errors import CheckpointError
-from unbroken.training.order import Share
-from unbroken.training.torch_resumable import resumable_loader
+from unbroken.training.core.batch_order import Share
+from unbroken.training.torch.resumable_loader import resumable_loader
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
 DATA = TensorDataset(torch.arange(10))

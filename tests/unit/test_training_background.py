@@ -9,12 +9,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.pick import verify  # noqa: E402
-from unbroken.progress import Progress  # noqa: E402
-from unbroken.store import Store  # noqa: E402
-from unbroken.training import torch_link, torch_state  # noqa: E402
+from unbroken.runs.progress import Progress  # noqa: E402
+from unbroken.runs.select import verify  # noqa: E402
+from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
-from unbroken.training.torch_stage import Stage, optimizer_storages  # noqa: E402
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch import writer as torch_link  # noqa: E402
+from unbroken.training.torch.snapshot import Stage, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
 PATIENCE_SECONDS = 600

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 PROGRAM = """
 import argparse, os, signal, threading
 import torch
-from unbroken.training import torch_link
+from unbroken.training.torch import writer as torch_link
 from unbroken.training.torch import Saves, Training, seed_everything
 
 parser = argparse.ArgumentParser()

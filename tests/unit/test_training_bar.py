@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.training.bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
-from unbroken.training.book import Book
-from unbroken.training.course import Course
-from unbroken.training.guard import Guard
+from unbroken.training.core.guard import Guard
+from unbroken.training.core.position import Course
+from unbroken.training.core.progress_bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
+from unbroken.training.core.run_log import Book
 
 PROGRAM = """
 import os, signal, sys

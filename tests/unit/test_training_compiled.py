@@ -13,9 +13,9 @@ from torch import nn  # noqa: E402
 from torch.optim.swa_utils import AveragedModel  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.origin import differences  # noqa: E402
+from unbroken.training.core.provenance import differences  # noqa: E402
 from unbroken.training.torch import BestCopy, Training  # noqa: E402
-from unbroken.training.torch_origin import made_with  # noqa: E402
+from unbroken.training.torch.provenance import made_with  # noqa: E402
 
 # torch itself, where it loads its compiler.
 pytestmark = [

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 
 from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
-from unbroken.training.torch_gradients import Gradients  # noqa: E402
+from unbroken.training.torch.gradients import Gradients  # noqa: E402
 
 PROGRAM = Path(gradient_ranks.__file__).read_text()
 BATCHES, EPOCHS = 6, 2

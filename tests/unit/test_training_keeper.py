@@ -11,12 +11,12 @@ from support.telling import told_here
 from support.toyrun import checkpoints, run_program, toy_job
 
 from unbroken.errors import CheckpointError
-from unbroken.outcome import Outcome
-from unbroken.progress import Progress
-from unbroken.training.contract import read_contract
-from unbroken.training.keeper import Keeper, Wish
-from unbroken.training.saves import Saves, best_interval
-from unbroken.verdict import Kind, read_verdict
+from unbroken.program.verdict import Kind, read_verdict
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Progress
+from unbroken.training.core.environment import read_contract
+from unbroken.training.core.framework_session import Keeper, Wish
+from unbroken.training.core.save_policy import Saves, best_interval
 
 
 @pytest.fixture

@@ -6,17 +6,13 @@ from collections import Counter
 
 import pytest
 
-from unbroken.training.order import Row, Share, Steps, grouped
+from unbroken.training.core.batch_order import Row, Share, Steps, grouped
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from unbroken.training.torch import (  # noqa: E402
-    InterruptibleBatchSampler,
-    InterruptibleDistributedSampler,
-    InterruptibleSampler,
-)
+from unbroken.training.torch import InterruptibleBatchSampler, InterruptibleDistributedSampler, InterruptibleSampler  # noqa: E402
 
 
 def of_each_rank(make, ranks):

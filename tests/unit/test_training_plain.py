@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.contract import Desk, ready_states
-from unbroken.memory import available_bytes
-from unbroken.progress import FileDigest, Handover, Progress, read_progress
-from unbroken.training.contract import DeadlineFile, Outbox, Reporter, Signals, read_contract
-from unbroken.training.course import Course, Position
-from unbroken.training.metrics import Metrics
-from unbroken.training.pace import LEAVE_SECONDS, SAFETY, Pace, Phase
-from unbroken.training.saves import Saves, best_interval
+from unbroken.program.contract import Desk, ready_states
+from unbroken.program.memory import available_bytes
+from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress
+from unbroken.training.core.environment import DeadlineFile, Outbox, Reporter, Signals, read_contract
+from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.position import Course, Position
+from unbroken.training.core.save_policy import Saves, best_interval
+from unbroken.training.core.save_schedule import LEAVE_SECONDS, SAFETY, Pace, Phase
 
 
 class Clock:
@@ -106,7 +106,7 @@ def test_a_metric_that_is_no_number_is_null_in_the_progress_file(tmp_path: Path)
 def test_a_forked_helper_still_dies_of_term_and_lives_through_usr1() -> None:
     code = """
 import os, signal, sys, time
-from unbroken.training.contract import Signals
+from unbroken.training.core.environment import Signals
 signals = Signals()
 signals.install()
 pid = os.fork()

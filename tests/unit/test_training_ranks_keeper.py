@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from unbroken.progress import Progress
-from unbroken.training.keeper import Wish
-from unbroken.training.torch_keeper import RanksKeeper
+from unbroken.runs.progress import Progress
+from unbroken.training.core.framework_session import Wish
+from unbroken.training.torch.framework_session import RanksKeeper
 
 first_save_at, told_at = map(int, sys.argv[1:])
 rank = int(os.environ["RANK"])

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.sharding import Epoch, shares  # noqa: E402
+from unbroken.training.core.sharding import Epoch, shares  # noqa: E402
 from unbroken.training.torch import DistributedShardedDataset, Training, seed_everything  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("signals_kept")

@@ -13,19 +13,19 @@ import pytest
 from support.disks import mount_small, unmount
 
 from unbroken.errors import StorageError
-from unbroken.training import staging
-from unbroken.training.staging import staged
+from unbroken.training.data import staging
+from unbroken.training.data.staging import staged
 
 PROGRAM = """
 import sys
-from unbroken.training.staging import staged
+from unbroken.training.data.staging import staged
 print(staged(sys.argv[1], fast=sys.argv[2]), flush=True)
 """
 
 # Stands still in the middle of a copy.
 VICTIM = """
 import os, signal, sys
-from unbroken.training import staging
+from unbroken.training.data import staging
 
 add, left = staging._Meter.add, [int(sys.argv[3])]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.training_parent import TrainingParent, wait_for
 
-from unbroken.digests import digest_file
+from unbroken.system.digests import digest_file
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 

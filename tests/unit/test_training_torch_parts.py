@@ -15,11 +15,12 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 import numpy as np  # noqa: E402
 from torch.utils.data import Dataset, default_collate  # noqa: E402
 
-from unbroken.digests import digest_file  # noqa: E402
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
-from unbroken.training import torch_save, torch_state  # noqa: E402
-from unbroken.training.guard import Guard, Watch  # noqa: E402
+from unbroken.system.digests import digest_file  # noqa: E402
+from unbroken.training.core.guard import Guard, Watch  # noqa: E402
 from unbroken.training.torch import Training, save_verified  # noqa: E402
+from unbroken.training.torch import serialization as torch_save  # noqa: E402
+from unbroken.training.torch import state as torch_state
 
 
 class Noisy(Dataset):

@@ -16,13 +16,13 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from unbroken.errors import SickError, StalledError  # noqa: E402
-from unbroken.outcome import Outcome  # noqa: E402
-from unbroken.segment import run_segment  # noqa: E402
-from unbroken.store import Store  # noqa: E402
-from unbroken.training.guard import Guard, Watch  # noqa: E402
+from unbroken.runs.outcome import Outcome  # noqa: E402
+from unbroken.runs.store import Store  # noqa: E402
+from unbroken.segment.lifecycle import run_segment  # noqa: E402
+from unbroken.training.core.guard import Guard, Watch  # noqa: E402
+from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
-from unbroken.training.torch_trust import Trust, sick_weight  # noqa: E402
-from unbroken.training.trust import difference  # noqa: E402
+from unbroken.training.torch.validation import Trust, sick_weight  # noqa: E402
 
 NAN = math.nan
 

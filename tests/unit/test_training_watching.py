@@ -17,16 +17,16 @@ from support.toyrun import ROOT, ProgramEngine, toy_job
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import SegmentError  # noqa: E402
-from unbroken.outcome import Outcome  # noqa: E402
-from unbroken.segment import run_segment  # noqa: E402
-from unbroken.training.book import Book  # noqa: E402
-from unbroken.training.course import Course, Position  # noqa: E402
-from unbroken.training.guard import Guard  # noqa: E402
-from unbroken.training.live import Live  # noqa: E402
-from unbroken.training.metrics import Metrics  # noqa: E402
-from unbroken.training.report import report_targets  # noqa: E402
-from unbroken.training.timers import Timers  # noqa: E402
-from unbroken.training.torch_tracker import Tracker  # noqa: E402
+from unbroken.runs.outcome import Outcome  # noqa: E402
+from unbroken.segment.lifecycle import run_segment  # noqa: E402
+from unbroken.training.core.guard import Guard  # noqa: E402
+from unbroken.training.core.live_log import Live  # noqa: E402
+from unbroken.training.core.metrics import Metrics  # noqa: E402
+from unbroken.training.core.position import Course, Position  # noqa: E402
+from unbroken.training.core.report_targets import report_targets  # noqa: E402
+from unbroken.training.core.run_log import Book  # noqa: E402
+from unbroken.training.core.timers import Timers  # noqa: E402
+from unbroken.training.torch.tracker import Tracker  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.
 PROGRAM = """

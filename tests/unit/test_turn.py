@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy_job
 
-from unbroken import lease
 from unbroken.errors import LeaseError
-from unbroken.job_note import FILE
-from unbroken.lease import Claim
-from unbroken.turn import leaves_to
+from unbroken.runs import lease
+from unbroken.runs.job_note import FILE
+from unbroken.runs.lease import Claim
+from unbroken.segment.turn import leaves_to
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}
 

@@ -7,8 +7,8 @@ import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
 from unbroken.errors import SegmentError, SickError, StalledError
-from unbroken.outcome import Outcome
-from unbroken.verdict import Kind, Verdict, read_verdict, write_verdict
+from unbroken.program.verdict import Kind, Verdict, read_verdict, write_verdict
+from unbroken.runs.outcome import Outcome
 
 
 def three_steps(base: Path) -> list[str]:

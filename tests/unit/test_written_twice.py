@@ -1,4 +1,4 @@
-from unbroken.written_twice import keys_written_twice, too_large
+from unbroken.config.duplicate_keys import keys_written_twice, too_large
 
 
 def written(tmp_path, text):

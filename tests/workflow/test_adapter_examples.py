@@ -7,7 +7,7 @@ import pytest
 import yaml
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 

@@ -4,7 +4,7 @@ import shutil
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.store import Store
+from unbroken.runs.store import Store
 
 
 def worked(work: WorkDir) -> None:

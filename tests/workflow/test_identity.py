@@ -10,7 +10,7 @@ from support.workdir import WorkDir, one_step_segments
 # A program of the user's own: the toy, told its goal by the environment alone.
 PROGRAM = """
 import os, sys
-from unbroken.toy import main
+from unbroken.engines.toy.program import main
 sys.argv += ["--goal", os.environ["UNBROKEN_GOAL"]]
 sys.exit(main())
 """

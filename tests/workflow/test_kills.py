@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from support.workdir import Driver, WorkDir, one_long_segment, overlaps, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 def outcomes(work: WorkDir) -> list[Outcome]:
@@ -22,7 +22,7 @@ def test_a_driver_restarted_beside_its_orphan_waits_and_takes_its_work_over(work
     first = work.start()
     until(lambda: work.saved("demo") >= 20)
     first.kill()
-    (program,) = work.processes("unbroken.toy")
+    (program,) = work.processes("unbroken.engines.toy.program")
     os.kill(program, signal.SIGSTOP)
 
     second = work.start()
@@ -86,7 +86,7 @@ def test_a_program_dies_with_the_segment_that_watches_it(work: WorkDir) -> None:
     driver.kill()
     os.kill(work.holder("demo"), signal.SIGKILL)
 
-    until(lambda: not work.processes("unbroken.toy"), seconds=60)  # by itself it would count for 100
+    until(lambda: not work.processes("unbroken.engines.toy.program"), seconds=60)  # by itself it would count for 100
 
 
 def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> None:
@@ -103,7 +103,7 @@ def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> Non
         elif victim == "all":
             work.kill_everything()
         else:
-            needle = "unbroken.toy" if victim == "program" else "toy_segment.py"
+            needle = "unbroken.engines.toy.program" if victim == "program" else "toy_segment.py"
             for pid in work.processes(needle):
                 with suppress(ProcessLookupError):  # its segment has just come to its end
                     os.kill(pid, signal.SIGKILL)
@@ -123,7 +123,11 @@ def test_ten_kills_at_random_moments_change_no_byte(work: WorkDir, whole) -> Non
 def moments_of(work: WorkDir, driver: Driver) -> list[Callable[[], object]]:
     """What the run comes to next: it starts, or is further by so many steps, which an orphan may count as well."""
     saved = work.saved("demo")
-    starts = [lambda: driver.text, lambda: work.processes("toy_segment.py"), lambda: work.processes("unbroken.toy")]
+    starts = [
+        lambda: driver.text,
+        lambda: work.processes("toy_segment.py"),
+        lambda: work.processes("unbroken.engines.toy.program"),
+    ]
     return [*starts, *(lambda further=further: work.saved("demo") >= saved + further for further in (1, 20, 60))]
 
 

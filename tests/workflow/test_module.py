@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.workdir import BIN, ROOT, WorkDir, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 PAGE = ROOT / "docs" / "module.md"
 

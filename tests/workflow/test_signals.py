@@ -5,7 +5,7 @@ import signal
 
 from support.workdir import WorkDir, one_long_segment, until
 
-from unbroken.outcome import Outcome
+from unbroken.runs.outcome import Outcome
 
 
 def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
@@ -76,7 +76,7 @@ def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole)
     work.configure({"demo": one_long_segment(goal=500)})
     first = work.start()
     until(lambda: work.saved("demo") >= 20)
-    (program,) = work.processes("unbroken.toy")
+    (program,) = work.processes("unbroken.engines.toy.program")
     os.kill(program, signal.SIGSTOP)  # it must not end before the second driver has begun to wait
     second = work.start()
     until(lambda: "waiting: the run is held" in second.text)
@@ -93,7 +93,12 @@ def test_a_ctrl_c_ends_a_driver_that_waits_for_another_one(work: WorkDir, whole)
 def test_a_ctrl_c_loses_no_step_that_was_counted(work: WorkDir) -> None:
     work.configure({"demo": one_long_segment(goal=10_000) | {"settings": {"goal": 10_000, "step_seconds": 0.01}}})
     driver = work.start()
-    until(lambda: work.processes("unbroken.toy") and (work.places("demo").work / "000001/progress.json").exists())
+    until(
+        lambda: (
+            work.processes("unbroken.engines.toy.program")
+            and (work.places("demo").work / "000001/progress.json").exists()
+        )
+    )
 
     driver.interrupt()
 

@@ -42,8 +42,8 @@ def test_with_snakemakes_own_lock_the_second_driver_says_so_and_harms_nothing(wo
     words = ("--workflow-profile", "none", "--cores", "1", "--rerun-triggers", "mtime")
 
     first, second = work.start(*words), work.start(*words)
-    until(lambda: work.processes("unbroken.toy"))
-    (program,) = work.processes("unbroken.toy")
+    until(lambda: work.processes("unbroken.engines.toy.program"))
+    (program,) = work.processes("unbroken.engines.toy.program")
     os.kill(program, signal.SIGSTOP)  # the lock is held until the other one has met it
     until(lambda: first.process.poll() is not None or second.process.poll() is not None)
     os.kill(program, signal.SIGCONT)

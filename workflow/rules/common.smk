@@ -3,8 +3,8 @@
 import math
 
 from unbroken.copies.start import rebuild_lost
-from unbroken.many_jobs import asked_often
-from unbroken.slurm.plan import jobs_of_earlier_starts
+from unbroken.plan.snakemake_speed import asked_often
+from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
 
 
 @asked_often

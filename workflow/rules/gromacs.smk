@@ -4,8 +4,8 @@
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results, joined, in results/<run>/final.
 
-from unbroken.gromacs.inputs import preparation, sources
-from unbroken.gromacs.report import report_targets
+from unbroken.plan.gromacs_inputs import preparation, sources
+from unbroken.engines.gromacs.report import report_targets
 
 
 # The tpr itself lies in results/<run>/prepared and is no output: Snakemake would remove it before it makes it again,

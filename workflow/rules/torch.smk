@@ -3,7 +3,7 @@
 # Leaves its own record. Count on it: the record names a checkpoint in results/<run>/checkpoints that is whole, and a
 # run whose record says "finished" has its results in results/<run>/final.
 
-from unbroken.training.report import report_targets as training_reports
+from unbroken.training.core.report_targets import report_targets as training_reports
 
 
 rule torch_segment:

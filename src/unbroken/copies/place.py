@@ -13,13 +13,13 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken import fs, jsontext
-from unbroken.clock import utc_now
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError
-from unbroken.own_folder import confirm_all_own, confirm_own
-from unbroken.places import RESULTS, RunFolder
-from unbroken.run import Run
-from unbroken.store import Store
+from unbroken.runs.layout import RESULTS, RunFolder
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.system import fs, jsontext
+from unbroken.system.clock import utc_now
 
 NOTE = "copies.json"
 _NUMBER = "number.json"

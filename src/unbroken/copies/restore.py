@@ -12,20 +12,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken import fs, lease
-from unbroken.ancestry import only_parts
-from unbroken.clock import utc_now
 from unbroken.copies.place import NOTE, Note, Place, file_system_of, new_number, number_of, said, write_number
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, FormatError, NoCheckpointError, StorageError
-from unbroken.history import Attempt, History
-from unbroken.lease import Claim, Lease
-from unbroken.outcome import Outcome
-from unbroken.own_folder import confirm_own
-from unbroken.passport import read_passport
-from unbroken.places import RunFolder
-from unbroken.record import read_record
-from unbroken.store import Checkpoint, Store, age_by_name, describe_done, tree_bytes
+from unbroken.runs import lease
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.lineage import only_parts
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.own_folder import confirm_own
+from unbroken.runs.passport import read_passport
+from unbroken.runs.record import read_record
+from unbroken.runs.store import Checkpoint, Store, age_by_name, describe_done, tree_bytes
+from unbroken.system import fs
+from unbroken.system.clock import utc_now
 
 # Claims may have followed the last one that the copies know of; the lost run's jobs shall never meet their own number.
 TOKENS_APART = 1000

@@ -11,8 +11,8 @@ from typing import TypeVar
 from unbroken.copies.place import is_lost, number_of, place_of, refusal, said
 from unbroken.copies.restore import restore
 from unbroken.errors import UnbrokenError
-from unbroken.places import RunFolder
-from unbroken.run import Run
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import Run
 
 # A file server that takes longer does not keep a campaign from starting.
 ANSWER_SECONDS = 20.0

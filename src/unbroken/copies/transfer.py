@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken import fs
-from unbroken.digests import new_hasher
 from unbroken.errors import CheckpointError
-from unbroken.own_folder import confirm_own
-from unbroken.passport import FILE_NAME, read_passport, reading
-from unbroken.progress import FileDigest
-from unbroken.store import Checkpoint
+from unbroken.runs.own_folder import confirm_own
+from unbroken.runs.passport import FILE_NAME, read_passport, reading
+from unbroken.runs.progress import FileDigest
+from unbroken.runs.store import Checkpoint
+from unbroken.system import fs
+from unbroken.system.digests import new_hasher
 
 _DRAFT = ".copying-"
 _CHUNK_BYTES = 4 * 1024 * 1024

@@ -12,21 +12,21 @@ import torch
 from accelerate.data_loader import DataLoaderStateMixin
 from torch.utils.data import Dataset
 
-from unbroken.contract import FINAL
 from unbroken.errors import CheckpointError
-from unbroken.progress import Progress
-from unbroken.training import torch_state
+from unbroken.program.contract import FINAL
+from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.course import Course, Placed
-from unbroken.training.keeper import Wish
-from unbroken.training.order import Share
-from unbroken.training.pace import Phase
-from unbroken.training.torch_data import end_workers
-from unbroken.training.torch_gradients import NONE, Gradients
-from unbroken.training.torch_keeper import RanksKeeper, refuse
-from unbroken.training.torch_resumable import ResumableLoader, resumable_loader
-from unbroken.training.torch_save import save_verified
-from unbroken.training.torch_shards import own_part
+from unbroken.training.core.batch_order import Share
+from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.position import Course, Placed
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.framework_session import RanksKeeper, refuse
+from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.sharded_state import own_part
 
 # Where Accelerate puts the random numbers of each rank.
 RANDOM_FILE = "random_states_{}.pkl"

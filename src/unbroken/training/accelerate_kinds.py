@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelerate.state import AcceleratorState
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch_keeper import refuse
+from unbroken.training.torch.framework_session import refuse
 
 # By these and not by `distributed_type`, which each AcceleratorState() that somebody makes sets back.
 SPREADING = {

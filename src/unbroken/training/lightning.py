@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from unbroken.contract import FINAL
 from unbroken.errors import CheckpointError
-from unbroken.progress import Progress
-from unbroken.training import torch_state
-from unbroken.training.keeper import Wish
-from unbroken.training.order import Share
-from unbroken.training.pace import Phase
-from unbroken.training.torch_gradients import NONE, Gradients
-from unbroken.training.torch_keeper import RanksKeeper, refuse
-from unbroken.training.torch_resumable import ResumableLoader, resumable_loader
+from unbroken.program.contract import FINAL
+from unbroken.runs.progress import Progress
+from unbroken.training.core.batch_order import Share
+from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.framework_session import RanksKeeper, refuse
+from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl

@@ -12,10 +12,10 @@ import torch
 import transformers
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from unbroken.progress import Progress
+from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.keeper import Wish
-from unbroken.training.torch_keeper import RanksKeeper, refuse
+from unbroken.training.core.framework_session import Wish
+from unbroken.training.torch.framework_session import RanksKeeper, refuse
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"

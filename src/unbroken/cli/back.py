@@ -1,0 +1,71 @@
+"""`unbroken back`: a run goes on from an earlier checkpoint; the newer ones are set aside, and nothing is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from unbroken.errors import ConfigError, LeaseError
+from unbroken.runs import lease
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.record import read_record
+from unbroken.runs.store import QUARANTINE, Checkpoint, Store, describe_done
+
+REASON = "set aside by hand: unbroken back"
+
+
+def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] = lambda: None) -> list[str]:
+    """Sets all checkpoints aside that are newer than `to`, a name or a number; the newest one if that is empty.
+
+    `before` is called once nothing speaks against it.  Returns what was done, in lines.  ConfigError if there is no
+    such checkpoint, none before, or a job holds the run.
+    """
+    places = RunFolder(run, base)
+    store = Store(places.checkpoints)
+    kept, newer = _split(run, store.readable(), to)
+    try:
+        held = lease.take(places.lease, kept.passport.segment, 0.0, print)
+    except LeaseError as error:
+        raise ConfigError([f"{run}: {error}"]) from error
+    with held:
+        held.confirm()
+        before()
+        # The newest first: whatever ends this, what is left is a chain without a hole.
+        for checkpoint in reversed(newer):
+            store.quarantine(checkpoint.name, REASON, is_whole=True)
+        store.mend_links(kept)
+        forgotten = _forget_records(places, {checkpoint.name for checkpoint in newer})
+    names = ", ".join(checkpoint.name for checkpoint in newer)
+    lines = [f"{run}: set aside, in {store.root / QUARANTINE}: {names}"]
+    if forgotten:
+        lines.append(f"{run}: segments to be done again: {', '.join(map(str, forgotten))}")
+    return [*lines, f"{run}: it goes on from {kept.name} ({describe_done(kept)}) with: snakemake"]
+
+
+def _split(run: str, checkpoints: list[Checkpoint], to: str) -> tuple[Checkpoint, list[Checkpoint]]:
+    """The checkpoint to go back to, and those after it, oldest first."""
+    if len(checkpoints) < 2:
+        found = f"{checkpoints[0].name} alone" if checkpoints else "no checkpoint"
+        raise ConfigError([f"{run}: has {found}, so there is none to go back to; type: unbroken restart {run}"])
+    place = len(checkpoints) - 2 if not to else _place(run, checkpoints, to)
+    return checkpoints[place], checkpoints[place + 1 :]
+
+
+def _place(run: str, checkpoints: list[Checkpoint], to: str) -> int:
+    earlier = checkpoints[:-1]
+    for place, checkpoint in enumerate(earlier):
+        if to in {checkpoint.name, str(checkpoint.passport.sequence)}:
+            return place
+    names = ", ".join(checkpoint.name for checkpoint in earlier)
+    raise ConfigError([f"{run}: --to: found {to!r}, allowed: {names} (or the number at its beginning)"])
+
+
+def _forget_records(places: RunFolder, gone: set[str]) -> list[int]:
+    """Removes the records that say of segments that they left these checkpoints; the segments are then done again."""
+    forgotten = []
+    for path in sorted(places.segments.glob("*.json")) if places.segments.is_dir() else []:
+        record = read_record(path)
+        if record is not None and record.checkpoint in gone:
+            path.unlink(missing_ok=True)
+            forgotten.append(record.segment)
+    return forgotten

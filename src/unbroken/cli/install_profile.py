@@ -1,0 +1,170 @@
+"""Installing a profile: a copy for a workflow of one's own, with the names of this cluster filled in."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from unbroken.config.messages import listed, near
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.errors import ConfigError
+from unbroken.slurm.partitions import Partition, ask_partitions
+
+SITE, PARTITIONS = "site.yaml", "partitions.yaml"
+_PLACES = "  places:\n"
+# What a clone holds before anybody has named its cluster's partitions.
+_UNFILLED_PLACES = "    short:\n      partition: short\n    gpu:\n      partition: gpu\n"
+_UNFILLED_PARTITIONS = "\npartitions: {}\n"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What came of an installation, file by file; `kept` are the user's own, beside each what we would have written."""
+
+    folder: Path
+    written: tuple[Path, ...]
+    same: tuple[Path, ...]
+    kept: tuple[tuple[Path, Path], ...]
+    why_unfilled: str
+
+
+def profile_folder(name: str) -> Path:
+    """The folder of a profile that comes with unbroken; ConfigError naming those that do."""
+    # Beside the workflow in a clone, inside it in an installed package, where Snakemake looks for them.
+    root = next(base / "profiles" for base in (root_folder(), workflow_folder()) if (base / "profiles").is_dir())
+    known = sorted(path.parent.name for path in root.glob("*/profile.yaml"))
+    if name not in known:
+        guess = near(name, known)
+        raise ConfigError(
+            [f"profile: found '{name}', allowed: {listed(known)}" + (f"; did you mean `{guess}`?" if guess else "")]
+        )
+    return root / name
+
+
+def user_folder(name: str) -> Path:
+    """Where `snakemake --profile NAME` looks for a user's own profiles, whatever the working directory is."""
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "snakemake" / name
+
+
+def install(name: str, folder: Path) -> Installed:
+    """Copies a profile into `folder`; a file that was edited there stays, and the new one is put beside it."""
+    shipped = _shipped(profile_folder(name))
+    texts, why_unfilled = _filled(shipped)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError([f"{folder}: is a file, and the profile needs a folder; type --to and another name"])
+    written, same, kept = [], [], []
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in texts.items():
+        path = folder / file
+        if not path.exists() or (text != path.read_text() and _is_unfilled(path.read_text(), shipped[file])):
+            path.write_text(text)
+            written.append(path)
+        elif path.read_text() == text:
+            same.append(path)
+        else:
+            new = path.with_name(f"{file}.new")
+            new.write_text(text)
+            kept.append((path, new))
+    return Installed(folder, tuple(written), tuple(same), tuple(kept), why_unfilled)
+
+
+def link(name: str, folder: Path, base: Path) -> Path | None:
+    """A link NAME at the top of a workflow, so that `--profile NAME` is found from there; None if one is not needed."""
+    path = base / name
+    if path.exists() or path.is_symlink():
+        return None
+    path.symlink_to(os.path.relpath(folder, base), target_is_directory=True)
+    return path
+
+
+def _shipped(source: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(source.iterdir()) if path.suffix == ".yaml"}
+
+
+def _filled(shipped: dict[str, str]) -> tuple[dict[str, str], str]:
+    """The files of a profile, those of the site with what sinfo says; and why they are not filled in, if so."""
+    if SITE not in shipped:
+        return shipped, ""
+    try:
+        partitions = [partition for partition in ask_partitions().values() if partition.kinds]
+    except ConfigError as error:
+        return shipped, re.split("[,;]", str(error))[0]
+    site = shipped[SITE].partition(_PLACES)[0] + "\n".join(_places(partitions)) + "\n"
+    return {**shipped, SITE: site, PARTITIONS: "\n".join(_limits(partitions)) + "\n"}, ""
+
+
+def _is_unfilled(text: str, shipped: str) -> bool:
+    """True of a file as it comes with unbroken, with nothing in it yet that sinfo or a user has said of this cluster.
+
+    In a clone the file that comes along is the one in use, so its places tell; what was edited above them is kept.
+    """
+    return text == shipped and text.endswith((_PLACES + _UNFILLED_PLACES, _UNFILLED_PARTITIONS))
+
+
+def _places(partitions: list[Partition]) -> Iterator[str]:
+    yield _PLACES.rstrip()
+    yield "    # The partitions of this cluster, as sinfo told them:"
+    yield from (f"    #   {_described(partition)}" for partition in partitions)
+    yield from _place("short", _short(partitions), "of the cluster's partitions none is the default one")
+    yield from _place("gpu", _gpu(partitions), "none of the cluster's partitions has a GPU")
+
+
+def _place(name: str, partition: Partition | None, why_none: str) -> Iterator[str]:
+    yield f"    {name}:"
+    yield f"      partition: {_yaml(partition.name)}" if partition else f"      partition: null  # {why_none}"
+
+
+def _short(partitions: list[Partition]) -> Partition | None:
+    return next((partition for partition in partitions if partition.is_default), None)
+
+
+def _gpu(partitions: list[Partition]) -> Partition | None:
+    """One whose nodes all have GPUs rather than one of all nodes, then the one with most GPUs in all."""
+    able = [partition for partition in partitions if partition.gpus()]
+    return max(able, key=lambda each: (all(kind.gpus for kind in each.kinds), _all_gpus(each)), default=None)
+
+
+def _all_gpus(partition: Partition) -> int:
+    return sum(kind.count * kind.gpu_count() for kind in partition.kinds)
+
+
+def _described(partition: Partition) -> str:
+    minutes = partition.limit_minutes
+    limit = "no time limit" if math.isinf(minutes) else f"at most {minutes:.10g} minutes"
+    types = f" ({', '.join(name for name in partition.gpu_types if name)})" if any(partition.gpu_types) else ""
+    gpus = f", {partition.gpus()} GPUs{types}" if partition.gpus() else ""
+    nodes = f"nodes: {partition.node_count}, of up to {partition.cpus} cores, {partition.memory_mb} MB{gpus}"
+    return f"{partition.name}{' (the default)' if partition.is_default else ''}: {limit}; {nodes}"
+
+
+def _limits(partitions: list[Partition]) -> Iterator[str]:
+    yield "# The partitions, as sinfo told them, that Snakemake's Slurm plugin may choose from, for a place without a"
+    yield "# partition in site.yaml; remove those that you may not use. Keys for more limits:"
+    yield "# https://github.com/snakemake/snakemake-executor-plugin-slurm"
+    yield "partitions:"
+    for partition in partitions:
+        yield f"  {_yaml(partition.name)}:"
+        yield from (f"    {key}: {_yaml(value)}" for key, value in _limits_of(partition).items())
+
+
+def _limits_of(partition: Partition) -> dict[str, object]:
+    found: dict[str, object] = (
+        {} if math.isinf(partition.limit_minutes) else {"max_runtime": math.floor(partition.limit_minutes)}
+    )
+    found |= {"max_mem_mb": partition.memory_mb, "max_threads": partition.cpus, "max_nodes": partition.node_count}
+    if partition.gpus():
+        found["max_gpu"] = partition.gpus() * partition.node_count
+        found |= {"available_gpu_models": models} if (models := [name for name in partition.gpu_types if name]) else {}
+    return found
+
+
+def _yaml(value: object) -> str:
+    """On one line, quoted where YAML would read something else."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()

@@ -1,0 +1,320 @@
+"""The command line: how the runs stand, whether their checkpoints are whole, and the two decisions a user may take."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from unbroken import __version__
+from unbroken.cli.back import go_back
+from unbroken.cli.profile_command import profile
+from unbroken.cli.status import RunStatus, State, known_runs, status_of
+from unbroken.config.duplicate_keys import keys_written_twice, too_large
+from unbroken.config.load import read_runs
+from unbroken.copies.restore import restore
+from unbroken.detached.pending_jobs import cancel_waiting
+from unbroken.detached.resubmit import was_submitted
+from unbroken.engines.rehearsal import rehearsal_of
+from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
+from unbroken.plan.plan import Plan, schemas
+from unbroken.runs import lease
+from unbroken.runs.holder import if_stopped
+from unbroken.runs.identity import accept_identity, identity_of
+from unbroken.runs.layout import RESULTS, RunFolder
+from unbroken.runs.lineage import only_parts
+from unbroken.runs.passport import read_passport
+from unbroken.runs.run import Run
+from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
+from unbroken.slurm.commands import has_command
+from unbroken.slurm.jobs_out import jobs_out, queue_of
+from unbroken.system import fs
+from unbroken.system.clock import duration, folder_stamp, utc_now
+
+app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
+Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
+Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
+HERE, CONFIG = Path(), Path("config/config.yaml")
+COLORS = {
+    State.FINISHED: "green",
+    State.WORKING: "cyan",
+    State.QUEUED: "blue",
+    State.STOPPED: "red",
+    State.UNREADABLE: "red",
+    State.USED_UP: "yellow",
+}
+
+
+@app.command()
+def status(
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
+) -> None:
+    """How far each run is, how long still, and what to do if it does not go on."""
+    runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
+    names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
+    queue = queue_of(directory)
+    rows = [status_of(name, directory, runs.get(name), queue) for name in names]
+    if as_json:
+        print(json.dumps([row.to_json() for row in rows], indent=2))
+        return
+    if not rows:
+        looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
+        raise ConfigError([f"{looked}; type: unbroken ... --directory"])
+    _print_table(rows)
+    for row in rows:
+        print(f"{row.run}: {row.advice}")
+
+
+@app.command()
+def verify(
+    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    directory: Directory = HERE,
+) -> None:
+    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published, or cannot be read."""
+    for name in runs or []:
+        _must_exist(name, directory)
+    folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
+    found = _verify_all(folders)
+    folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
+    bad = [line for line in found if line[0] in folders]
+    for folder, what, reason in bad:
+        Console().print(f"[red]{what}[/] {folder}: {reason}", soft_wrap=True)
+    print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
+    raise typer.Exit(1 if bad else 0)
+
+
+@app.command()
+def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
+    """Lets a changed run go on from its old checkpoints: a mended script, another input on purpose."""
+    plan = Plan(tuple(_runs(directory, config, must_exist=True)), directory)
+    if run not in {known.name for known in plan.runs}:
+        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])
+    places = RunFolder(run, directory)
+    newest = next(reversed(Store(places.checkpoints).readable()), None)
+    if newest is None:
+        raise ConfigError([f"{run}: has no checkpoint yet, nothing to accept; type: snakemake"])
+    assignment = plan.assignment(run)
+    identity = identity_of(assignment.run, assignment.keys, directory)
+    changes = identity.differences(newest.passport.identity_parts)
+    if not changes:
+        print(f"{run}: nothing has changed since {newest.name}; type: snakemake")
+        return
+    accept_identity(places.accepted, newest.passport.identity, changes)
+    waiting = [job.job_id for job in jobs_out(directory) if job.run == run and job.is_waiting]
+    todo = f"its waiting jobs go on from {newest.name}: {', '.join(waiting)}" if waiting else ""
+    print(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
+
+
+@app.command()
+def restart(run: str, directory: Directory = HERE) -> None:
+    """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
+    places = _must_exist(run, directory)
+    claim, why_free = lease.watched_claim(places.lease, lambda line: print(f"{run}: {line}", flush=True))
+    if claim is not None and not why_free:
+        raise ConfigError(
+            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
+        )
+    _cancel_waiting(run, directory)
+    aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
+    target = next(path for path in _numbered(aside) if not path.exists())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if places.root.is_symlink():
+        real = places.root.resolve()
+        target.symlink_to(real)
+        places.root.unlink()
+        print(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
+        print(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
+        return
+    os.rename(places.root, target)
+    print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+
+
+@app.command("restore")
+def restore_run(
+    run: str,
+    source: Annotated[Path, typer.Option("--from", help="The folder of `copies:`, or the run's folder in there.")],
+    directory: Directory = HERE,
+) -> None:
+    """Rebuilds a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
+    restore(run, source, directory, print)
+    print(f"{run}: it goes on with: snakemake")
+
+
+@app.command()
+def back(
+    run: str,
+    to: Annotated[str, typer.Option("--to", help="The checkpoint to go on from; the one before the newest.")] = "",
+    directory: Directory = HERE,
+) -> None:
+    """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
+    _must_exist(run, directory)
+    for line in go_back(run, to, directory, partial(_cancel_waiting, run, directory)):
+        print(line)
+
+
+@app.command()
+def rehearse(
+    run: str,
+    seconds: Annotated[float, typer.Option(help="How long the program works before each save.")] = 5.0,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+) -> None:
+    """Tries on this machine, within a minute, whether a program survives being saved and brought back."""
+    known = {each.name: each for each in _runs(directory, config, must_exist=True)}
+    if run not in known:
+        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
+    print(f"{run}: {rehearsal_of(known[run])(known[run], directory, seconds)}")
+
+
+app.command()(profile)
+
+
+def main() -> None:
+    """The entry point: a UnbrokenError, or what a disk says, becomes its lines and exit code 1."""
+    try:
+        with fs.os_errors(Path()):
+            app()
+    except UnbrokenError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"unbroken: {line}", err=True)
+        raise SystemExit(1) from None
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"unbroken {__version__}")
+        raise typer.Exit
+
+
+def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
+    path = directory / config
+    if lines := too_large(path):
+        raise ConfigError(lines)
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        if must_exist:
+            raise ConfigError([f"{path}: not found; type: unbroken ... --directory or --config"]) from error
+        return ()
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    if twice := keys_written_twice(path):
+        raise ConfigError(twice)
+    # A workflow that imports us keeps our part below this key (docs/module.md).
+    inner = data.get("unbroken") if isinstance(data, dict) else None
+    return read_runs(inner or data or {}, schemas(), directory)
+
+
+def _must_exist(run: str, directory: Path) -> RunFolder:
+    places = RunFolder(run, directory)
+    if not places.root.is_dir():
+        known = ", ".join(known_runs(directory)) or "none"
+        raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
+    return places
+
+
+def _cancel_waiting(run: str, directory: Path) -> None:
+    """Those that nobody drives: one of them would begin the run anew before its user is ready."""
+    if not was_submitted(run, directory) or not has_command("squeue"):
+        return
+    numbers = cancel_waiting(run, directory)
+    if numbers is None:
+        raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
+    if numbers:
+        print(f"{run}: cancelled the jobs that waited: {', '.join(numbers)}")
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    """The path, then the same with `.2`, `.3` and so on behind it."""
+    yield path
+    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))
+
+
+def _checkpoints(run: str, directory: Path) -> list[Path]:
+    store = Store(RunFolder(run, directory).checkpoints)
+    return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
+
+
+def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
+    """The folders of which something is to be said: which, in a word, and why."""
+    bad: list[tuple[Path, str, str]] = []
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
+        for folder in folders:
+            try:
+                checkpoint = Checkpoint(folder, read_passport(folder))
+                if folder.parent.name == PARTS:  # a pruned one, of which only these are left
+                    checkpoint = only_parts(checkpoint)
+                verify_files(checkpoint, lambda count: bar.update(task, advance=count))
+            except FormatError as error:
+                bad.append((folder, "unknown", str(error)))
+            except CheckpointError as error:
+                bad.append((folder, "bad", str(error)))
+            except StorageError as error:
+                bad.append((folder, "unread", str(error)))
+    return bad
+
+
+def _size(folder: Path) -> int:
+    try:
+        return tree_bytes(folder)
+    except FileNotFoundError:  # it is just being pruned
+        return 0
+
+
+def _print_table(rows: list[RunStatus]) -> None:
+    """On a narrow terminal without the bars, then with folded names; whole lines into a file or a pipe."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 1000
+    table = _table(rows, has_bar=True)
+    is_narrow = console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width
+    console.print(_table(rows, has_bar=False) if is_narrow else table)
+
+
+def _table(rows: list[RunStatus], has_bar: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for title in ("state", *([""] if has_bar else []), "progress", "segments", "checkpoint", "still"):
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        color = COLORS.get(row.state, "default")
+        bar = [_bar(row)] if has_bar else []
+        segments = f"{row.segments_used}/{row.segments or '?'}"
+        age = f"{duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
+        still = duration(row.left_seconds) if row.left_seconds is not None else "?"
+        table.add_row(row.run, f"[{color}]{row.state.value}[/]", *bar, _progress(row), segments, age, still)
+    return table
+
+
+def _bar(row: RunStatus) -> ProgressBar | str:
+    if row.progress is None or row.progress.goal is None:
+        return ""
+    goal = row.progress.goal
+    return ProgressBar(total=goal, completed=min(row.progress.done, goal), width=16)
+
+
+def _progress(row: RunStatus) -> str:
+    if row.progress is None:
+        return ""
+    done, goal = row.progress.done, row.progress.goal
+    of_goal = "" if goal is None else f"/{goal:.10g}"
+    pace = row.progress.metrics.get("pace")
+    return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")

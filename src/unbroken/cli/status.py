@@ -1,0 +1,196 @@
+"""How the runs stand, read from the files of a working directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from unbroken.detached.unnoted import why_no_job
+from unbroken.errors import LeaseError, StorageError
+from unbroken.program.contract import Desk
+from unbroken.runs import lease
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
+from unbroken.runs.holder import if_stopped
+from unbroken.runs.layout import RESULTS, RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Progress, read_progress
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.segment.classify import is_finished
+from unbroken.slurm.jobs_out import OutJob, Queue
+from unbroken.system import fs
+from unbroken.system.clock import age_seconds
+
+# The forecast follows the machine that the run is on now.
+RECENT_ATTEMPTS = 5
+NO_SLURM = Queue(is_known=False)
+
+
+class State(Enum):
+    """Where a run is between its first segment and its goal."""
+
+    NOT_STARTED = "not started"
+    WORKING = "working"
+    QUEUED = "queued"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    USED_UP = "segments used up"
+    FINISHED = "finished"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run as `unbroken status` shows it; times in seconds, None where nothing is known yet."""
+
+    run: str
+    state: State
+    progress: Progress | None
+    segments_used: int
+    segments: int | None
+    checkpoint: str | None
+    checkpoint_age_seconds: float | None
+    left_seconds: float | None
+    advice: str
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain values."""
+        progress = self.progress.to_json() if self.progress else None
+        return {**vars(self), "state": self.state.value, "progress": progress}
+
+
+def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
+    """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder.
+
+    Of a run that a disk or file server keeps from being read it says that.
+    """
+    try:
+        with fs.os_errors(RunFolder(name, base).root):
+            return _status_of(name, base, run, queue)
+    except StorageError as error:
+        segments = run.segments if run else None
+        return RunStatus(name, State.UNREADABLE, None, 0, segments, None, None, None, str(error))
+
+
+def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
+    places = RunFolder(name, base)
+    jobs = [job for job in queue.out if job.run == name]
+    attempts = all_attempts(places)
+    newest = next(reversed(Store(places.checkpoints).readable()), None)
+    holder = _holder(places, attempts)
+    live = read_progress(Desk(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
+    progress = live or (newest.passport.progress if newest else None)
+    used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
+    state = State.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))
+    if jobs and state not in {State.WORKING, State.FINISHED}:
+        state = State.QUEUED
+    goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
+    advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
+    return RunStatus(
+        name,
+        state,
+        progress and Progress(progress.done, goal, progress.unit, progress.metrics),
+        used,
+        run.segments if run else None,
+        newest.name if newest else None,
+        age_seconds(newest.passport.created_utc) if newest else None,
+        0.0 if state is State.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
+        holder.problem or _with_jobs(advice, state, jobs),
+    )
+
+
+def known_runs(base: Path) -> list[str]:
+    """Names of the runs that have left anything in `results`."""
+    results = base / RESULTS
+    return sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """The claim of a live holder; else that it has shown no sign of life for long, or what is wrong with it."""
+
+    claim: lease.Claim | None = None
+    silence: str = ""
+    problem: str = ""
+
+
+def _holder(places: RunFolder, attempts: Sequence[Attempt]) -> _Holder:
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+        if claim is None or why_free:
+            return _Holder()
+        silent = lease.long_silence(places.lease, claim)
+    except (LeaseError, OSError) as error:
+        return _Holder(problem=str(error))
+    if not silent:
+        return _Holder(claim)
+    is_told = any(attempt.token == claim.token for attempt in attempts)  # Slurm knows how it ended
+    who = f"{silent} from {claim.describe()}; type snakemake: it goes on if that job is gone"
+    return _Holder(silence="" if is_told else who)
+
+
+def _state(
+    newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None, is_silent: bool
+) -> State:
+    if is_finished(newest, run):
+        return State.FINISHED
+    if is_silent:
+        return State.STOPPED
+    if not attempts:
+        return State.NOT_STARTED if newest is None else State.PAUSED
+    if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
+        return State.STOPPED
+    return State.USED_UP if run and used >= run.segments else State.PAUSED
+
+
+def _own_forecast(live: Progress | None) -> float | None:
+    """What a program at work says itself, as the metric `left_seconds`."""
+    said = live.metrics.get("left_seconds") if live else None
+    return float(said) if isinstance(said, (int, float)) else None
+
+
+def _left_seconds(progress: Progress | None, goal: float | None, attempts: Sequence[Attempt]) -> float | None:
+    recent = [attempt for attempt in attempts if attempt.has_advanced][-RECENT_ATTEMPTS:]
+    advance = sum(attempt.progress_to - attempt.progress_from for attempt in recent)
+    if progress is None or goal is None or advance <= 0:
+        return None
+    seconds = sum(attempt.work_seconds for attempt in recent)
+    return max(goal - progress.done, 0.0) * seconds / advance
+
+
+def _unfollowed(state: State, places: RunFolder, queue: Queue) -> str:
+    """Why a run stands still that jobs were to carry on without a driver, where no line of its history says it."""
+    if state not in {State.NOT_STARTED, State.PAUSED, State.STOPPED} or not queue.is_known:
+        return ""
+    if why := why_no_job(places, queue):
+        return f"no job of this run waits; {why}; mend the cause, then start snakemake again"
+    return ""
+
+
+def _with_jobs(advice: str, state: State, jobs: Sequence[OutJob]) -> str:
+    """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works."""
+    told = [job.describe() for job in jobs if job.is_waiting or state is not State.WORKING]
+    if state is State.FINISHED and told:
+        told[-1] += "; it will find nothing to do"
+    kept = [advice] if advice and state is not State.QUEUED else []
+    return "; ".join([*kept, *told])
+
+
+def _advice(state: State, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
+    """What to read or to type next."""
+    match state:
+        case State.FINISHED:
+            return f"results: {places.final}"
+        case State.WORKING:
+            return "; ".join(filter(None, (holder.claim.describe(), if_stopped(holder.claim)))) if holder.claim else ""
+        case State.STOPPED if holder.silence:
+            return holder.silence
+        case State.STOPPED:
+            message, log = attempts[-1].message, places.log(attempts[-1].segment)
+            return message if str(log.parent) in message else f"{message}; {log}"
+        case State.USED_UP:
+            return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
+    return "snakemake"

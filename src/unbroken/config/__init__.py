@@ -1,0 +1,1 @@
+"""From what the user wrote to complete runs, or to all mistakes at once."""

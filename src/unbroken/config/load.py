@@ -1,0 +1,104 @@
+"""The configuration: from what the user wrote to complete runs, or to all mistakes at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unbroken.config.checks import Checker
+from unbroken.config.location import Branch, Entry, mapping
+from unbroken.config.messages import NO_SUCH_FILE
+from unbroken.config.schema import Key, Schema, Schemas, load_schemas
+from unbroken.config.table import Table, read_table
+from unbroken.config.tasks import mistakes as task_mistakes
+from unbroken.config.tasks import settled_enter
+from unbroken.engines.own_checks import own_mistakes
+from unbroken.errors import AbsentFileError, ConfigError
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.run import CopySettings, Run
+
+__all__ = ["Run", "engine_identity", "read_runs", "schema_engines"]
+
+_NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
+
+
+def read_runs(config: Mapping[str, object], schemas: Path, base: Path) -> tuple[Run, ...]:
+    """The runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
+
+    Paths are looked up relative to `base` and stay as written.
+    """
+    book = load_schemas(schemas)
+    defaults = mapping(config.get("defaults"))
+    file = config.get("runs_table")
+    table = read_table(file, base, book, defaults.get("engine")) if isinstance(file, str) and file else Table()
+    written = [Entry(name, values, Branch(("runs", name))) for name, values in mapping(config.get("runs")).items()]
+    entries = [entry for key in config for entry in {"runs": written, "runs_table": table.entries}.get(key, ())]
+    checker = Checker(book, base, defaults, entries)
+    mistakes = list(dict.fromkeys(checker.mistakes(config, table)))
+    if mistakes and all(NO_SUCH_FILE in line for line in mistakes):
+        raise AbsentFileError(mistakes)
+    if mistakes or not entries:
+        raise ConfigError(mistakes or [_NO_RUNS])
+    runs = tuple(_complete(entry, defaults, book) for entry in entries)
+    if mistakes := [line for run, entry in zip(runs, entries, strict=True) for line in task_mistakes(run, entry.spot)]:
+        raise ConfigError(mistakes)
+    if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
+        raise ConfigError(own)
+    return runs
+
+
+def schema_engines(schemas: Path) -> tuple[str, ...]:
+    """The engines that there are: those with a schema."""
+    return tuple(load_schemas(schemas).engines)
+
+
+@functools.cache
+def engine_identity(schemas: Path, engine: str) -> IdentityKeys:
+    """Which keys are part of the identity of an engine's runs, as its schema says."""
+    schema = load_schemas(schemas).engines[engine]
+    return IdentityKeys(
+        value_keys=schema.keys_of_identity("value"),
+        content_keys=schema.keys_of_identity("content"),
+        run_keys=schema.identity_run_keys,
+        layout_keys=schema.keys_of_identity("layout"),
+        layout_run_keys=schema.layout_run_keys,
+        switch_key=schema.switch_key,
+    )
+
+
+def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Run:
+    """The run with what the schema, then the defaults, then the run itself say; all of it is known to be good."""
+    values: dict[str, Any] = _settled(book.run, defaults, entry.values)
+    engine = book.engines[values["engine"]]
+    values["settings"] = _settled(engine, mapping(defaults.get("settings")), entry.settings)
+    if values["gpus"] is None:
+        values["gpus"] = int(values["place"] == "gpu")
+    values["copies"] = _copies(book.run, values["copies"])
+    values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
+    return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
+
+
+def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
+    """What the run says of its second place, the rest as the schema has it."""
+    if written is None:
+        return None
+    parts = {name: Key(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}
+    defaults = {name: part.schema["default"] for name, part in parts.items() if "default" in part.schema}
+    settled: dict[str, Any] = {name: parts[name].settled(value) for name, value in {**defaults, **written}.items()}
+    return CopySettings(**settled)
+
+
+def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:
+    """The settings that are goals in one of the program's own metrics, as their schema says (`goal_metric`)."""
+    metrics = {name: key.schema.get("goal_metric") for name, key in engine.keys.items()}
+    wanted = {metric: settings[name] for name, metric in metrics.items() if metric}
+    return {metric: value for metric, value in wanted.items() if isinstance(value, (int, float))}
+
+
+def _settled(schema: Schema, *layers: Mapping[Any, object]) -> dict[str, object]:
+    values = dict(schema.defaults)
+    for layer in layers:
+        values.update((name, schema.keys[name].settled(value)) for name, value in layer.items())
+    return values

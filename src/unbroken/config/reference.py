@@ -1,0 +1,71 @@
+"""The tables of configuration keys in the docs, made from the schemas: python -m unbroken.config.reference
+
+A page asks for one between two marker lines: <!-- keys: toy --> and <!-- /keys -->.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from unbroken.config.messages import allowed
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.schema import Key, Schema, Schemas, load_schemas
+
+_MARKED = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- /keys -->)", re.DOTALL)
+_IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "switch": "no"}
+
+
+def main() -> None:
+    """Writes all tables anew and names the pages that changed."""
+    schemas = load_schemas(workflow_folder() / "schemas")
+    for page in pages(root_folder() / "docs"):
+        text = page.read_text()
+        fresh = with_tables(text, schemas)
+        if fresh != text:
+            page.write_text(fresh)
+            print(f"{page}: written")
+
+
+def pages(docs: Path) -> list[Path]:
+    """The pages that hold a table of keys."""
+    return [page for page in sorted(docs.rglob("*.md")) if _MARKED.search(page.read_text())]
+
+
+def with_tables(text: str, schemas: Schemas) -> str:
+    """The page with the tables as the schemas have them now."""
+    named = {"config": schemas.config, "site": schemas.site, "run": schemas.run, **schemas.engines}
+    return _MARKED.sub(lambda match: match[1] + key_table(named[match[2]]) + match[3], text)
+
+
+def key_table(schema: Schema) -> str:
+    """A markdown table with a row a key."""
+    is_engine = any("identity" in key.schema for key in schema.keys.values())
+    heads = ["key", "allowed", "default", "unit", "what it is", *(["part of the identity"] if is_engine else [])]
+    rows = [heads, ["---"] * len(heads), *(list(_cells(schema, key, is_engine)) for key in schema.keys.values())]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    if schema.identity_run_keys:
+        names = ", ".join(f"`{name}`" for name in schema.identity_run_keys)
+        lines += ["", f"Of the run's own keys, part of the identity: {names}."]
+    if schema.layout_run_keys:
+        names = ", ".join(f"`{name}`" for name in schema.layout_run_keys)
+        lines += ["", f"Of the run's own keys, part of the identity unless `{schema.switch_key}`: {names}."]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(schema: Schema, key: Key, is_engine: bool) -> Iterator[str]:
+    unit = key.schema.get("unit", "none")
+    yield f"`{key.name}`"
+    yield allowed({**key.schema, "unit": "none"})
+    yield "**required**" if key.name in schema.required else f"`{json.dumps(key.schema['default'])}`"
+    yield "" if unit == "none" else unit
+    yield key.schema["description"]
+    if is_engine:
+        kind = key.schema["identity"]
+        yield _IN_IDENTITY.get(kind, f"unless `{schema.switch_key}`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Chains on Slurm that no driver watches."""

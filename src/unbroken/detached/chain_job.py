@@ -1,0 +1,338 @@
+"""What a job does that nobody drives: the next segment of its run, and then it looks after the jobs behind it.
+
+    python -m unbroken.detached.chain_job --run demo --segments 10 --after 17 ... -- python -m snakemake ...
+
+The command after `--` does one segment.  Which one is decided when the job starts: the first that has no record.  So a
+job that was killed costs one job of the chain and not a segment.  When it starts and no job waits behind it, it submits
+the next ones, which then wait while it works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.detached import adjust_pending, last_look, resubmit
+from unbroken.detached.pending_jobs import wait_for, waiting
+from unbroken.detached.run_end import end_run, submit_left_out
+from unbroken.detached.segment_command import (
+    Ended,
+    SegmentCommand,
+    become_deaf,
+    give_up_at,
+    is_being_ended,
+    rest_seconds,
+)
+from unbroken.detached.targets import is_over, wanted
+from unbroken.detached.unnoted import unnoted
+from unbroken.errors import LeaseError
+from unbroken.runs import attempts as endings
+from unbroken.runs import driver_start, policy
+from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import current_claim
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+from unbroken.slurm.commands import ask, has_command
+from unbroken.slurm.nodes import own_spare_nodes
+from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
+from unbroken.slurm.this_job import restart_count
+from unbroken.system.clock import utc_now
+
+# What a job needs of Slurm to look after those behind it.
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
+# How long a job that is being ended may take to say how.
+ENDING_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What the driver has told the job."""
+
+    run: str
+    told_segments: int
+    after: tuple[str, ...]  # the jobs of this run before it
+    start: str  # attempts of earlier starts of snakemake do not count
+    retries: int
+    idle_attempts: int
+    memory_growth: float
+    command: tuple[str, ...]
+
+    @property
+    def places(self) -> RunFolder:
+        return RunFolder(self.run)
+
+    @property
+    def segments(self) -> int:
+        """How many segments the run may have by now."""
+        now = wanted(self.run)
+        return now.segments if now else self.told_segments
+
+    def next_segment(self) -> int | None:
+        """The first segment without a record; None if all have one."""
+        return next((n for n in range(1, self.segments + 1) if not self.places.record(n).exists()), None)
+
+    def command_for(self, segment: int, attempt: int) -> list[str]:
+        """The command that does this segment."""
+        words = [re.sub(r"^(\w+:.*\bsegment=)\d+", rf"\g<1>{segment:03d}", word) for word in self.command]
+        place = words.index("--attempt") + 1
+        words[place] = str(attempt)
+        return words
+
+    def tell(self, line: str) -> None:
+        """One line into Slurm's log of this job."""
+        print(f"unbroken {utc_now()} {self.run}: {line}", file=sys.stderr, flush=True)
+
+
+class Stop(Exception):
+    """The run stops here; the text says why and what to type."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Does the next segment; the exit code is that of its command."""
+    slot = _slot(words)
+    os.environ[driver_start.START] = slot.start
+    become_deaf()
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    last_look.has_come_back(job_id)
+    _tell_missing_commands(slot)
+    try:
+        chain = _Chain(slot, job_id)
+        ended = chain.work()
+        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
+            _leave_before_work(slot, job_id, ended.why, ended.message)
+        elif ended.why is BeforeWork.HELD:
+            _leave_to_holder(slot, job_id)
+        elif not (chain.has_successor and _is_quiet(slot, job_id)):
+            _look_after_the_rest(slot, job_id, chain.has_no_room)
+    except Stop as stop:
+        slot.tell(f"the run stops: {stop}")
+        end_run(slot.run, slot.start, my_jobs() or [], job_id, slot.tell)
+        return 1
+    return exit_code_for(ended.why, ended.code)
+
+
+class _Chain:
+    """One job's part of the chain: a segment's work, and while it is done the jobs behind it."""
+
+    def __init__(self, slot: Slot, job_id: str) -> None:
+        self.slot, self.job_id = slot, job_id
+        self.has_successor = False
+        self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
+        self._segment = 0
+
+    def work(self) -> Ended:
+        """One segment's work; segments whose record only had to be made anew do not count."""
+        slot, ended = self.slot, Ended(0)
+        while (segment := slot.next_segment()) is not None:
+            attempt = _attempt(slot, segment)
+            self._segment = segment
+            slot.tell(f"segment {segment} of {slot.segments}")
+            words = slot.command_for(segment, attempt)
+            ended = SegmentCommand(slot.places, segment, self.job_id, words, slot.tell).run(self._look_ahead)
+            has_worked = any(line.slurm_job == self.job_id for line in History(slot.places.history).attempts())
+            record = read_record(slot.places.record(segment))
+            if ended.code != 0 or has_worked or record is None or record.outcome is Outcome.FINISHED:
+                break
+        return ended
+
+    def _look_ahead(self) -> None:
+        """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
+        slot = self.slot
+        if not has_command("sbatch") or is_being_ended():
+            return
+        submit_left_out(slot.start, slot.tell)
+        if self._segment == slot.segments:
+            return
+        jobs = my_jobs()
+        if jobs is None:
+            return  # asked again at the end
+        if not waiting(jobs, slot.run, Path()):
+            said = resubmit.submit(slot.run, slot.start)
+            slot.tell(f"no job of this run waits: submitting the next ones; {said}")
+            self.has_no_room = said == resubmit.DONE
+        self.has_successor = _has_waiting(slot)
+        self.has_no_room = self.has_no_room and not self.has_successor
+
+
+def _tell_missing_commands(slot: Slot) -> None:
+    if missing := [name for name in COMMANDS if not has_command(name)]:
+        slot.tell(
+            f"{', '.join(missing)}: not found on this node, so no job of this run can submit or cancel others; those "
+            "that wait in the queue do their segments, and when none is left: start snakemake again"
+        )
+
+
+def _has_waiting(slot: Slot) -> bool:
+    """False also if Slurm does not answer: that is no job that waits."""
+    return bool(waiting(my_jobs() or [], slot.run, Path()))
+
+
+def _is_quiet(slot: Slot, job_id: str) -> bool:
+    """True if the segment was done, more are to be done, and a job behind this one does them: Slurm is not asked."""
+    attempts = History(slot.places.history).attempts()
+    is_ours = bool(attempts) and attempts[-1].slurm_job == job_id
+    return is_ours and attempts[-1].outcome is Outcome.PAUSED and slot.next_segment() is not None
+
+
+def _attempt(slot: Slot, segment: int, lost: Sequence[Attempt] = ()) -> int:
+    """Counts the attempts at a segment from 1; Stop if no further one is to be made.
+
+    `lost` are attempts for whose line the disk had no room.
+    """
+    lost = [*unnoted(slot.places, slot.after, slot.tell), *lost]  # the others are in the history from now on
+    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(slot.places), *lost], slot.start))
+    rules = policy.Rules(slot.idle_attempts, slot.retries)
+    why, _ = stop_reason(slot.places, attempts, rules, segment, own_spare_nodes, slot.places.log(segment))
+    if why:
+        raise Stop(why)
+    return 1 + policy.failures_in_a_row(attempts, segment)
+
+
+def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -> None:
+    """Submits nothing and goes back into no queue: the same would only happen again, there, in a minute."""
+    segment = slot.next_segment() or slot.segments
+    lines = History(slot.places.history).attempts()
+    is_noted = bool(lines) and lines[-1].slurm_job == job_id
+    job = {"slurm_job": job_id, "slurm_node": os.environ.get("SLURMD_NODENAME", "")}
+    own = endings.before_work(lines[-1] if lines else None, segment, why, message, **job)
+    _attempt(slot, segment, [] if is_noted else [own])
+    slot.tell(f"this job ends before its work and submits no other: {message}")
+    if not _has_waiting(slot):
+        slot.tell("no job of this run waits; mend the cause, then start snakemake again")
+
+
+def _leave_to_holder(slot: Slot, job_id: str) -> None:
+    """Another job works on the run, such as another user's: those that wait behind this one wait for its end."""
+    try:
+        held, reason = current_claim(slot.places.lease)
+    except (LeaseError, OSError):
+        return
+    if held is None or reason or held.slurm_job in ("", job_id):
+        return
+    numbers = waiting(my_jobs() or [], slot.run, Path())
+    if not numbers:
+        slot.tell(f"no job of this run waits behind this one; Slurm job {held.slurm_job} goes on with it")
+    elif wait_for(held.slurm_job, numbers):
+        slot.tell(f"job {numbers[0]} waits for the end of Slurm job {held.slurm_job}, which works on this run")
+
+
+def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
+    """Ends the waiting jobs of a run that has reached its goal; submits the rest if no job waits."""
+    jobs = _jobs_if_slurm_answers()
+    if jobs is None:
+        slot.tell("squeue does not answer; nobody follows this job but those that wait already: see unbroken status")
+        return
+    state = next((job.state for job in jobs if job.job_id == job_id), "")
+    is_leaving = state == "COMPLETING"
+    if is_leaving:
+        state = _how_slurm_ends(job_id)
+    if state == "CANCELLED":
+        raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
+    if state in {"PENDING", "REQUEUED"}:
+        return  # put back into the queue: it will do the segment itself
+    if is_over(slot.run, slot.told_segments):
+        end_run(slot.run, slot.start, jobs, job_id, slot.tell)
+    elif numbers := waiting(jobs, slot.run, Path()):
+        _learn(slot, job_id, numbers)
+    else:  # Snakemake may start too slowly for the seconds (KillWait) of a job at its limit
+        _go_on(slot, job_id, has_no_room or is_leaving)
+
+
+def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
+    last = History(slot.places.history).attempts()[-1:]
+    if last and last[0].slurm_job == job_id:
+        for line in adjust_pending.learn(slot.run, numbers, last[0], slot.memory_growth):
+            slot.tell(line)
+
+
+def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
+    """Somebody has to do the next segment: a new job, or this one again where the queue has no room for another."""
+    segment = slot.next_segment()
+    if segment is None:
+        return
+    _attempt(slot, segment)  # no further job for a run that is to stop
+    said = resubmit.DONE
+    if not has_no_room:
+        slot.tell("no job of this run waits: submitting the next ones")
+        said = resubmit.submit_patiently(slot.run, slot.start, slot.tell)
+    if _has_waiting(slot):
+        return
+    if said.startswith(resubmit.ENDED):  # which refuses nothing: how Slurm ends this job decides
+        return _look_after_the_rest(slot, job_id, has_no_room=True)
+    if said != resubmit.DONE:
+        last = next(reversed(History(slot.places.history).attempts()), None)
+        message = f"the next jobs could not be submitted: {said}"
+        endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
+        raise Stop(f"{message}; mend the cause, then start snakemake again")
+    if my_jobs() is None:
+        slot.tell("squeue does not answer, so nobody knows whether a job follows: see unbroken status")
+        return
+    _come_back(slot, job_id)
+
+
+def _come_back(slot: Slot, job_id: str) -> None:
+    """Puts this job back into the queue; Stop if nothing goes on."""
+    why = "Slurm ends this job and no other waits" if is_being_ended() else "none was taken, for want of room"
+    slot.tell(f"{why}: this job goes back into the queue")
+    if ask("scontrol", "requeue", job_id) is not None:
+        return _learn(slot, job_id, [job_id])
+    if state_behind_completing(job_id, restart_count()) == "CANCELLED":
+        raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
+    said = resubmit.submit(slot.run, slot.start, is_last_chance=True)
+    if not _has_waiting(slot):
+        raise Stop(f"Slurm takes back no job {job_id}, and no other one ({said}); to go on, start snakemake again")
+    slot.tell(f"Slurm takes back no job {job_id}: the next ones are submitted")
+
+
+def _jobs_if_slurm_answers() -> list[MyJob] | None:
+    """All jobs; a controller that does not answer has some minutes, and None is said if it does not come back."""
+    give_up = give_up_at() if has_command("squeue") else time.monotonic() + ENDING_SECONDS
+    while (jobs := my_jobs()) is None and time.monotonic() < give_up:
+        time.sleep(rest_seconds())
+    return jobs
+
+
+def _how_slurm_ends(job_id: str) -> str:
+    """How Slurm ends this job; empty if it does not say so within seconds."""
+    give_up = time.monotonic() + ENDING_SECONDS
+    while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
+        time.sleep(0.5)
+    # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
+    return state or ended_states([job_id]).get(job_id, "")
+
+
+def _slot(words: Sequence[str] | None) -> Slot:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--segments", type=int, required=True)
+    parser.add_argument("--after", default="")
+    parser.add_argument("--start", default="")
+    parser.add_argument("--retries", type=int, default=0)
+    parser.add_argument("--idle-attempts", type=int, default=2)
+    parser.add_argument("--memory-growth", type=float, default=1.0)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args(words)
+    command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
+    return Slot(
+        given.run,
+        given.segments,
+        tuple(number for number in given.after.split(",") if number),
+        given.start,
+        given.retries,
+        given.idle_attempts,
+        given.memory_growth,
+        command,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

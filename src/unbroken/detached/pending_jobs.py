@@ -1,0 +1,53 @@
+"""The waiting jobs of a run that nobody drives, and how it ends them when it has reached its goal or stops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbroken.slurm.commands import ask
+from unbroken.slurm.queue import MyJob, my_jobs
+
+# How the names of jobs begin that nobody drives; such a job does whichever segment of its run comes next.
+SLOT_NAME = "unbroken-slot"
+
+
+def is_slot_of(job: MyJob, run: str, base: Path) -> bool:
+    """True for a job that was submitted for a run of this working directory without a driver."""
+    is_here = job.folder.resolve() == base.resolve()
+    return job.name.startswith(SLOT_NAME) and is_here and is_comment_of(job.comment, run)
+
+
+def is_comment_of(comment: str, run: str) -> bool:
+    """True for the parent plugin's comment on a job for any segment of a run, by the rule of any engine."""
+    return re.fullmatch(rf"rule_\w*_segment_wildcards_{re.escape(run)}_\d+", comment) is not None
+
+
+def run_of_slot(job: MyJob) -> str:
+    """The run that such a job was submitted for; empty for other jobs."""
+    named = re.fullmatch(r"rule_\w*_segment_wildcards_(?P<run>.+)_\d+", job.comment)
+    return named["run"] if named and job.name.startswith(SLOT_NAME) else ""
+
+
+def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:
+    """The numbers of a run's jobs that have not started yet."""
+    return [job.job_id for job in jobs if job.state == "PENDING" and is_slot_of(job, run, base)]
+
+
+def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
+    """Lets the first of these waiting jobs wait for the end of anybody's job; the others stand behind it anyway."""
+    return ask("scontrol", "update", f"JobId={numbers[0]}", f"Dependency=afterany:{job_id}") is not None
+
+
+def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
+    """Cancels the jobs of a run that have not started yet; their numbers, None if Slurm does not answer.
+
+    A run that nobody drives has such jobs; for any other this does nothing.
+    """
+    jobs = my_jobs()
+    if jobs is None:
+        return None
+    numbers = waiting(jobs, run, base)
+    # Only while they wait: one that has started meanwhile is somebody's work.
+    return numbers if not numbers or ask("scancel", "--state=PENDING", *numbers) is not None else None

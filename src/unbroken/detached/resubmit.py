@@ -1,0 +1,198 @@
+"""How a job without a driver calls snakemake again: what the driver had been told, kept beside the run's slips."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from unbroken.detached import segment_command
+from unbroken.detached.segment_command import Tail
+from unbroken.runs.driver_start import SAME_START
+from unbroken.runs.layout import RESULTS
+from unbroken.slurm.commands import ask
+from unbroken.slurm.refusals import refusal
+from unbroken.system import fs, jsontext
+
+FOLDER = Path(".snakemake/unbroken")
+PATIENCE_SECONDS = 1800.0
+# Short enough for any partition.
+OVERVIEW_MINUTES = 5
+DONE = "done"
+# How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
+ENDED = "ended with this job"
+# How it begins where another try would be refused too.
+REFUSED = "Slurm refuses them"
+REPORT = RESULTS / "report.html"
+LEFT_OUT = ".left-out"
+TAKEN = ".taken-"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Again:
+    """A command with the folder that it is to be started in, and one without a target for work on this machine."""
+
+    folder: str
+    submit: tuple[str, ...]
+    here: tuple[str, ...]
+
+
+def keep(run: str, again: Again) -> None:
+    """Keeps the commands for the jobs of a run."""
+    path = _path(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fs.write_atomic(path, json.dumps(vars(again)) + "\n")
+
+
+def was_submitted(run: str, base: Path = Path()) -> bool:
+    """True if the run was ever submitted without a driver from this folder."""
+    return (base / _path(run)).exists()
+
+
+def submit(run: str, start: str, is_last_chance: bool = False) -> str:
+    """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not.
+
+    The line begins with `ENDED` where Slurm ends this job: there is hardly time for it, and perhaps nobody wants it.
+    """
+    if segment_command.is_being_ended() and not is_last_chance:
+        return ENDED
+    again = _kept(run)
+    if again is None:
+        return f"{_path(run)} is missing; start snakemake again"
+    return _call(again.submit, Path(again.folder), {SAME_START: start})
+
+
+def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
+    """The same, tried for some minutes: somebody may just be editing the config.
+
+    Not in a job that is being ended, nor where Slurm refuses the jobs for good.
+    """
+    give_up = segment_command.give_up_at()
+    while (said := submit(run, start)) != DONE and time.monotonic() + segment_command.rest_seconds() < give_up:
+        if said.startswith((ENDED, REFUSED)):
+            break
+        tell(f"{said}; tried again")
+        time.sleep(segment_command.rest_seconds())
+    return said
+
+
+def overview(run: str) -> str:
+    """Makes the table of all runs and the report; in a few words how that went.
+
+    In a job of its own, because the one that asks may be at its time limit; where Slurm refuses that, here and now.
+    """
+    again = _kept(run)
+    if again is None:
+        return f"{_path(run)} is missing"
+    table, report = [*again.here, "--", "overview"], [*again.here, "--report", str(REPORT), "--", "overview"]
+    both = f"{shlex.join(table)} && {shlex.join(report)}"
+    job = ask(*_small_job(os.environ), "--wrap", both)
+    if job is not None:
+        return f"submitted as job {job.strip()}"
+    return _call(["sh", "-c", both], Path())
+
+
+def _small_job(environment: Mapping[str, str]) -> list[str]:
+    """The words for sbatch, where this job may run that one may too."""
+    log = Path(".snakemake/slurm_logs") / "overview_%j.log"
+    # Two runs that end together may both ask for it: one after the other.
+    words = ["sbatch", "--parsable", "--job-name=unbroken-overview", "--dependency=singleton"]
+    words += [f"--time={OVERVIEW_MINUTES}", "--ntasks=1", "--mem=2000"]
+    words += [f"--output={log}", f"--chdir={Path().resolve()}"]
+    for option, name in (
+        ("partition", "SLURM_JOB_PARTITION"),
+        ("account", "SLURM_JOB_ACCOUNT"),
+        ("qos", "SLURM_JOB_QOS"),
+    ):
+        words += [f"--{option}={environment[name]}"] if environment.get(name) else []
+    return words
+
+
+def leave_out(run: str) -> None:
+    """Notes that the queue had no room for any job of this run."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{run}{LEFT_OUT}").touch()
+
+
+@contextmanager
+def left_out() -> Iterator[str]:
+    """A run that was left out, which the caller, and nobody else, submits inside the block; empty if there is none."""
+    for path in sorted(FOLDER.glob(f"*{LEFT_OUT}")):
+        # A name of our own: where there is no room, the next one takes the run before we are out of the block.
+        taken = path.with_name(f"{path.name}{TAKEN}{uuid.uuid4().hex}")
+        try:
+            os.utime(path)
+            os.replace(path, taken)
+        except OSError:  # somebody else was quicker
+            continue
+        try:
+            yield path.name.removesuffix(LEFT_OUT)
+        finally:
+            taken.unlink(missing_ok=True)
+        return
+    yield ""
+
+
+def any_left_out() -> bool:
+    """True if a run still waits for room in the queue, also while somebody tries whether there is some."""
+    return any(FOLDER.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, FOLDER.glob(f"*{LEFT_OUT}{TAKEN}*")))
+
+
+def _is_fresh(path: Path) -> bool:
+    """False if whoever took the run was killed over it; also where a clock was set back since."""
+    try:
+        return abs(time.time() - path.stat().st_mtime) < PATIENCE_SECONDS
+    except OSError:
+        return False
+
+
+def _kept(run: str) -> Again | None:
+    try:
+        data = jsontext.parse(_path(run).read_text())
+        return Again(data["folder"], tuple(data["submit"]), tuple(data["here"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHING) -> str:
+    environment = {**_outside(os.environ), **more}
+    try:
+        child = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        tail = Tail(child.stderr)
+        code = child.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        return f"{error}"
+    except OSError as error:
+        return f"{error}"
+    if code == 0:
+        return DONE
+    if refused := refusal(tail.text()):
+        return f"{REFUSED}: {refused}"
+    said = tail.last_words()
+    told = f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
+    # Slurm's TERM reaches the command and us: whoever of us hears it first.  Snakemake may answer it with exit code 1.
+    return f"{ENDED}: {told}" if code == -signal.SIGTERM or segment_command.is_being_ended() else told
+
+
+def _outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment as outside of the job, whose variables would bend what sbatch does."""
+    return {
+        key: value
+        for key, value in environment.items()
+        if key == "SLURM_CONF" or not key.startswith(("SLURM_", "SBATCH_", "SRUN_"))
+    }
+
+
+def _path(run: str) -> Path:
+    return FOLDER / f"{run}.again.json"

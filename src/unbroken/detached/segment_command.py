@@ -1,0 +1,190 @@
+"""The command of one segment inside its job on Slurm: started, followed, and told apart by how it ended.
+
+What keeps it from its work and may pass by itself (a disk, a file that is being edited) is given some minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from unbroken.runs import attempts as endings
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.job_note import GIVE_UP, BeforeWork, JobNote, NoteFile
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.obstacles import obstacle
+from unbroken.slurm.this_job import job_around_us
+from unbroken.system.clock import utc_now
+
+PATIENCE = "UNBROKEN_PATIENCE_SECONDS"
+PATIENCE_SECONDS = 600.0
+REST_SECONDS = 15.0
+# So much of the job's time is left for saying why it ends.
+LAST_SECONDS = 60.0
+LOOK_SECONDS = 0.5
+# The segment itself answers these; its job's first process has to outlive it.
+DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
+# So much of what a command says at its end is kept.
+_TAIL_BYTES = 8192
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a segment's command ended; `why` is None if its work had begun, or if it ended well.
+
+    `since` is when (time.monotonic()) it began to wait in vain for what it misses, if it did.
+    """
+
+    code: int
+    why: BeforeWork | None = None
+    message: str = ""
+    since: float | None = None
+
+
+_heard: set[int] = set()
+
+
+def become_deaf() -> None:
+    """Signals are left to the segment; not SIG_IGN, which it would inherit."""
+    for number in DEAF_TO:
+        signal.signal(number, lambda number, _: _heard.add(number))
+
+
+def is_being_ended() -> bool:
+    """True once Slurm has begun to end this job: at its limit, by scancel, or for another job.  KillWait is left."""
+    return signal.SIGTERM in _heard
+
+
+@dataclass(frozen=True)
+class SegmentCommand:
+    """The command that does a segment of a run in the job `job_id`."""
+
+    places: RunFolder
+    segment: int
+    job_id: str
+    words: Sequence[str]
+    tell: Callable[[str], None]
+
+    def run(self, has_begun: Callable[[], None] = lambda: None) -> Ended:
+        """Runs it; `has_begun` is called once its work begins, if that is seen in time.
+
+        An attempt that ended before its work has its line in the history afterwards, if it can be written.
+        """
+        give_up: float | None = None
+        known = len(self._lines())
+        began_utc = utc_now()
+        while True:
+            ended = self._once(has_begun, known, give_up)
+            if ended.why is not BeforeWork.UNAVAILABLE:
+                break
+            give_up = give_up or give_up_at(ended.since)
+            if time.monotonic() + rest_seconds() > give_up:
+                break
+            self.tell(f"{ended.message}; tried again for {give_up - time.monotonic():.0f} s more")
+            time.sleep(rest_seconds())
+        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE) and len(self._lines()) == known:
+            self._note(ended.why, ended.message, began_utc)
+        return ended
+
+    def _once(self, has_begun: Callable[[], None], known: int, give_up: float | None) -> Ended:
+        code, note, tail = _follow(self.words, has_begun, give_up)
+        lines = self._lines()[known:]
+        has_worked = note.has_begun or any(not line.before_work for line in lines)
+        if has_worked or (code == 0 and self.places.record(self.segment).exists()):
+            return Ended(code)
+        if note.why is not None:
+            return Ended(code, note.why, note.message, note.since)
+        if lines:
+            return Ended(code, BeforeWork(lines[-1].before_work), lines[-1].message)
+        said = tail or obstacle(self.places)
+        how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
+        message = f"the job's own snakemake {how}{f': {said}' if said else ''}"
+        return Ended(code, BeforeWork.UNAVAILABLE, message)
+
+    def _lines(self) -> list[Attempt]:
+        try:
+            attempts = History(self.places.history).attempts()
+        except OSError:
+            return []
+        return [attempt for attempt in attempts if attempt.slurm_job == self.job_id]
+
+    def _note(self, why: BeforeWork, message: str, began_utc: str) -> None:
+        with contextlib.suppress(OSError):
+            last = next(reversed(History(self.places.history).attempts()), None)
+            node = os.environ.get("SLURMD_NODENAME", "")
+            message = message.removeprefix(f"runs.{self.places.name}: ")
+            job = {"started_utc": began_utc, "slurm_job": self.job_id, "slurm_node": node, "host": os.uname().nodename}
+            endings.note(self.places, endings.before_work(last, self.segment, why, message, **job), self.tell)
+
+
+def give_up_at(since: float | None = None) -> float:
+    """Until when (time.monotonic()) what is missing is waited for; it has been, `since` then."""
+    seconds = float(os.environ.get(PATIENCE) or PATIENCE_SECONDS)
+    now = time.monotonic()
+    give_up = (now if since is None else since) + seconds
+    job = job_around_us()
+    if job is not None and job.end_here_unix is not None:
+        give_up = min(give_up, now + job.end_here_unix - time.time() - LAST_SECONDS)
+    return give_up
+
+
+def rest_seconds() -> float:
+    """How long to wait between two tries."""
+    return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
+
+
+def _follow(words: Sequence[str], has_begun: Callable[[], None], give_up: float | None) -> tuple[int, JobNote, str]:
+    """The exit code of a command, what its inside told, and its last words."""
+    with NoteFile() as file:
+        environment = {**os.environ, **file.variable}
+        if give_up is not None:
+            environment[GIVE_UP] = str(give_up)
+        child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        tail = Tail(child.stderr)
+        while not file.read().has_begun:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(LOOK_SECONDS)
+                break
+        else:
+            has_begun()
+        code = child.wait()
+        return code, file.read(), tail.last_words()
+
+
+class Tail:
+    """Passes on what a command says, and keeps the end of it."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._stream, self._kept = stream, b""
+        self._thread = threading.Thread(target=self._pass_on, name="tail", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """All that is kept of it."""
+        self._thread.join(1.0)  # a process left behind may hold it open
+        return self._kept.decode(errors="replace")
+
+    def last_words(self) -> str:
+        """The last error in it, in one line; empty if there is none."""
+        lines = [line.strip() for line in self.text().splitlines() if line.strip()]
+        places = [place for place, line in enumerate(lines) if "rror" in line]
+        if not places:
+            return ""
+        return " ".join(lines[places[-1] : places[-1] + 2])[:_LONGEST]
+
+    def _pass_on(self) -> None:
+        if self._stream is None:
+            return
+        with self._stream:
+            while chunk := os.read(self._stream.fileno(), 65536):
+                self._kept = (self._kept + chunk)[-_TAIL_BYTES:]
+                with contextlib.suppress(OSError):
+                    os.write(2, chunk)

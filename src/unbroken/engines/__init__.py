@@ -1,0 +1,1 @@
+"""The interface of an engine, and the engines."""

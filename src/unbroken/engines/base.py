@@ -1,0 +1,130 @@
+"""An engine: what knows how to start, stop and read one kind of program.
+
+The base class keeps the environment contract (docs/contract.md), so an engine for a program that keeps it too has only
+its command to say.  An engine for a program with habits of its own overrides what differs.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.program.contract import FINAL, Desk, Found, copied_states, loose_state, ready_states
+from unbroken.program.process import Child
+from unbroken.runs.progress import Progress, read_progress
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Task:
+    """One attempt at a segment, as the engine is given it."""
+
+    run: Run
+    segment: int
+    origin: Checkpoint | None
+    desk: Desk
+    deadline_unix: float
+    stop_unix: float = math.inf  # when it will be told, should it not have left by then
+    tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
+
+
+class Engine(ABC):
+    """How one kind of program is started, stopped and read."""
+
+    name: str
+
+    @abstractmethod
+    def command(self, task: Task) -> list[str]:
+        """The argument list that starts the program, or makes it go on from `task.origin`."""
+
+    def environment(self, task: Task) -> dict[str, str]:
+        """What the program is told by its environment."""
+        resume = str(task.origin.folder.resolve()) if task.origin else ""
+        goal = task.run.goal
+        return {
+            "UNBROKEN_RUN": task.run.name,
+            "UNBROKEN_SEGMENT": str(task.segment),
+            "UNBROKEN_RESUME": resume,
+            "UNBROKEN_SAVE": str(task.desk.save.resolve()),
+            "UNBROKEN_DEADLINE": f"{task.deadline_unix:.3f}",
+            "UNBROKEN_DEADLINE_FILE": str(task.desk.deadline.resolve()),
+            "UNBROKEN_STOP": str(task.desk.stop.resolve()),
+            "UNBROKEN_PROGRESS": str(task.desk.progress.resolve()),
+            "UNBROKEN_LIVE": str(task.desk.live.resolve()),
+            "UNBROKEN_VERDICT": str(task.desk.verdict.resolve()),
+            "UNBROKEN_GOAL": "" if goal is None else f"{goal:.15g}",
+            "UNBROKEN_GOAL_UNIT": str(task.run.settings.get("goal_unit", "")),
+            "UNBROKEN_SAVE_SECONDS": f"{task.run.save_minutes * 60:g}",
+            "UNBROKEN_MTBF_HOURS": "" if task.run.mtbf_hours is None else f"{task.run.mtbf_hours:.15g}",
+            # Sums depend on the number of threads, and the log should be there while one waits for it.
+            "OMP_NUM_THREADS": str(task.run.threads),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def folder(self, task: Task) -> Path | None:
+        """Where the program runs; None: where snakemake was started."""
+        return None
+
+    def remarks(self, task: Task) -> list[str]:
+        """What the user should know of this attempt before the program starts, a line each."""
+        return []
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """The exit code in the words of the contract (0, 85, or any other), for a program that has its own."""
+        return code
+
+    def leaving_since(self, task: Task) -> float | None:
+        """When, on the monotonic clock, a program that watches the deadline itself began to leave."""
+        return None
+
+    def states(self, task: Task) -> list[Found]:
+        """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
+        return ready_states(task.desk)
+
+    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+        """The same once the program is gone; what it left loose counts only if it left well."""
+        found = ready_states(task.desk)
+        loose = loose_state(task.desk, task.desk.root / "loose") if has_left_well else None
+        return [*found, loose] if loose else found
+
+    def why_nothing_newer(self, task: Task) -> str:
+        """Why what the program left is no newer checkpoint, for the line of a failed attempt; empty if unknown."""
+        return ""
+
+    def salvage(self, task: Task) -> list[Found]:
+        """Complete states on the desk of an attempt that was killed, oldest first; `task` is that attempt's.
+
+        Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
+        """
+        return [found for found in copied_states(task.desk) if found.handover is not None]
+
+    def progress(self, task: Task) -> Progress | None:
+        """How far the program says it is, now."""
+        return read_progress(task.desk.progress)
+
+    def ask_to_stop(self, task: Task, child: Child) -> None:
+        """The gentle way: the program saves and leaves by itself."""
+        task.desk.stop.touch()
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions of the program, as far as they are known without asking it."""
+        return {}
+
+    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+        """Fills the new folder `final` with what the user came for: the checkpoint's `final/`, or all of its files."""
+        source = checkpoint.folder / FINAL
+        if source.is_dir():
+            shutil.copytree(source, final, dirs_exist_ok=True)
+            return
+        for name in checkpoint.passport.files:
+            (final / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkpoint.folder / name, final / name)

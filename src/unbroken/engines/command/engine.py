@@ -1,0 +1,258 @@
+"""The engine: starts the user's own command lines, tells the program to stop as it likes, and judges its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.command.contract_supervisor import ContractKeeper
+from unbroken.engines.command.file_supervisor import FileKeeper
+from unbroken.engines.command.folder import first_file, prepare, restart_files
+from unbroken.engines.command.holes import MissingRecordsError
+from unbroken.engines.command.joined_tables import join
+from unbroken.engines.command.origin import confirm_origin
+from unbroken.engines.command.placeholders import filled, values_of
+from unbroken.engines.command.reading import confirm_check, last_number
+from unbroken.engines.command.settings import Program, program_of
+from unbroken.engines.command.states import matching
+from unbroken.engines.command.supervisor import Keeper
+from unbroken.errors import ForeignFolderError, UnbrokenError
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.process import Child
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.own_folder import confirm_own
+from unbroken.runs.progress import Metric, Progress
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+from unbroken.system import fs
+
+OWN_FOLDER = "program"
+# The folder is looked at so often; less often where a look takes long, but a file server that hangs once mutes nobody.
+LOOK_SECONDS = 0.5
+LOOK_SHARE = 0.05
+LONGEST_REST_SECONDS = 30.0
+
+
+class CommandEngine(Engine):
+    """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
+
+    name = "command"
+
+    def __init__(self, base: Path = Path()) -> None:
+        self._base = base
+        self._keepers: dict[Path, Keeper] = {}
+        self._next_look = 0.0
+        self._means: int | None = None
+        self._says_done: bool | None = None
+        self._first: tuple[float, float] | None = None  # when, and how far, the program first said
+
+    # --- before it starts ---
+
+    def folder(self, task: Task) -> Path:
+        """A folder for this attempt alone, unless the config names one."""
+        named = str(task.run.settings["folder"])
+        return self._base / named if named else task.desk.root / OWN_FOLDER
+
+    def command(self, task: Task) -> list[str]:
+        """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
+        program, values = program_of(task.run), self._values(task)
+        if not program.folder:
+            prepare(self.folder(task), program, self._base, values, task.origin)
+        confirm_check(task.run, self._with_its_base(program))
+        confirm_origin(task, self._with_its_base(program))
+        self._keeper(task)  # remembers what was put back
+        words = program.resume if task.origin else program.start
+        return self._findable([filled(word, values) for word in words], task)
+
+    def environment(self, task: Task) -> dict[str, str]:
+        """The contract's, and what the config adds."""
+        values = self._values(task)
+        own = {name: filled(text, values) for name, text in program_of(task.run).environment.items()}
+        return {**super().environment(task), **own}
+
+    def remarks(self, task: Task) -> list[str]:
+        """Where the folder of an attempt that failed can be looked at."""
+        failed = self._failed(task)
+        return [f"the program's folder of the last attempt that failed is kept in {failed}"] if failed.is_dir() else []
+
+    # --- while it runs ---
+
+    def states(self, task: Task) -> list[Found]:
+        """Restart files that are complete, with the records of the outputs that belong to them."""
+        began = time.monotonic()
+        if began < self._next_look:
+            return []
+        found = self._keeper(task).while_running()
+        self._note_progress(task)
+        now = time.monotonic()
+        rest_seconds = max(LOOK_SECONDS, (now - began) / LOOK_SHARE)
+        self._next_look = now + min(rest_seconds, LONGEST_REST_SECONDS)
+        return found
+
+    def ask_to_stop(self, task: Task, child: Child) -> None:
+        """The stop file, at UNBROKEN_STOP and where the program looks for one, and a signal, as the config says."""
+        super().ask_to_stop(task, child)
+        program = program_of(task.run)
+        if program.stop_file:
+            draft = task.desk.root / "stop.tmp"
+            draft.write_text(filled(program.stop_text, self._values(task)))
+            os.replace(draft, self._stop_path(task, program))
+        if program.stop_signal:
+            child.send(signal.Signals[f"SIG{program.stop_signal}"], program.is_group_signalled)
+
+    # --- when it is gone ---
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """As the config says; where a code may mean both, the goal or the finished file decides."""
+        program = program_of(task.run)
+        may_be_finished, may_be_paused = code in program.exit_finished, code in program.exit_paused
+        if not (may_be_finished or may_be_paused):
+            return code if code not in (EXIT_FINISHED, EXIT_PAUSED) else 1
+        try:
+            self._says_done = self._asked_if_done(task, program)
+        except UnbrokenError:
+            self._keep_failed(task)
+            raise
+        self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
+        return self._means
+
+    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+        """What the program left; of one that failed only what was complete before."""
+        is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
+        keeper = self._keeper(task)
+        try:
+            found = keeper.at_end(has_left_well, is_finished)
+        except UnbrokenError:
+            self._keep_failed(task)
+            raise
+        keeper.close()
+        if not program_of(task.run).folder:
+            self._set_aside(task, has_left_well and not keeper.why_nothing_newer())
+        return found
+
+    def why_nothing_newer(self, task: Task) -> str:
+        """What the restart files say, and what of the config read it."""
+        return self._keeper(task).why_nothing_newer()
+
+    def salvage(self, task: Task) -> list[Found]:
+        """What a killed attempt had complete in its folder."""
+        if program_of(task.run).folder or not self.folder(task).is_dir():
+            return []
+        confirm_origin(task, self._with_its_base(program_of(task.run)))
+        return self._keeper(task).salvage()
+
+    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+        """The outputs in one piece each; beside them the `final_files`, or else the restart files."""
+        program = program_of(run)
+        if (checkpoint.folder / "final").is_dir() or not program.outputs:
+            super().finish(run, checkpoint, final)
+        else:
+            for name in restart_files(checkpoint):
+                (final / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(checkpoint.folder / name, final / name)
+        try:
+            join(checkpoint, program.outputs, final, program.outputs_with_gaps)
+        except MissingRecordsError as error:
+            raise error.advised(run.name) from error
+
+    # --- inside ---
+
+    def _keeper(self, task: Task) -> Keeper:
+        folder = self.folder(task)
+        if task.desk.root not in self._keepers:
+            program = self._with_its_base(program_of(task.run))
+            kind = ContractKeeper if program.keeps_the_contract else FileKeeper
+            self._keepers[task.desk.root] = kind(task, program, folder)
+        return self._keepers[task.desk.root]
+
+    def _keep_failed(self, task: Task) -> None:
+        """Sets the program's folder aside, should it be ours still: something else in its place is left alone."""
+        self._keeper(task).close()
+        if not program_of(task.run).folder:
+            with suppress(ForeignFolderError):
+                confirm_own(self.folder(task))
+                self._set_aside(task, has_left_well=False)
+
+    def _set_aside(self, task: Task, has_left_well: bool) -> None:
+        """Keeps the folder of the last attempt that failed, to be looked at, until one leaves well."""
+        failed = self._failed(task)
+        if failed.is_dir():
+            fs.remove_tree(failed)
+        if not has_left_well and self.folder(task).is_dir():
+            os.rename(self.folder(task), failed)
+
+    def _failed(self, task: Task) -> Path:
+        return RunFolder(task.run.name, self._base).root / "failed"
+
+    def _with_its_base(self, program: Program) -> Program:
+        base = {"base": str(self._base.resolve())}
+        return replace(
+            program,
+            progress_command=tuple(filled(word, base) for word in program.progress_command),
+            check_command=tuple(filled(word, base) for word in program.check_command),
+        )
+
+    def _values(self, task: Task) -> dict[str, str]:
+        program = program_of(task.run)
+        state = first_file(task.origin, program) if task.origin and program.files else None
+        return values_of(task, program, self._base, self._stop_path(task, program), state)
+
+    def _stop_path(self, task: Task, program: Program) -> Path:
+        return self.folder(task) / program.stop_file if program.stop_file else task.desk.stop
+
+    def _findable(self, command: list[str], task: Task) -> list[str]:
+        """The program by its whole path if it is named by its place in the folder: we look for it from elsewhere."""
+        place = self.folder(task) / command[0]
+        if "/" in command[0] and place.exists():
+            return [str(place.absolute()), *command[1:]]
+        return command
+
+    def _asked_if_done(self, task: Task, program: Program) -> bool | None:
+        """By the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
+        if program.finished_file:
+            return bool(matching(self.folder(task), [program.finished_file]))
+        keeper, goal = self._keeper(task), task.run.goal
+        if goal is None or not isinstance(keeper, FileKeeper):
+            return None
+        done = keeper.reached()
+        return done is not None and done >= goal
+
+    def _note_progress(self, task: Task) -> None:
+        """For `unbroken status`, and for `stall_minutes`; a program that keeps the contract may do it by itself."""
+        done = self._live(task)
+        if done is None:
+            return
+        now = time.monotonic()
+        self._first = self._first or (now, done)
+        progress = Progress(done, task.run.goal, str(task.run.settings["goal_unit"]), self._pace(task.run, done, now))
+        draft = task.desk.progress.with_suffix(".tmp")
+        draft.write_text(json.dumps(progress.to_json()))
+        os.replace(draft, task.desk.progress)
+
+    def _live(self, task: Task) -> float | None:
+        """By the live file, the last record of an output, or the names of restart files; None if none of them says."""
+        program, folder = program_of(task.run), self.folder(task)
+        if program.live_file:
+            names = matching(folder, [program.live_file])
+            return last_number(folder / names[-1], program.live_pattern) if names else None
+        if any(output.record for output in program.outputs):
+            return self._keeper(task).outputs.last_number()
+        keeper = self._keeper(task)
+        return keeper.reached() if isinstance(keeper, FileKeeper) and program.has_numbered_files else None
+
+    def _pace(self, run: Run, done: float, now: float) -> dict[str, Metric]:
+        """Nothing before it has advanced."""
+        if self._first is None or done <= self._first[1]:
+            return {}
+        a_second = (done - self._first[1]) / max(now - self._first[0], 1e-3)
+        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {run.settings['goal_unit']}/s"}
+        if run.goal is not None:
+            pace["left_seconds"] = round(max(0.0, run.goal - done) / a_second, 1)
+        return pace

@@ -1,0 +1,77 @@
+"""Placeholders: what the config may leave open in the words of a command, and what stands there in an attempt."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from unbroken.config.tasks import starts_tasks
+from unbroken.engines.base import Task
+from unbroken.engines.command.settings import Program
+from unbroken.segment.deadline import lead_seconds
+
+# Of the checkpoint that a resumed program goes on from; at the start there is none.
+OF_CHECKPOINT = ("checkpoint", "file", "progress")
+ALWAYS = ("save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal")
+_IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
+_IN_TEMPLATES = re.compile(r"@@(\w+)@@")
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with its placeholders filled; `{{` and `}}` become single braces."""
+    return _IN_WORDS.sub(lambda found: values[found[1]] if found[1] else found[0][0], text)
+
+
+def filled_template(text: str, values: Mapping[str, str]) -> str:
+    """The text of a template with every `@@name@@` filled; all else stays as it is."""
+    return _IN_TEMPLATES.sub(lambda found: values[found[1]], text)
+
+
+def strange(text: str, known: Collection[str]) -> Iterator[str]:
+    """Placeholders that are not known, and single braces."""
+    for found in _IN_WORDS.finditer(text):
+        if found[0] not in ("{{", "}}") and found[1] not in known:
+            yield found[0]
+
+
+def strange_in_template(text: str, known: Collection[str]) -> Iterator[str]:
+    """The same of a template."""
+    yield from (found[0] for found in _IN_TEMPLATES.finditer(text) if found[1] not in known)
+
+
+def named(text: str) -> set[str]:
+    """The names of the placeholders in a text."""
+    return {found[1] for found in _IN_WORDS.finditer(text) if found[1]}
+
+
+def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path | None) -> dict[str, str]:
+    """What stands for each placeholder in this attempt; those of the checkpoint are empty at the start."""
+    left = seconds_left(task, program)
+    goal, origin = task.run.goal, task.origin
+    return {
+        "checkpoint": str(origin.folder.resolve()) if origin else "",
+        "file": str(state.resolve()) if state else "",
+        "progress": f"{origin.passport.progress.done:.15g}" if origin else "",
+        "save": str(task.desk.save.resolve()),
+        "stop": str(stop.resolve()),
+        "base": str(base.resolve()),
+        "seconds": str(left),
+        "minutes": f"{left / 60:.6f}",
+        "hours": f"{left / 3600:.8f}",
+        "hms": f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}",
+        "threads": str(task.run.threads),
+        "tasks": str(task.run.tasks),
+        "run": task.run.name,
+        "segment": str(task.segment),
+        "goal": "" if goal is None else f"{goal:.15g}",
+    }
+
+
+def seconds_left(task: Task, program: Program) -> int:
+    """Whole seconds after which a program that watches its own clock should begin to save; 1 at least."""
+    left = min(task.stop_unix, task.deadline_unix) - time.time()
+    is_launched = any(starts_tasks(task.run, words) for words in (program.start, program.resume))
+    lead = lead_seconds(left, is_launched) if program.margin_seconds is None else program.margin_seconds
+    return max(1, int(left - lead))

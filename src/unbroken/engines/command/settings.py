@@ -1,0 +1,133 @@
+"""The settings of a run of this engine, typed: what the config says of the user's program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from unbroken.runs.run import Run
+
+# A table: a line a row, which begins with a number that grows.
+ROWS = rb"^[ \t]*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=[\s,;])"
+ROWS_KIND, WHOLE_KIND = "rows", "whole"
+
+
+class SavedBy(Enum):
+    """How the program says that a restart file is complete."""
+
+    EXIT = "exit"  # it has left well
+    RENAME = "rename"  # it writes under another name first
+    MARKER = "marker"  # it makes one more file afterwards
+    NEXT = "next"  # it has begun the one after
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that grows from segment to segment: where its records begin, or None where it is taken whole."""
+
+    name: str
+    record: re.Pattern[bytes] | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the config says of a program; patterns as text, because they are filled or compiled where they are used."""
+
+    start: tuple[str, ...]
+    resume: tuple[str, ...]
+    inputs: tuple[str, ...]
+    templates: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    files: tuple[str, ...]
+    saved_by: SavedBy
+    saved_marker: str
+    puts_back: bool
+    progress_file: str
+    progress_pattern: str
+    progress_json: str
+    progress_command: tuple[str, ...]
+    check_command: tuple[str, ...]
+    live_file: str
+    live_pattern: str
+    outputs: tuple[Output, ...]
+    outputs_with_gaps: frozenset[str]
+    final_files: tuple[str, ...]
+    stop_file: str
+    stop_text: str
+    stop_signal: str
+    is_group_signalled: bool
+    margin_seconds: float | None
+    exit_finished: frozenset[int]
+    exit_paused: frozenset[int]
+    finished_file: str
+
+    @property
+    def keeps_the_contract(self) -> bool:
+        """True for a program that hands its states over by itself (docs/contract.md), as the config names no files."""
+        return not self.files
+
+    @property
+    def has_numbered_files(self) -> bool:
+        """True if the names of the restart files say how far they are."""
+        return any("{progress}" in name for name in self.files)
+
+    @property
+    def says_progress(self) -> bool:
+        """True if a restart file says how far it is."""
+        return self.has_numbered_files or bool(self.progress_file or self.progress_command) or self.keeps_the_contract
+
+
+def program_of(run: Run) -> Program:
+    """The settings of a run, whose kinds the schema has checked."""
+    values = run.settings
+    margin = values["margin_seconds"]
+    return Program(
+        start=words(values["start"]),
+        resume=words(values["resume"]) or words(values["start"]),
+        inputs=words(values["inputs"]),
+        templates=words(values["templates"]),
+        folder=str(values["folder"]),
+        environment=texts(values["environment"]),
+        files=words(values["files"]),
+        saved_by=SavedBy(values["saved_by"]),
+        saved_marker=str(values["saved_marker"]),
+        puts_back=values["put_back"] is True,
+        progress_file=str(values["progress_file"]),
+        progress_pattern=str(values["progress_pattern"]),
+        progress_json=str(values["progress_json"]),
+        progress_command=words(values["progress_command"]),
+        check_command=words(values["check_command"]),
+        live_file=str(values["live_file"]),
+        live_pattern=str(values["live_pattern"]),
+        outputs=tuple(Output(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
+        outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
+        final_files=words(values["final_files"]),
+        stop_file=str(values["stop_file"]),
+        stop_text=str(values["stop_text"]),
+        stop_signal=str(values["stop_signal"]),
+        is_group_signalled=values["stop_signal_to"] == "group",
+        margin_seconds=float(margin) if isinstance(margin, (int, float)) else None,
+        exit_finished=frozenset(map(int, words(values["exit_finished"]))),
+        exit_paused=frozenset(map(int, words(values["exit_paused"]))),
+        finished_file=str(values["finished_file"]),
+    )
+
+
+def record_of(kind: str) -> re.Pattern[bytes] | None:
+    """What begins a record of an output; re.error if the user's own expression is none."""
+    if kind == WHOLE_KIND:
+        return None
+    return re.compile(ROWS if kind == ROWS_KIND else kind.encode(), re.MULTILINE)
+
+
+def words(value: object) -> tuple[str, ...]:
+    """A list of the config as words; a whole number without a point."""
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
+
+
+def texts(value: object) -> dict[str, str]:
+    """A mapping of the config with its values as text."""
+    return {str(key): str(each) for key, each in value.items()} if isinstance(value, Mapping) else {}

@@ -1,0 +1,161 @@
+"""The restart files that a program leaves in its folder: which belong together, and which are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.engines.command.settings import Program, SavedBy
+from unbroken.system import fs
+
+# Longer than the clock of files rests, and than a program that is at it between two writes.
+TICKS_SECONDS = 0.25
+_IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
+_MEANING = {"{progress}": r"(\d+)", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# Inode, size and time of change: what differs if a file was written again.
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class State:
+    """Restart files that belong together, by their names in the program's folder; `number` stands in the names."""
+
+    folder: Path
+    files: tuple[str, ...]
+    number: str = ""
+    numbered: tuple[str, ...] = ()  # those whose own names have the number
+    # How its files were when they were found complete: the program may begin to write them again at any moment.
+    complete_stamps: Mapping[str, Stamp] | None = None
+    # A marker of the very same time as a file may be that of the save before: the clock of files goes by ticks, of 4 ms
+    # and more on a busy machine.  Then the file is being written again just now.
+    is_in_doubt: bool = False
+
+    @property
+    def stamps(self) -> dict[str, Stamp]:
+        """How its files are now; those that are gone are left out."""
+        return {name: stamp for name in self.files if (stamp := _stamp(self.folder / name)) is not None}
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """A regular expression for the names that a glob means; `{progress}` is a number."""
+    return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
+
+
+def is_progress_file_kept(program: Program) -> bool:
+    """True if the file that says how far it is is one of the restart files."""
+    name = program.progress_file
+    return any(name == each or glob_pattern(each).fullmatch(name) for each in program.files)
+
+
+def matching(folder: Path, globs: Sequence[str]) -> list[str]:
+    """The plain files below a folder that match one of the globs."""
+    patterns = [glob_pattern(glob) for glob in globs]
+    return [name for name in plain_files(folder) if any(pattern.fullmatch(name) for pattern in patterns)]
+
+
+def plain_files(folder: Path) -> list[str]:
+    """The names of all files below that are no links: the inputs are links."""
+    return [name.as_posix() for name in fs.tree_files(folder) if not (folder / name).is_symlink()]
+
+
+def states_in(folder: Path, globs: Sequence[str]) -> list[State]:
+    """The states of which every glob has a file, the furthest first; one at most where the names have no number."""
+    found: dict[str, list[str]] = {}
+    common: list[str] = []
+    patterns = [glob_pattern(glob) for glob in globs]
+    matched: dict[str, set[int]] = {"": set()}
+    for name in plain_files(folder) if folder.is_dir() else ():
+        for index, pattern in enumerate(patterns):
+            match = pattern.fullmatch(name)
+            if match is None:
+                continue
+            number = match[1] if pattern.groups else ""
+            (found.setdefault(number, []) if number else common).append(name)
+            matched.setdefault(number, set()).add(index)
+            break
+    numbers = sorted(found, key=int, reverse=True) if any(pattern.groups for pattern in patterns) else [""]
+    every = set(range(len(patterns)))
+    return [
+        State(folder, tuple(sorted([*found.get(number, []), *common])), number, tuple(found.get(number, ())))
+        for number in numbers
+        if matched.get(number, set()) | matched[""] == every
+    ]
+
+
+def complete_states(folder: Path, program: Program) -> Iterator[State]:
+    """Those that are complete by the program's own word while it still runs, or was killed; the furthest first."""
+    states = states_in(folder, program.files)
+    for position, state in enumerate(states):
+        stamps = state.stamps
+        is_next_begun = program.saved_by is SavedBy.NEXT and position > 0
+        is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, stamps, program.saved_marker)
+        if program.saved_by is SavedBy.RENAME or is_next_begun or is_marked:
+            is_in_doubt = is_marked and _marked_at(state, program.saved_marker) == _written_at(stamps)
+            yield replace(state, complete_stamps=stamps, is_in_doubt=is_in_doubt)
+
+
+def _is_marked(state: State, stamps: Mapping[str, Stamp], marker: str) -> bool:
+    """True if the marker is not older than the files: those that are written again are younger."""
+    marked = _marked_at(state, marker)
+    return marked is not None and len(stamps) == len(state.files) and marked >= _written_at(stamps)
+
+
+def _marked_at(state: State, marker: str) -> int | None:
+    """The time of the marker, in nanoseconds; None if there is none."""
+    marked = _stamp(state.folder / marker.replace("{progress}", state.number))
+    return None if marked is None else marked[2]
+
+
+def _written_at(stamps: Mapping[str, Stamp]) -> int:
+    return max(at for _, _, at in stamps.values())
+
+
+def copied(state: State, draft: Path) -> bool:
+    """Copies the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
+
+    Meanwhile is: since they were found complete, where they were.
+    """
+    before = state.stamps if state.complete_stamps is None else state.complete_stamps
+    if state.is_in_doubt:
+        time.sleep(TICKS_SECONDS)
+    try:
+        for name in state.files:
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(state.folder / name, draft / name)
+    except FileNotFoundError:
+        before = {}
+    if before and before == state.stamps:
+        return True
+    shutil.rmtree(draft, ignore_errors=True)
+    return False
+
+
+def linked(state: State, draft: Path) -> None:
+    """Makes the same folder by hard links, of a program that is gone; copies where links are not possible.
+
+    The program's folder stays as it is, so that a successor finds all of it if this process dies now.
+    """
+    for name in state.files:
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(state.folder / name, draft / name)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name of a file that nobody writes any more; a copy where the file system has no such links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,72 @@
+"""What can be wrong with the settings of a DMTCP run taken together, found before anything is queued."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from unbroken.runs.run import Run
+
+_MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "ibrun", "jsrun", "aprun")
+_MANA = "MANA, DMTCP's extension for MPI (https://github.com/mpickpt/mana)"
+_OURS = ("-j", "--join-coordinator", "--join", "--new-coordinator", "--any-coordinator", "--no-coordinator")
+_OURS_TOO = ("-p", "--coord-port", "--port", "-h", "--coord-host", "--host", "--port-file", "--ckptdir", "-i")
+_OURS_ALSO = ("--interval", "--gzip", "--no-gzip", "--ckpt-open-files", "--checkpoint-open-files")
+
+
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
+    """Each setting that does not fit the others, and what is wrong with it."""
+    command = _words(run, "command")
+    if not command:
+        yield "command", "found an empty list; type the program and its arguments, such as [python3, simulate.py]"
+        return
+    yield from _mpi_mistakes(run, command)
+    yield from _path_mistakes(run, command, base)
+    yield from _input_mistakes(run)
+    for option in _words(run, "options"):
+        if option.partition("=")[0] in (*_OURS, *_OURS_TOO, *_OURS_ALSO):
+            yield "options", f"found {option}, which unbroken sets itself; allowed: other options of dmtcp_launch"
+    folder = str(run.settings["dmtcp"])
+    if folder and not run.enter and not run.modules and not (base / folder / "dmtcp_launch").is_file():
+        yield "dmtcp", f"found '{folder}', but there is no dmtcp_launch in it; allowed: the folder of DMTCP's programs"
+
+
+def _mpi_mistakes(run: Run, command: list[str]) -> Iterator[tuple[str, str]]:
+    if run.settings["mpi_allowed"] is True:
+        return
+    advice = f"DMTCP alone does not save MPI over a fast network; use {_MANA}, or type `mpi_allowed: true`"
+    if Path(command[0]).name in _MPI:
+        yield "command", f"found {command[0]}; {advice} if the ranks talk over TCP or shared memory on one node"
+    elif run.tasks > 1:
+        yield "command", f"the run has {run.tasks} tasks; {advice}"
+
+
+def _path_mistakes(run: Run, command: list[str], base: Path) -> Iterator[tuple[str, str]]:
+    """The program has a folder of its own, in which the words of its command must mean something."""
+    shown = {Path(name).name for name in _words(run, "inputs")}
+    for word in command:
+        if Path(word).is_absolute() or word in (".", ".."):
+            continue
+        # A word may be a whole script, longer than a path can be; then this is False, and Path.is_file an error.
+        if os.path.isfile(base / word) and str(Path(word)) not in shown:
+            name = Path(word).name
+            yield (
+                "command",
+                f"names {word}, but the program runs in a folder of its own; type `inputs: [{word}]`, by which it is "
+                f"to be found there as {name}" + ("" if str(Path(word)) == name else f", and {name} in the command"),
+            )
+
+
+def _input_mistakes(run: Run) -> Iterator[tuple[str, str]]:
+    seen: dict[str, str] = {}
+    for name in _words(run, "inputs"):
+        last = Path(name).name
+        if last in seen:
+            yield "inputs", f"found {seen[last]} and {name}, both to be seen as {last}; rename one of them"
+        seen[last] = name
+
+
+def _words(run: Run, name: str) -> list[str]:
+    value = run.settings[name]
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

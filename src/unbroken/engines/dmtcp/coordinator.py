@@ -1,0 +1,93 @@
+"""The coordinator of a stage: started on a port that the kernel chooses, asked, and read once it is gone."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.engines.dmtcp.programs import Programs
+from unbroken.errors import SegmentError
+from unbroken.program import process as child
+
+STARTING_SECONDS = 60.0
+LEAVING_SECONDS = 10.0
+LOOK_SECONDS = 0.02
+# It says what it does, in the same words from 2.6 to 5.0, unless it is quiet.
+TALKATIVE = {"DMTCP_QUIET": "0"}
+_PEERS = re.compile(r"NUM_PEERS=(\d+)")
+_PID = re.compile(r"\[\d+:(\d+)\]@")
+# Said before the first process is told to die.  By itself it says it too, once the last one has left.
+_KILLS, _LEAVES = "illing all connected peers", "last client exited"
+_SAVES = re.compile(r"starting checkpoint.*?numPeers\s*=\s*(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The processes under a coordinator: how many, and whether they are all at work."""
+
+    count: int
+    is_running: bool
+
+
+class Coordinator:
+    """Leaves when the last process of its program has left."""
+
+    def __init__(self, programs: Programs, folder: Path, images: Path) -> None:
+        self._programs = programs
+        self._said = folder / "coordinator.txt"
+        port_file = folder / "port"
+        self._child = child.start(programs.coordinator(port_file, images), TALKATIVE, self._said, folder)
+        self.port = self._port(port_file)
+
+    def _port(self, port_file: Path) -> int:
+        end = time.monotonic() + STARTING_SECONDS
+        while not (text := port_file.read_text().strip() if port_file.exists() else ""):
+            if self._child.wait(LOOK_SECONDS) is not None or time.monotonic() > end:
+                self.close()
+                raise SegmentError(f"dmtcp_coordinator does not start: {self._words()[-500:] or 'it said nothing'}")
+        return int(text)
+
+    def peers(self) -> Peers:
+        """Nobody where it does not answer."""
+        if self.is_gone():
+            return Peers(0, is_running=False)
+        text = self._ask("--status")
+        match = _PEERS.search(text)
+        return Peers(int(match[1]) if match else 0, "RUNNING=yes" in text)
+
+    def pids(self) -> list[int]:
+        """Of the program's processes."""
+        return [int(pid) for pid in _PID.findall(self._ask("--list"))]
+
+    def save_and_kill(self) -> None:
+        """Asks for it; the exit code differs by release and says nothing."""
+        self._programs.ask(self.port, "--kcheckpoint")
+
+    def _ask(self, request: str) -> str:
+        return "\n".join(self._programs.ask(self.port, request).lines)
+
+    # --- the end ---
+
+    def is_gone(self, wait_seconds: float = 0) -> bool:
+        return self._child.wait(wait_seconds) is not None
+
+    def has_killed(self) -> bool:
+        """True if it was told to kill its program, or was killed itself.
+
+        Then an exit code that the program's shell noted is not the program's word: processes are killed one after the
+        other, with exit code 0, and the shell may live long enough to note it.
+        """
+        code = self._child.wait(LEAVING_SECONDS)
+        return code not in (0, None) or _KILLS in self._words().partition(_LEAVES)[0]
+
+    def saved_count(self) -> int:
+        """How many processes, and so images, the last checkpoint was begun with; 0 if there is none."""
+        return max((int(count) for count in _SAVES.findall(self._words())[-1:]), default=0)
+
+    def _words(self) -> str:
+        return self._said.read_text(errors="replace").strip()
+
+    def close(self) -> None:
+        self._child.end(LEAVING_SECONDS)

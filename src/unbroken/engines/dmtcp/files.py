@@ -1,0 +1,129 @@
+"""The program's folder: saved whole beside the images, and put back before a restart.
+
+DMTCP does not save files.  At a restart it cuts an open one back to where the program was, fills one that is gone with
+NUL bytes up to there, and knows nothing of those that were closed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unbroken.engines.dmtcp.programs import ENDED
+from unbroken.runs.own_folder import confirm_own
+from unbroken.system import fs
+
+_ALL = 1 << 40
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a checkpoint, which holds plain files only, cannot show of a folder."""
+
+    folders: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        return {"folders": self.folders, "links": dict(self.links), "modes": dict(self.modes)}
+
+
+def save_files(live: Path, target: Path) -> Listing:
+    """Copies the files of the folder, with their times; the program must not be at work."""
+    target.mkdir()
+    folders, links, modes = [], {}, {}
+    for path in _walk(live):
+        name = str(path.relative_to(live))
+        if path.is_symlink():
+            links[name] = os.readlink(path)
+        elif path.is_dir():
+            folders.append(name)
+            (target / name).mkdir()
+        elif path.is_file() and name != ENDED:
+            modes[name] = path.stat().st_mode & 0o7777
+            copy_file(path, target / name)
+    return Listing(tuple(folders), links, modes)
+
+
+def put_back(source: Path, listing: Listing, live: Path) -> None:
+    """Makes the new folder `live` what it was when the files were saved."""
+    live.mkdir()
+    for name in listing.folders:
+        (live / name).mkdir()
+    for name, mode in listing.modes.items():
+        copy_file(source / name, live / name)
+        (live / name).chmod(mode)
+    for name, target in listing.links.items():
+        (live / name).symlink_to(target)
+
+
+def show_inputs(inputs: Sequence[Path], live: Path) -> None:
+    """Makes the inputs to be seen from the program's folder, by their last names; a file of the program's own stays."""
+    for path in inputs:
+        link = live / path.name
+        if link.is_symlink():
+            link.unlink()
+        if not link.exists():
+            link.symlink_to(path.resolve())
+
+
+def take_results(live: Path, final: Path) -> None:
+    """Renames what the finished program left; links and the mark of its end are no result.
+
+    ForeignFolderError if it has put something else in the place of its folder.
+    """
+    confirm_own(live)
+    for path in list(_walk(live)):
+        if path.is_symlink() or path.name == ENDED or not (path.is_dir() or path.is_file()):
+            path.unlink()
+    os.rename(live, final)
+
+
+def size_bytes(folder: Path) -> int:
+    """The bytes of all files below, in which a program may be at work: what goes meanwhile counts nothing."""
+    return sum(_size(Path(base) / name) for base, _, names in os.walk(folder) for name in names)
+
+
+def _size(path: Path) -> int:
+    try:
+        state = path.lstat()
+    except OSError:
+        return 0
+    return state.st_size if stat.S_ISREG(state.st_mode) else 0
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """By the kernel, on some file systems without moving a byte; keeps the time of the last change."""
+    with source.open("rb") as old, target.open("xb") as new:
+        while fs.copy_range(old.fileno(), new.fileno(), _ALL):
+            pass
+    state = source.stat()
+    os.utime(target, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name for every file of a folder that nobody writes any more; a copy where there are no hard links."""
+    target.mkdir()
+    for path in _walk(source):
+        name = path.relative_to(source)
+        if path.is_dir() and not path.is_symlink():
+            (target / name).mkdir()
+            continue
+        if path.is_symlink():
+            continue
+        try:
+            os.link(path, target / name)
+        except OSError:
+            shutil.copyfile(path, target / name)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Everything below, a folder before what is in it; links are not followed."""
+    for path in sorted(folder.iterdir()):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _walk(path)

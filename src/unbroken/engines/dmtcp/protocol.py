@@ -1,0 +1,84 @@
+"""What unbroken tells the keeper by the environment, and where the keeper answers (docs/contract.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.program.contract import HANDOVER_FILE, READY
+
+# Files on the desk: when the keeper began to leave (for the learned margin), and why it failed.
+LEAVING, WHY = "leaving", "why"
+# As many checkpoints as may lie there unpublished.
+_WAITING = 2
+
+
+@dataclass(frozen=True)
+class Told:
+    """The contract's variables."""
+
+    resume: Path | None
+    save: Path
+    stop: Path
+    deadline: Path
+    progress: Path
+    save_seconds: float
+
+    @property
+    def desk(self) -> Path:
+        return self.save.parent
+
+    @property
+    def draft(self) -> Path:
+        """The folder of a checkpoint that is being made; nobody else looks at it."""
+        return self.save / "draft"
+
+    def left_seconds(self) -> float:
+        """To the deadline, as it stands now."""
+        return float(self.deadline.read_text()) - time.time()
+
+    def is_stopped(self) -> bool:
+        return self.stop.exists()
+
+    def may_save(self) -> bool:
+        """False while unbroken has not published the ones before."""
+        return len(self._ready()) < _WAITING
+
+    def say(self, progress: Mapping[str, object]) -> None:
+        """How far the program is."""
+        draft = self.progress.with_suffix(".tmp")
+        draft.write_text(json.dumps(progress))
+        os.replace(draft, self.progress)
+
+    def hand_over(self, handover: Mapping[str, object], number: int) -> None:
+        """The draft becomes the keeper's checkpoint of that number."""
+        (self.draft / HANDOVER_FILE).write_text(json.dumps(handover))
+        os.rename(self.draft, self.save / f"{number:06d}{READY}")
+
+    def say_leaving(self) -> None:
+        """From now on the keeper saves for the last time."""
+        (self.desk / LEAVING).write_text(f"{time.monotonic()}\n")
+
+    def say_why(self, line: str) -> None:
+        """What failed, in a line for the user."""
+        (self.desk / WHY).write_text(f"{line}\n")
+
+    def _ready(self) -> list[Path]:
+        return [path for path in self.save.iterdir() if path.name.endswith(READY)]
+
+
+def told_by(environment: Mapping[str, str]) -> Told:
+    """What stands in the environment of a program that unbroken started."""
+    resume = environment["UNBROKEN_RESUME"]
+    return Told(
+        Path(resume) if resume else None,
+        Path(environment["UNBROKEN_SAVE"]),
+        Path(environment["UNBROKEN_STOP"]),
+        Path(environment["UNBROKEN_DEADLINE_FILE"]),
+        Path(environment["UNBROKEN_PROGRESS"]),
+        float(environment["UNBROKEN_SAVE_SECONDS"]),
+    )

@@ -1,0 +1,180 @@
+"""A stage: one coordinator and the program under it, from its launch or restart to its checkpoint or its end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS, LOOK_SECONDS, Coordinator
+from unbroken.engines.dmtcp.processes import Vitals, vitals
+from unbroken.engines.dmtcp.programs import ENDED, Programs
+from unbroken.errors import SegmentError
+from unbroken.program import process as child
+from unbroken.program.process import Child
+from unbroken.system import fs
+
+# A request that comes while an earlier checkpoint is being written is lost without a word (4.1.1).
+ASK_AGAIN_SECONDS = 5.0
+
+
+class Stage:
+    """The program at work in `live`; `images` is a new folder, empty until a checkpoint is asked for."""
+
+    def __init__(self, programs: Programs, folder: Path, images: Path, live: Path, log: Path) -> None:
+        folder.mkdir(parents=True)
+        images.mkdir(parents=True)
+        self.images = images
+        self._programs, self._folder, self._live, self._log = programs, folder, live, log
+        self._coordinator = Coordinator(programs, folder, images)
+        self._main: Child | None = None
+        self._running_at = time.monotonic()
+
+    def launch(self, options: Sequence[str], command: Sequence[str]) -> None:
+        """Starts the program anew."""
+        self._start(self._programs.launch(self._coordinator.port, self.images, options, command))
+
+    def restart(self, images: Sequence[Path], limit_seconds: float) -> None:
+        """Brings the processes of a checkpoint back, all at work together.
+
+        SegmentError if they are not all at work within the limit: DMTCP waits for ever at a truncated image.
+        """
+        self._start(self._programs.restart(self._coordinator.port, self.images, images))
+        end, most = time.monotonic() + limit_seconds, 0
+        while time.monotonic() < end:
+            peers = self._coordinator.peers()
+            if peers.is_running:  # all were at work together; some may have come to their end since
+                return
+            most = max(most, peers.count)
+            if 0 < peers.count < most:
+                raise SegmentError("a process died while dmtcp_restart brought it back; its words stand in the log")
+            if self.has_ended(LOOK_SECONDS):
+                if (self._live / ENDED).exists():
+                    return
+                raise SegmentError(
+                    f"dmtcp_restart ended with exit code {self.dmtcp_code()} before the program was at work again"
+                )
+        raise SegmentError(
+            f"dmtcp_restart did not bring the program back within {limit_seconds:.0f} s (settings.restart_seconds); "
+            "it was killed"
+        )
+
+    def _start(self, command: Sequence[str]) -> None:
+        self._main = child.start(command, {}, self._log, self._live)
+
+    # --- while it works ---
+
+    def vitals(self, limit_seconds: float) -> Vitals:
+        """What the processes hold and have computed.
+
+        SegmentError if they have not all been at work together for so long, a hang that DMTCP does not end, or if the
+        shell that was to note the program's end is gone.
+        """
+        peers, now = self._coordinator.peers(), time.monotonic()
+        if peers.count and self._is_without_shell():
+            raise SegmentError(
+                f"the shell around the program was ended from outside (exit {self.dmtcp_code()}); its end could not be "
+                "told any more, so it was killed"
+            )
+        if peers.is_running:
+            self._running_at = now
+        elif now - self._running_at > limit_seconds:
+            raise SegmentError(
+                f"the program hangs: DMTCP says for {now - self._running_at:.0f} s that its {peers.count} processes "
+                "are not all at work (settings.restart_seconds); it was killed"
+            )
+        return vitals(self._coordinator.pids())
+
+    def _is_without_shell(self) -> bool:
+        """True if the shell alone was killed; where all are told to die, the coordinator leaves too."""
+        is_killed = self.dmtcp_code() is not None and not (self._live / ENDED).exists()
+        return is_killed and not self._coordinator.is_gone(LEAVING_SECONDS)
+
+    def has_ended(self, wait_seconds: float) -> bool:
+        """True if the program is gone, by whatever cause."""
+        if self._coordinator.is_gone():
+            return True
+        if self._main is not None and self._main.wait(wait_seconds) is not None:
+            return self._coordinator.is_gone(LOOK_SECONDS) or self._coordinator.peers().count == 0
+        return False
+
+    # --- its end ---
+
+    @property
+    def exit_code(self) -> int | None:
+        """The program's own exit code, noted by its shell; None if it was ended before, or by its coordinator."""
+        try:
+            text = (self._live / ENDED).read_text()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.endswith("\n") and not self._coordinator.has_killed() else None
+
+    def dmtcp_code(self, wait_seconds: float = 0) -> int | None:
+        """What DMTCP's process ended with, where 0 says nothing; None if it has not.
+
+        The coordinator leaves with the last connection, which a process closes a little before its end.
+        """
+        return self._main.wait(wait_seconds) if self._main else None
+
+    def checkpoint(self, patience_seconds: float) -> bool:
+        """Checkpoint and kill; True once all images are complete, False if the program was faster and ended.
+
+        SegmentError if neither happens in time, or if an image is missing.
+        """
+        end = time.monotonic() + patience_seconds
+        ask_again, has_asked = 0.0, False
+        while not self.has_ended(LOOK_SECONDS):
+            now = time.monotonic()
+            if now > end:
+                raise SegmentError(f"DMTCP made no checkpoint within {patience_seconds:.0f} s; {self._left()}")
+            if now > ask_again and self._coordinator.peers().is_running:  # not while it is at it
+                self._forget_images()
+                self._coordinator.save_and_kill()
+                ask_again, has_asked = time.monotonic() + ASK_AGAIN_SECONDS, True
+        self._coordinator.is_gone(LEAVING_SECONDS)
+        if has_asked and self.is_complete():
+            return True
+        # Where a checkpoint has begun, an exit code may be that of a process which died of it.
+        has_begun = has_asked and (images_in(self.images) or self._drafts())
+        if self.exit_code is not None and not has_begun:
+            return False
+        code = self.dmtcp_code(LEAVING_SECONDS)
+        raise SegmentError(f"the program is gone (exit code {code}) without a whole checkpoint; {self._left()}")
+
+    def _forget_images(self) -> None:
+        """A checkpoint that somebody else asked for does not belong to the files as they are now."""
+        for path in [*self.images.glob("dmtcp_restart_script*"), *images_in(self.images)]:
+            path.unlink()
+
+    def is_complete(self) -> bool:
+        """True if every process has written its image.
+
+        Only then the coordinator writes its restart script; 3.2 does not come to that when it was to kill as well,
+        but says, as all do, how many processes there were.
+        """
+        has_script = any(self.images.glob("dmtcp_restart_script*.sh"))
+        images = len(images_in(self.images))
+        return images > 0 and not self._drafts() and (has_script or images == self._coordinator.saved_count())
+
+    def _drafts(self) -> list[Path]:
+        return list(self.images.glob("*.temp"))
+
+    def _left(self) -> str:
+        names = sorted(path.name for path in self.images.iterdir())
+        free_mb = shutil.disk_usage(self.images).free / 1e6
+        return f"it left {', '.join(names) or 'nothing'} in {self.images}, where {free_mb:.0f} MB are free"
+
+    def close(self) -> None:
+        """Nobody of this stage is left, nor its folders."""
+        if self._main is not None:
+            self._main.end(LEAVING_SECONDS)
+        self._coordinator.close()
+        for folder in (self._folder, self.images):
+            if folder.exists():
+                fs.remove_tree(folder)
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images of a checkpoint, one a process."""
+    return sorted(folder.glob("ckpt_*.dmtcp"))

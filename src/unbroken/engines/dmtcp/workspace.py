@@ -1,0 +1,70 @@
+"""The ground that a program stands on: its folder and those of its images, under the names that its images remember."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbroken.engines.dmtcp.files import link_or_copy, put_back, show_inputs
+from unbroken.engines.dmtcp.programs import OUTPUT
+from unbroken.engines.dmtcp.state import FILES, IMAGES, State
+from unbroken.errors import SegmentError
+
+SLOTS = "images"
+_TAIL_LINES = 20
+
+
+class Ground:
+    """`live` is the program's folder, `slots` beside it holds a folder of images for each stage of this segment."""
+
+    def __init__(self, live: Path, desk: Path) -> None:
+        self.live, self.slots = live, live.with_name(SLOTS)
+        self._desk = desk
+        self._count = 0
+
+    def clear(self, inputs: Sequence[Path]) -> None:
+        """An empty folder for a program that starts anew."""
+        draft = self._desk / "live"
+        draft.mkdir()
+        self._show(draft, inputs)
+
+    def bring_back(self, checkpoint: Path, state: State, inputs: Sequence[Path]) -> Path:
+        """The program's folder as it was saved; the folder of its images, under the path that they were written to.
+
+        SegmentError if one of them is missing.
+        """
+        draft = self._desk / "live"
+        put_back(checkpoint / FILES, state.listing, draft)
+        self._show(draft, inputs)
+        # An image names the copies of files that DMTCP keeps beside it by the whole path it was written with.
+        slot = self.slots / state.slot
+        self.slots.mkdir()
+        link_or_copy(checkpoint / IMAGES, slot)
+        if missing := [name for name in state.images if not (slot / name).exists()]:
+            raise SegmentError(f"{checkpoint / IMAGES}: {', '.join(missing)} is missing; every process has one")
+        return slot
+
+    def _show(self, draft: Path, inputs: Sequence[Path]) -> None:
+        """A new folder under the old name: whoever still writes into the old one, writes into nothing."""
+        show_inputs(inputs, draft)
+        for old in (self.live, self.slots):
+            if old.exists():
+                os.rename(old, self._desk / "earlier")
+                shutil.rmtree(self._desk / "earlier", ignore_errors=True)
+        os.rename(draft, self.live)
+
+    def next_stage(self) -> tuple[Path, Path]:
+        """Two names not used before: a folder on the desk, and one for the images."""
+        self._count += 1
+        return self._desk / f"stage{self._count:06d}", self.slots / f"{self._desk.name}-{self._count:06d}"
+
+    def last_words(self) -> list[str]:
+        """The end of what the program printed."""
+        path = self.live / OUTPUT
+        return path.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if path.exists() else []
+
+    def leave(self) -> None:
+        """No image is needed any more; the program's folder stays as it is."""
+        shutil.rmtree(self.slots, ignore_errors=True)

@@ -1,0 +1,66 @@
+"""The command line of mdrun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from unbroken.engines.gromacs.tool import with_gmxrc
+from unbroken.runs.run import Run
+
+# All outputs of mdrun are named so; the number of the part follows.
+STEM = "md"
+CPT = f"{STEM}.cpt"
+EXTENDED_TPR = "extended.tpr"
+# mdrun leaves at this share of -maxh [GROMACS, src/gromacs/mdlib/stophandler.cpp].
+MAXH_SHARE = 0.99
+# `-maxh 0` means no limit at all; with this one mdrun leaves after its first few steps.
+LEAST_MAXH = 1e-6
+_LAYOUT = ("nb", "pme", "bonded", "update", "gpu_id")
+
+
+def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
+    """mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started."""
+    launcher = _launcher(run)
+    words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun", "-s", str(tpr.resolve())]
+    if cpt is not None:
+        words += ["-cpi", str(cpt.resolve())]
+    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend"]
+    words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
+    words += [] if launcher else ["-ntmpi", str(ranks(run))]
+    words += ["-ntomp", str(threads_per_rank(run)), *_layout(run.settings)]
+    words += ["-reprod"] if run.settings["exact"] is True else []
+    return with_gmxrc(run, [*words, *_words(run, "options")])
+
+
+def maxh(seconds: float) -> float:
+    """Hours for -maxh, so that mdrun begins to leave after `seconds`; never 0, which would mean without end."""
+    return max(seconds / 3600 / MAXH_SHARE, LEAST_MAXH)
+
+
+def ranks(run: Run) -> int:
+    """How many ranks work together."""
+    number = run.settings["ranks"]
+    return number if isinstance(number, int) else 1
+
+
+def threads_per_rank(run: Run) -> int:
+    """OpenMP threads of each rank; the ranks share what the run has, `threads` for each of its `tasks`."""
+    return max(1, run.threads * run.tasks // ranks(run))
+
+
+def _launcher(run: Run) -> list[str]:
+    places = {"{ranks}": str(ranks(run)), "{threads}": str(threads_per_rank(run))}
+    return [places.get(word, word) for word in _words(run, "launcher")]
+
+
+def _layout(settings: Mapping[str, object]) -> list[str]:
+    chosen = [(name, settings[name]) for name in _LAYOUT if settings[name] not in ("", "auto")]
+    words = [word for name, value in chosen for word in (f"-{name}", str(value))]
+    separate = settings["pme_ranks"]
+    return [*words, "-npme", str(separate)] if isinstance(separate, int) else words
+
+
+def _words(run: Run, name: str) -> list[str]:
+    value = run.settings[name]
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

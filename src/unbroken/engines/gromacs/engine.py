@@ -1,0 +1,195 @@
+"""The GROMACS engine: starts mdrun in a folder of its own, follows its log, and hands over what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
+from unbroken.engines.gromacs.cpt import Cpt
+from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
+from unbroken.engines.gromacs.health import limits_of, sickness
+from unbroken.engines.gromacs.join import join
+from unbroken.engines.gromacs.log import Log
+from unbroken.engines.gromacs.outcome import Ending, handover, live_progress, newest_state
+from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
+from unbroken.engines.gromacs.simulation import Simulation
+from unbroken.errors import CheckpointError, SegmentError, SickError
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.process import Child
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+from unbroken.segment.deadline import lead_seconds
+from unbroken.system import fs
+
+# The folders on the desk that become checkpoints.
+EARLIER, NEWEST = "earlier", "newest"
+# The log is read at most so often.
+LOOK_SECONDS = 0.5
+
+
+class GromacsEngine(Engine):
+    """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
+
+    name = "gromacs"
+
+    def __init__(self, base: Path = Path()) -> None:
+        self._base = base
+        self._looked_at = 0.0
+        self._simulations: dict[str, Simulation] = {}
+        self._logs: dict[Path, Log] = {}
+
+    def simulation(self, task: Task) -> Simulation:
+        """What the run computes."""
+        return self._simulations.setdefault(task.run.name, Simulation(task.run, self._base))
+
+    def log(self, task: Task) -> Log | None:
+        """mdrun's log, read to where it is now, or to where it was before it was moved; None before there is one."""
+        folder = self.folder(task)
+        if (path := max(folder.glob(f"{STEM}.part*.log"), default=None)) is not None:
+            self._logs.setdefault(folder, Log(path)).read()
+        return self._logs.get(folder)
+
+    # --- before it starts ---
+
+    def folder(self, task: Task) -> Path:
+        """A folder for this attempt alone: mdrun locks its log, and renames what it finds in its way."""
+        return task.desk.root / "mdrun"
+
+    def command(self, task: Task) -> list[str]:
+        """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
+        self.folder(task).mkdir(exist_ok=True)
+        cpt = task.origin.folder / CPT if task.origin else None
+        if cpt is not None and not cpt.is_file():
+            # `-cpi` with a file that is not there is no error for mdrun.
+            raise CheckpointError(f"{cpt}: missing, and mdrun would silently begin at step 0; nothing was started")
+        done = task.origin.passport.progress.done if task.origin else None
+        tpr = self.simulation(task).tpr_to_run(self.folder(task), done)
+        link_inputs(task.run, self._base, self.folder(task))
+        left = min(task.stop_unix, task.deadline_unix) - time.time()
+        return mdrun_command(task.run, tpr, cpt, left - lead_seconds(left, bool(task.run.settings["launcher"])))
+
+    def environment(self, task: Task) -> dict[str, str]:
+        """mdrun refuses to start if this variable and -ntomp differ."""
+        return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run))}
+
+    def remarks(self, task: Task) -> list[str]:
+        """What is not equal after a restart; SegmentError if the simulation cannot be cut, or not exactly enough."""
+        return self.simulation(task).remarks()
+
+    # --- while it runs ---
+
+    def states(self, task: Task) -> list[Found]:
+        """None while it runs, because its files grow; notes how far it is.  SickError if it has gone wrong."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = now
+        if (log := self.log(task)) is not None:
+            self._refuse_sick(task, log)
+            self._note_progress(task, log)
+        return []
+
+    def _refuse_sick(self, task: Task, log: Log) -> None:
+        """Sets mdrun's folder aside, to be looked at: nothing of it becomes a checkpoint."""
+        if not (illness := sickness(log, limits_of(task.run))):
+            return
+        aside = RunFolder(task.run.name, self._base).root / "sick" / task.desk.root.name
+        aside.parent.mkdir(exist_ok=True)
+        os.rename(self.folder(task), aside)
+        raise SickError(
+            f"runs.{task.run.name}: {illness}; its files, {log.path.name} among them, are in {aside}, nothing of them "
+            "counts; mend the system, or the limit, then start again"
+        )
+
+    def _note_progress(self, task: Task, log: Log) -> None:
+        """For `unbroken status`, and for `stall_minutes`."""
+        progress = live_progress(log, self.simulation(task).end_step)
+        if progress is not None:
+            draft = task.desk.progress.with_suffix(".tmp")
+            draft.write_text(json.dumps(progress.to_json()))
+            os.replace(draft, task.desk.progress)
+
+    def ask_to_stop(self, task: Task, child: Child) -> None:
+        """TERM, once, unless mdrun is already leaving: a second one would make it leave in a hurry."""
+        log = self.log(task)
+        if log is None or log.leaving_at is None:
+            child.terminate()
+
+    # --- when it is gone ---
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """mdrun ends with 0 when it finished and when its time was up, with 1 after a TERM and after an error."""
+        log = self.log(task)
+        if log is None or not log.has_finished:
+            return code if code != EXIT_FINISHED else 1
+        return EXIT_FINISHED if self._ending(task, log).is_final else EXIT_PAUSED
+
+    def leaving_since(self, task: Task) -> float | None:
+        """When its log said so."""
+        log = self.log(task)
+        return log.leaving_at if log else None
+
+    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+        """The newest whole checkpoint and its pieces, if it is further than the one before."""
+        log = self.log(task)
+        if log is None:
+            return []
+        self._refuse_sick(task, log)
+        ending = self._ending(task, log)
+        if ending.cpt is not None:
+            return self._moved(task, ending, ending.cpt, log)
+        if log.fatal and not has_left_well:
+            raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(log.fatal)}; nothing new was saved")
+        return []
+
+    def _moved(self, task: Task, ending: Ending, cpt: Cpt, log: Log) -> list[Found]:
+        """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
+        folder, root = self.folder(task), task.desk.root
+        confirm_own(folder)
+        names = [*pieces_of(cpt, folder), *others_of(cpt, folder)]
+        found = []
+        if ending.earlier is not None:
+            with_it = [output.name for output in ending.earlier.outputs]
+            move_state(ending.earlier, folder, root / EARLIER, with_it)
+            found.append(self._found(task, root / EARLIER, Ending(ending.earlier, is_final=False), log))
+            names = [name for name in names if name not in with_it]
+        move_state(cpt, folder, root / NEWEST, names)
+        return [*found, self._found(task, root / NEWEST, ending, log)]
+
+    def salvage(self, task: Task) -> list[Found]:
+        """What a killed attempt had in its folder, copied as far as its newest whole checkpoint counts."""
+        draft = task.desk.root / "salvage"
+        confirm_all_own([self.folder(task)])
+        if draft.exists():
+            fs.remove_tree(draft)
+        for name in (NEWEST, EARLIER):
+            undo_move(task.desk.root / name, self.folder(task))
+        log = self.log(task)
+        if log is None:
+            return []
+        self._refuse_sick(task, log)
+        ending = self._ending(task, log)
+        if ending.cpt is None:
+            return []
+        copy_state(ending.cpt, self.folder(task), draft, ending.is_final)
+        return [self._found(task, draft, ending, log)]
+
+    def _ending(self, task: Task, log: Log) -> Ending:
+        return newest_state(self.folder(task), task.origin, self.simulation(task).end_step, log.has_finished)
+
+    def _found(self, task: Task, draft: Path, ending: Ending, log: Log) -> Found:
+        simulation = self.simulation(task)
+        return Found(draft, handover(ending, simulation.known_tpr, simulation.end_step, log, simulation.is_exact))
+
+    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+        """One trajectory, one energy file, one log, the last structure, and the energies as a table."""
+        join(checkpoint, final)
+        energies = final / f"{STEM}.edr"
+        if energies.exists():
+            write_energy_table(run, energies, final / ENERGY_TABLE)

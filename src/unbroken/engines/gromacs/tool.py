@@ -1,0 +1,66 @@
+"""The `gmx` program of a run: its command lines inside the run's environment, and what its small tools answer."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from unbroken.errors import SegmentError
+from unbroken.program import process as child
+from unbroken.program.process import Answer
+from unbroken.runs.run import Run
+
+_NUMBERED = re.compile(r"(ERROR|WARNING) \d+ \[")
+_FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user input|File input/output error):")
+
+
+def with_gmxrc(run: Run, command: list[str]) -> list[str]:
+    """The command behind sourcing the run's GMXRC, if it names one; the words of the command stay its arguments."""
+    gmxrc = str(run.settings["gmxrc"])
+    if not gmxrc:
+        return command
+    # GMXRC finds out which shell reads it, and some releases of it trip over `set -e`.
+    return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", gmxrc, *command]
+
+
+def gmx(
+    run: Run,
+    *words: str,
+    folder: Path | None = None,
+    told: str = "",
+    is_enough: Callable[[str], bool] = lambda line: False,
+) -> Answer:
+    """What one of gmx's tools answers, inside the run's modules and container; `words` begin with the tool's name."""
+    program = str(run.settings["tools"] or run.settings["gmx"])
+    command = with_gmxrc(run, [program, "-nobackup", "-quiet", *words])
+    return child.ask(child.entered(command, run.modules, run.enter), folder, told, is_enough=is_enough)
+
+
+def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "") -> Answer:
+    """The same; SegmentError with the tool's own words if it fails."""
+    answer = gmx(run, *words, folder=folder, told=told)
+    if answer.code != 0:
+        raise SegmentError(f"gmx {shlex.join(words)}: exit code {answer.code}: {complaint(answer.lines)}")
+    return answer
+
+
+def complaint(lines: list[str]) -> str:
+    """What gmx gives as the reason of its failure, in one line; its last words if it gives none.
+
+    grompp numbers its errors and warnings, and what it calls fatal in the end is only how many there were.
+    """
+    for is_head in (_NUMBERED.match, _FATAL.match):
+        blocks = [_block(lines[number:]) for number, line in enumerate(lines) if is_head(line)]
+        if blocks:
+            return " ".join(blocks)
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1] if said else "it said nothing"
+
+
+def _block(lines: list[str]) -> str:
+    """A head and what follows it to the next empty line; heads that only say that it is an error are left out."""
+    end = next((number for number, line in enumerate(lines) if not line.strip()), len(lines))
+    first = 0 if _NUMBERED.match(lines[0]) else 1
+    return " ".join(line.strip() for line in lines[first:end])

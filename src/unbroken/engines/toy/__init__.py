@@ -1,0 +1,1 @@
+"""The toy: the smallest engine, which counts."""

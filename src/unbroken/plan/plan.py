@@ -1,0 +1,295 @@
+"""The static plan: which segments of which runs are still to do, and what each rule needs to know of a run.
+
+Built anew at every start of snakemake from the config and the records; nothing in it depends on what happens while
+it runs, so a chain of thousands of segments stays cheap (a dynamic one grows with the square of the runs).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unbroken.config.duplicate_keys import keys_written_twice, too_large
+from unbroken.config.load import engine_identity, read_runs
+from unbroken.config.package_files import workflow_folder
+from unbroken.config.site import Site, read_site, with_site_of_the_profile
+from unbroken.config.tasks import mistakes_outside_slurm
+from unbroken.copies import start
+from unbroken.errors import ConfigError, ForeignFolderError, UnbrokenError
+from unbroken.plan.outdated import Outdated, has_finished, last_record
+from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
+from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
+from unbroken.runs import driver_start, job_note
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
+from unbroken.runs.identity import content_files, identity_of, usable_identities
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.record import Record
+from unbroken.runs.results import SUMMARY
+from unbroken.runs.run import Run
+from unbroken.runs.select import refusal
+from unbroken.runs.store import Store
+from unbroken.segment.job import Assignment
+from unbroken.slurm.this_job import current_job
+from unbroken.system import fs
+
+# File servers' clocks differ by a little, and no segment is over so soon.
+FUTURE_SECONDS = 2.0
+
+
+class Plan:
+    """All runs of a config; what the rule files ask.  `slurm` is None where no site says that Slurm is meant."""
+
+    def __init__(
+        self, runs: tuple[Run, ...], base: Path = Path(), site: Site | None = None, is_driver: bool = False
+    ) -> None:
+        self.base, self._is_driver = base, is_driver
+        self.slurm = SlurmPlan(runs, site, base, is_driver, lambda line: tell([line])) if site else None
+        runs = self.slurm.runs if self.slurm else runs
+        self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
+
+    @cached_property
+    def _finished(self) -> set[str]:
+        """The runs that have reached their goals at the start; the plan is made once."""
+        return {run.name for run in self.runs if has_finished(RunFolder(run.name, self.base), run)}
+
+    @cached_property
+    def _outdated(self) -> Outdated:
+        return Outdated(self.runs, self.base)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [assignment.run for assignment in self._assignments.values()]
+
+    def assignment(self, run: str) -> Assignment:
+        """What every segment of a run is given."""
+        return self._assignments[run]
+
+    def run(self, name: str) -> Run:
+        """The run of that name."""
+        return self._assignments[name].run
+
+    def pattern(self, engine: str) -> str:
+        """A regular expression for the runs of an engine, as a wildcard constraint."""
+        runs = self.runs
+        names = [run.name for run in runs if run.engine == engine]
+        return telling_pattern(names, [run.name for run in runs if run.engine != engine])
+
+    def previous(self, run: str, segment: str) -> list[str]:
+        """The record that a segment goes on from; none for the first.
+
+        The driver orders segments by it.  A segment's job is not asked for it: without a driver, the job before may
+        have been killed, and its record is missing; the job goes on from what is in the store.
+        """
+        before = int(segment) - 1 if self._is_driver else 0
+        return [str(RunFolder(run).record(before))] if before else []
+
+    def inputs(self, run: str, segment: str) -> list[str]:
+        """The files that a run is made of (identity: content in its engine's schema), for its first segment.
+
+        Each later segment has them through the one before, and `check` looks at them at every start; as inputs of
+        every job they would only cost time (docs/benchmarks.md).
+        """
+        if int(segment) > 1:
+            return []
+        assignment = self._assignments[run]
+        return [name for _, name in content_files(assignment.run, assignment.keys)]
+
+    def targets(self, *names: str) -> list[str]:
+        """All records of each run, in order; of a run that has reached its goal only its results, which are there.
+
+        Of all runs if none is named.  In order, because Snakemake builds a chain recursively and only the first of
+        its targets can be far from done.
+        """
+        if unknown := [name for name in names if name not in self._assignments]:
+            raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(self._assignments)}"])
+        return [path for name in names or self._assignments for path in self._targets(self.run(name))]
+
+    def mem_mb(self, run: str, segment: str) -> int:
+        """The memory of a segment's next attempt."""
+        return self.slurm.mem_mb(run, segment) if self.slurm else self.run(run).mem_mb
+
+    def slurm_resources(self) -> dict[str, Any]:
+        """What the rules ask of Slurm beyond time, memory and GPUs; nothing where Slurm is not meant."""
+        return self.slurm.rule_resources() if self.slurm else {}
+
+    def check(self, files: Sequence[str] = ()) -> None:
+        """ConfigError naming each file from the future, each run that is not what its checkpoints belong to, and what
+        this machine or cluster cannot do."""
+        mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
+        mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        unfinished = (run for run in self.runs if not has_finished(RunFolder(run.name, self.base), run))
+        mistakes += start.mistakes(unfinished, self.base, tell)
+        if self.slurm:
+            mistakes += self.slurm.mistakes(files)
+        elif current_job() is None:
+            mistakes += [line for run in self.runs for line in mistakes_outside_slurm(run)]
+        if mistakes:
+            raise ConfigError(mistakes)
+
+    def hide_outdated(self) -> None:
+        """Lets Snakemake plan as if the records that are to be made anew were not there."""
+        self._outdated.hide()
+
+    def remove_outdated(self) -> None:
+        """Removes them; for a start that has planned its jobs."""
+        self._outdated.remove()
+
+    def has_nothing_to_do(self) -> bool:
+        """True if Snakemake will find all targets there, and then say nothing of runs that have used their segments."""
+        targets = (self.base / target for target in self.targets())
+        return all(path.exists() and path not in self._outdated.paths for path in targets)
+
+    def report(self) -> list[str]:
+        """One line for each run that is not finished: how far, and what to type."""
+        return [line for run in self.runs if (line := self._report(run))]
+
+    def _targets(self, run: Run) -> Iterator[str]:
+        places = RunFolder(run.name)
+        if run.name in self._finished:
+            yield str(places.final / SUMMARY)
+            return
+        yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
+
+    def _future_files(self, assignment: Assignment) -> Iterator[str]:
+        """Snakemake calls a job failed whose input is newer than its output, also for `ancient` inputs."""
+        for key, name in content_files(assignment.run, assignment.keys):
+            ahead = (self.base / name).stat().st_mtime - time.time()
+            if ahead > FUTURE_SECONDS:
+                found = f"{name} was changed {ahead:.0f} s in the future, says its time stamp"
+                yield f"runs.{assignment.run.name}.settings.{key}: {found}; type: touch {name}"
+
+    def _refusals(self, assignment: Assignment) -> Iterator[str]:
+        run = assignment.run
+        places = RunFolder(run.name, self.base)
+        if not has_finished(places, run):
+            try:
+                confirm_all_own(places.own)
+            except ForeignFolderError as error:
+                yield f"runs.{run.name}: {error}"
+                return
+        store = Store(places.checkpoints)
+        checkpoints = store.readable()[-1:] if store.names() else []
+        if not checkpoints:
+            return
+        identity = identity_of(run, assignment.keys, self.base)
+        accepted = usable_identities(identity, places.accepted, checkpoints)
+        if checkpoints[0].passport.identity not in accepted:
+            yield refusal(run.name, checkpoints[0], identity)
+
+    def _report(self, run: Run) -> str:
+        places = RunFolder(run.name, self.base)
+        last, attempts = last_record(places), all_attempts(places)
+        if has_finished(places, run):
+            return ""
+        if attempts and not attempts[-1].outcome.settles:
+            return f"{run.name}: {_stopped(attempts[-1], run)}"
+        if last is None:
+            return f"{run.name}: not started{_log_of(places, 1)}"
+        progress = last.progress
+        done = _how_far(progress.done, run.goal or progress.goal, progress.unit)
+        if last.segment >= run.segments:
+            more = run.segments + needed_segments(last, run)
+            return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
+        log = _log_of(places, last.segment + 1)
+        return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
+
+
+def schemas() -> Path:
+    """The folder of the config's schemas."""
+    return workflow_folder() / "schemas"
+
+
+def load_plan(
+    config: Mapping[str, object],
+    is_driver: bool,
+    files: Sequence[str] = (),
+    brought: Mapping[str, object] | None = None,
+) -> Plan:
+    """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
+
+    `files` are those that the config was read from, `brought` is what the profile and the command line add to it.  Only
+    the driver checks identities, asks Slurm and makes records anew; its jobs read the same Snakefile and need none of
+    it.
+    """
+    spare_the_collector()
+    if is_driver:
+        driver_start.begin()
+    os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
+    try:
+        with fs.os_errors(Path()):
+            if twice := [line for file in files for line in keys_written_twice(Path(file))]:
+                raise ConfigError(twice)
+            config = with_site_of_the_profile(config, brought or {})
+            plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
+            plan.targets()  # reads what the Snakefile is then given
+            if is_driver:
+                plan.check(files)
+                plan.hide_outdated()
+                if plan.has_nothing_to_do():
+                    tell(plan.report())
+    except UnbrokenError as error:
+        job_note.tell_refused(error)
+        tell(str(error).splitlines())
+        sys.exit(1)
+    return plan
+
+
+def refuse_too_large(file: str) -> None:
+    """Ends the process with one line where Snakemake would read a config for minutes."""
+    if lines := too_large(Path(file)):
+        tell(lines)
+        sys.exit(1)
+
+
+def refuse_missing_site(plan: Plan, executor: str) -> None:
+    """Ends the process with one line where jobs would go to Slurm without its settings."""
+    if plan.slurm is None and (line := missing_site(executor)):
+        tell([line])
+        sys.exit(1)
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Lines of the driver's own, on its screen."""
+    for line in lines:
+        print(f"unbroken: {line}", file=sys.stderr)
+
+
+def needed_segments(last: Record, run: Run) -> int:
+    """How many more segments a run needs at the pace it had, at least one."""
+    goal = run.goal or last.progress.goal
+    if goal is None or last.progress.done <= 0:
+        return 1
+    per_segment = last.progress.done / last.segment
+    return max(1, -int(-(goal - last.progress.done) // per_segment))
+
+
+# What to do after an attempt that settled nothing, where its own message does not say it.
+_NEXT = {Outcome.FAILED: "; mend the cause, then start again", Outcome.DIED: "; start again to go on"}
+
+
+def _stopped(attempt: Attempt, run: Run) -> str:
+    """How far a run is whose last attempt settled nothing, why, and what to do."""
+    done = _how_far(attempt.progress_to, run.goal, attempt.unit)
+    log = RunFolder(run.name).log(attempt.segment)
+    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
+    todo = _NEXT.get(attempt.outcome, "")
+    return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {attempt.message}{where}{todo}"
+
+
+def _how_far(done: float, goal: float | None, unit: str) -> str:
+    of_goal = f" of {goal:.10g}" if goal is not None else ""
+    return f"{done:.10g}{of_goal} {unit}".rstrip()
+
+
+def _log_of(places: RunFolder, segment: int) -> str:
+    """Where to read on, if the segment has been tried."""
+    log = places.log(segment)
+    return f"; log: {RunFolder(places.name).log(segment)}" if log.exists() else ""

@@ -1,0 +1,62 @@
+"""What a run's job asks of Slurm, in the words of snakemake-executor-plugin-slurm."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from unbroken.config.site import Request
+from unbroken.config.tasks import SRUN
+from unbroken.runs.run import Run
+from unbroken.slurm.excluded_nodes import without_exclude
+
+# Slurm looks at its jobs from time to time and may signal this much sooner than asked [man sbatch, --signal].
+EARLY_SECONDS = 60
+# A warning is to come in the last part of a job.
+LATEST_SHARE = 0.5
+
+
+def resources(run: Run, request: Request) -> dict[str, str | int]:
+    """The resources of a run's jobs; what is left away is Slurm's to choose."""
+    found: dict[str, str | int | None] = {
+        "slurm_partition": request.partition,
+        "slurm_account": request.account,
+        "qos": request.qos,
+        "constraint": request.constraint,
+        # Without it, Slurm may spread the GPUs of one program over several nodes.
+        "nodes": run.nodes or (1 if run.tasks == 1 else None),
+        "gpu_model": request.gpu_type if run.gpus else None,
+    }
+    if run.tasks > 1:
+        # The plugin then leaves the starting of tasks to the program's own srun.
+        found |= {"tasks": run.tasks, "mpi": SRUN}
+        # Else the plugin asks for `tasks` tasks on each GPU (measured, 2.8.0).
+        found |= {"tasks_per_gpu": 0} if run.gpus else {}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def extra_words(run: Run, request: Request, avoid: Sequence[str] = ()) -> str:
+    """Further words for sbatch, quoted for the shell; `avoid` are nodes on which the run does not work."""
+    words = [f"--signal=URG@{request.warn_seconds}"] if hears_in_time(run, request.warn_seconds) else []
+    asked, excluded = without_exclude(request.words)
+    # Of two such options sbatch takes the last alone.
+    excluded += avoid
+    return shlex.join([*words, *asked, f"--exclude={','.join(excluded)}"] if excluded else [*words, *asked])
+
+
+def hears_in_time(run: Run, warn_seconds: int) -> bool:
+    """False where a job is so short that Slurm would warn it in its first half, and so end its work."""
+    job_seconds = math.ceil(run.segment_minutes) * 60
+    return 0 < warn_seconds <= job_seconds * LATEST_SHARE - EARLY_SECONDS
+
+
+def names(every: Iterable[Mapping[str, str | int]]) -> list[str]:
+    """The resources that at least one run has."""
+    return list(dict.fromkeys(name for each in every for name in each))
+
+
+def constant(name: str, every: Sequence[Mapping[str, str | int]]) -> str | int | None:
+    """The value that all runs share, None if they differ: Snakemake asks a function for it at every job."""
+    values = {each.get(name) for each in every}
+    return values.pop() if len(values) == 1 else None

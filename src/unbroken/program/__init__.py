@@ -1,0 +1,1 @@
+"""The child process and the contract with it."""

@@ -1,0 +1,202 @@
+"""What a child program is told, and what it hands over: the contract that any program can keep without importing us.
+
+docs/contract.md is the user's description of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unbroken.errors import CheckpointError
+from unbroken.runs.own_folder import OwnFolder, confirm_own
+from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
+from unbroken.system.fs import storage_errors
+
+EXIT_FINISHED = 0
+EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
+READY = ".ready"
+HANDOVER_FILE = "progress.json"
+# Before the name of what is being published.
+TAKEN = "taken-"
+# What a checkpoint's folder of this name holds is what the user came for.
+FINAL = "final"
+
+
+@dataclass
+class Desk:
+    """The folder that a child works with: where it saves, says its progress, and is told to stop."""
+
+    root: Path
+    save_inode: int | None = None  # of the save folder, as the attempt noted it
+    # Held open by whoever made it, so that no other folder gets its inode.
+    _save: OwnFolder | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def save(self) -> Path:
+        return self.root / "save"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress.json"
+
+    @property
+    def stop(self) -> Path:
+        return self.root / "stop"
+
+    @property
+    def verdict(self) -> Path:
+        """What the program says of itself and no exit code can say (verdict.py)."""
+        return self.root / "verdict.json"
+
+    @property
+    def live(self) -> Path:
+        """Files to look at while the run goes on, which stay when the desk is cleared."""
+        return self.root.parents[1] / "live"
+
+    @property
+    def deadline(self) -> Path:
+        return self.root / "deadline"
+
+    @property
+    def note(self) -> Path:
+        """What a successor must know, should this attempt be killed (salvage.py)."""
+        return self.root / "attempt.json"
+
+    def prepare(self) -> None:
+        """Makes the folders of a new desk."""
+        self.save.mkdir(parents=True)
+        self._save = OwnFolder(self.save)
+
+    def open_save(self) -> OwnFolder:
+        """The save folder, without following a link; ForeignFolderError if something else stands in its place."""
+        if self._save is not None:
+            self._save.confirm()
+            return self._save
+        found = OwnFolder(self.save)
+        confirm_own(self.save, self.save_inode)
+        return found
+
+    def close(self) -> None:
+        """Nobody asks it for its save folder any more."""
+        if self._save is not None:
+            self._save.close()
+
+    def write_deadline(self, unix: float) -> None:
+        """Says by when the program should be out, now; never half written."""
+        draft = self.deadline.with_suffix(".tmp")
+        draft.write_text(f"{unix:.3f}\n")
+        draft.replace(self.deadline)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete state that the program left for us: a folder ready to become a checkpoint."""
+
+    draft: Path
+    handover: Handover | None  # None from a program that says nothing of its progress
+    # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
+    save: OwnFolder | None = None
+
+    def move(self, target: Path) -> None:
+        """Renames it, and never what stands in the place of the save folder by now.
+
+        StorageError if the disk does not take it, ForeignFolderError if the save folder is not ours any more.
+        """
+        with storage_errors(self.draft):
+            if self.save is None:
+                os.rename(self.draft, target)
+                return
+            self.save.confirm()
+            self.save.move_out(self.draft.name, target)
+
+    def taken(self) -> Found:
+        """The same beside the save folder, where no program puts anything in its place while it is published."""
+        if self.save is None:
+            return self
+        target = self.draft.parent.parent / f"{TAKEN}{self.draft.name}"
+        self.move(target)
+        return Found(target, self.handover)
+
+
+def ready_states(desk: Desk) -> list[Found]:
+    """What the program has handed over with `.ready` folders, in name order; removes their progress file.
+
+    CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
+    """
+    return _ready_in(desk.open_save(), desk)
+
+
+def copied_states(desk: Desk) -> list[Found]:
+    """What an attempt that was killed had handed over and nobody had published; copies, for its program may live.
+
+    Only a state with a progress file of its own says how far it is: by now the program may be further.
+    CheckpointError and ForeignFolderError as above.
+    """
+    copies = Desk(desk.root / "salvage")
+    shutil.rmtree(copies.root, ignore_errors=True)
+    copies.prepare()
+    for path in left_states(desk):
+        target = copies.save / path.name.removeprefix(TAKEN)
+        shutil.copytree(path, target, symlinks=True, copy_function=_second_name)
+    return _ready_in(copies.open_save(), copies)
+
+
+def _second_name(source: str, target: str) -> None:
+    """For a file that nobody writes any more; a copy where there are no hard links."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _ready_in(save: OwnFolder, desk: Desk) -> list[Found]:
+    names = sorted(name for name in save.names() if name.endswith(READY))
+    if links := [name for name in names if save.is_link(name)]:
+        raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
+    return [_found(save.below(name), desk, save) for name in names if save.is_folder(name)]
+
+
+def left_states(desk: Desk) -> list[Path]:
+    """The same of an attempt that was killed, as they lie there; first the one that was being published."""
+    save = desk.open_save()
+    taken = sorted(path for path in desk.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
+    return taken + [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
+
+
+def loose_state(desk: Desk, scratch: Path) -> Found | None:
+    """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
+    save = desk.open_save()
+    names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
+    if not names:
+        return None
+    scratch.mkdir()
+    for name in names:
+        save.move_out(name, scratch / name)
+    return _found(OwnFolder(scratch), desk)
+
+
+def _is_ready(save: OwnFolder, name: str) -> bool:
+    return name.endswith(READY) and save.is_folder(name)
+
+
+def _is_draft(save: OwnFolder, name: str) -> bool:
+    return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
+
+
+def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> Found:
+    own = folder.path / HANDOVER_FILE
+    with folder:
+        if HANDOVER_FILE not in folder.names():
+            progress = read_progress(desk.progress)
+            return Found(folder.path, Handover(progress) if progress else None, save)
+        try:
+            handover = parse_handover(read_told(own), str(own))
+        except ValueError as error:
+            raise CheckpointError(f"{own}: not JSON ({error})") from error
+        except IsADirectoryError as error:
+            raise CheckpointError(f"{own}: a folder, allowed: a file with an object in it") from error
+        folder.remove_file(HANDOVER_FILE)
+    return Found(folder.path, handover, save)

@@ -1,0 +1,213 @@
+"""The child process: the one place where programs are started, told to leave, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unbroken.errors import SegmentError
+from unbroken.program import guard
+from unbroken.system import fs
+
+# How long a program that answered, and was killed, may take to be gone; what it left is of no interest then.
+LEAVING_SECONDS = 5.0
+
+
+class Child:
+    """A running program in its own session, so that a Ctrl-C at the terminal reaches us and not its workers.
+
+    Between it and us stand two guards (`guard`), which see to it that nothing of it outlives us.
+    """
+
+    def __init__(self, guard: subprocess.Popen[bytes], life: int, told: int) -> None:
+        self._guard, self._life, self._told = guard, life, told
+        self._lock = threading.Lock()
+        self._heard, self._is_over = b"", False
+        self._hear(math.inf, lambda: b"\n" in self._heard)
+        self._pid = self._number("pid")
+
+    @property
+    def pid(self) -> int:
+        """Its number, 0 if it could not be started; nobody else's before `kill`."""
+        return self._pid or 0
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code (negative: the signal that ended it), or None if it still runs after `seconds`."""
+        self._hear(seconds, lambda: self._number("code") is not None)
+        code = self._number("code")
+        return -signal.SIGKILL if code is None and self._is_over else code
+
+    def end(self, seconds: float) -> bool:
+        """Kills, and waits: True once nothing that it started is left, False if something still is after `seconds`."""
+        self.kill()
+        self._hear(seconds, lambda: False)
+        if self._is_over:
+            self._guard.wait()
+        return self._is_over
+
+    def terminate(self) -> None:
+        """TERM to the main process alone: its workers must not be told."""
+        self.send(signal.SIGTERM)
+
+    def send(self, number: int, to_group: bool = False) -> None:
+        """A signal to the main process, or to its workers too; no harm if nobody is left."""
+        if self._is_killed or not self.pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if to_group else os.kill)(self.pid, number)
+
+    def kill(self) -> None:
+        """KILL to all that descends from it, whatever session that is in; no harm if nobody is left."""
+        with self._lock:
+            if not self._is_killed:
+                os.close(self._life)
+                self._life = -1
+                self._guard.send_signal(signal.SIGCONT)  # a guard that was stopped would not hear it
+
+    @property
+    def _is_killed(self) -> bool:
+        return self._life < 0
+
+    def _hear(self, seconds: float, is_enough: Callable[[], bool]) -> None:
+        """Reads what the guards say until that is enough, they are gone, or the time is up."""
+        poll = select.poll()
+        poll.register(self._told, select.POLLIN)
+        give_up = time.monotonic() + max(seconds, 0.0)
+        while not is_enough() and not self._is_over:
+            left = give_up - time.monotonic()
+            if not poll.poll(None if math.isinf(left) else max(left, 0.0) * 1000):
+                return
+            chunk = os.read(self._told, 4096)
+            self._heard += chunk
+            self._is_over = not chunk
+
+    def _number(self, name: str) -> int | None:
+        found = re.search(rf"^{name} (-?\d+)\n", self._heard.decode(), re.MULTILINE)
+        return int(found[1]) if found else None
+
+    def __del__(self) -> None:
+        self.end(LEAVING_SECONDS)
+        os.close(self._told)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None) -> Child:
+    """Starts the program with `environment` added to ours, both outputs appended to `log`; dies if we die.
+
+    It runs in `folder`, in ours if there is none.  SegmentError if it cannot be started.
+    """
+    _must_be_found(command)
+    with fs.storage_errors(log), log.open("ab") as output:
+        return _guarded(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            cwd=folder,
+        )[0]
+
+
+def _guarded(command: Sequence[str], **more: Any) -> tuple[Child, subprocess.Popen[bytes]]:
+    life, held = os.pipe()
+    told, tells = os.pipe()
+    words = [sys.executable, "-I", "-S", guard.__file__, str(life), str(tells), *command]
+    try:
+        process = subprocess.Popen(words, start_new_session=True, pass_fds=(life, tells), **more)
+    except OSError:
+        for descriptor in (held, told):
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in (life, tells):
+            os.close(descriptor)
+    return Child(process, held, told), process
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program that answers and leaves has said (both outputs together), and its exit code."""
+
+    code: int
+    lines: list[str]
+
+
+def ask(
+    command: Sequence[str],
+    folder: Path | None = None,
+    told: str = "",
+    seconds: float = threading.TIMEOUT_MAX,
+    is_enough: Callable[[str], bool] = lambda line: False,
+) -> Answer:
+    """Runs a program to its end, `told` as its input; ended early, with exit code 0, by a line that is enough.
+
+    SegmentError if it cannot be started, or gave no answer within `seconds`.
+    """
+    _must_be_found(command)
+    with tempfile.TemporaryFile() as words:
+        words.write(told.encode())
+        words.seek(0)
+        program, process = _guarded(command, stdin=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder)
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()  # before the kill, of whose effects we may hear at once
+        program.kill()
+
+    clock = threading.Timer(seconds, end)
+    clock.start()
+    try:
+        lines, has_enough = _heard(process, is_enough)
+        if has_enough:
+            program.kill()
+        code = program.wait(math.inf) or 0
+    finally:
+        clock.cancel()
+        program.end(LEAVING_SECONDS)
+    if is_late.is_set():
+        raise SegmentError(f"{shlex.join(command)}: no answer in {seconds:g} s; it was killed")
+    return Answer(0 if has_enough else code, lines)
+
+
+def _heard(process: subprocess.Popen[bytes], is_enough: Callable[[str], bool]) -> tuple[list[str], bool]:
+    """Its lines, and whether they were enough before its end."""
+    lines: list[str] = []
+    with process.stdout or io.BytesIO() as output:
+        for line in output:
+            lines.append(line.decode(errors="replace").rstrip("\n"))
+            if is_enough(lines[-1]):
+                return lines, True
+    return lines, False
+
+
+def _must_be_found(command: Sequence[str]) -> None:
+    if shutil.which(command[0]) is None:
+        raise SegmentError(f"cannot start {shlex.join(command)}: {command[0]} is not a program that can be found here")
+
+
+def entered(command: Sequence[str], modules: Sequence[str], prefix: Sequence[str]) -> list[str]:
+    """The command inside the run's environment modules and its container or conda prefix.
+
+    Modules need a shell function, so a login shell loads them and then becomes the command; the words of the command
+    are its arguments and never part of its text.
+    """
+    inner = [*prefix, *command]
+    if not modules:
+        return inner
+    text = f'module load {shlex.join(modules)} && exec "$@"'
+    return ["bash", "-l", "-c", text, "unbroken", *inner]

@@ -1,0 +1,1 @@
+"""Everything about a run that lies on disk: layout, identity, lease, history, checkpoints, results."""

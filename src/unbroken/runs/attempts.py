@@ -1,0 +1,189 @@
+"""How the attempts at a run ended, as its history, its lease and Slurm tell together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.runs import begun, driver_start, lease
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import Claim
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.slurm.job_end import Ended, Ending, ended
+from unbroken.system.clock import unix_seconds, utc_now
+
+# A node is avoided after so many attempts that failed there without a step forward ...
+FAILURES_OF_A_NODE = 2
+# ... but a program that fails everywhere must not exclude a whole cluster.
+MOST_NODES = 3
+# Whoever repaired a node a week ago wants it to be used.
+REMEMBERED_ATTEMPTS = 20
+
+
+def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt]) -> Attempt:
+    """The line of history that a killed holder could not write any more, with what Slurm says of its job."""
+    made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
+    return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
+
+
+def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:
+    """The line of history of an attempt that ended before its work; `job` are fields of the attempt.
+
+    `last` is the attempt before, from whose progress the run would have gone on.
+    """
+    now = utc_now()
+    first, *more = message.splitlines() or [""]
+    values: dict[str, Any] = {
+        "token": 0,
+        "segment": segment,
+        "driver_attempt": 1,
+        "outcome": Outcome.FAILED,
+        "started_utc": now,
+        "ended_utc": now,
+        "from_checkpoint": None,
+        "to_checkpoint": None,
+        "progress_from": last.progress_to if last else 0.0,
+        "progress_to": last.progress_to if last else 0.0,
+        "unit": last.unit if last else "",
+        "work_seconds": 0.0,
+        "saves": 0,
+        "save_seconds": 0.0,
+        "stop_seconds": None,
+        "unused_seconds": None,
+        "exit_code": None,
+        "host": "",
+        "pid": 0,
+        "slurm_job": "",
+        "message": f"{first} (and {len(more)} more)" if more else first,
+        "before_work": why.value,
+        "start": driver_start.current(),
+    }
+    return Attempt(**{**values, **job})
+
+
+def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
+    """Adds the line of an attempt that never held the lease; False if it cannot be written, or somebody is at work."""
+    if begun.is_missing(places):
+        return False
+    try:
+        with lease.take(places.lease, attempt.segment, 0.0, tell) as held:
+            held.confirm()
+            History(places.history).append(replace(attempt, token=held.claim.token))
+    except (UnbrokenError, OSError):
+        return False
+    return True
+
+
+def all_attempts(places: RunFolder) -> list[Attempt]:
+    """The history, oldest first; at its end also the attempt of a killed job that nobody has written down yet."""
+    attempts = History(places.history).attempts()
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+    except (LeaseError, OSError):
+        return attempts
+    if claim is None or claim.released_utc or any(attempt.token == claim.token for attempt in attempts):
+        return attempts
+    if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
+        return attempts  # it lives
+    return [*attempts, died_attempt(claim, Store(places.checkpoints), attempts)]
+
+
+def with_cause(attempt: Attempt) -> Attempt:
+    """The same with what Slurm says of its job, if the attempt itself could not know it: it was told to leave."""
+    if attempt.cause or attempt.outcome.settles or not attempt.slurm_job:
+        return attempt
+    found = how_slurm_ended(attempt.slurm_job, attempt.started_utc, attempt.slurm_cluster)
+    return replace(attempt, cause=found.ending.value) if found else attempt
+
+
+def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The same for all attempts since the last one that settled a segment."""
+    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.outcome.settles), default=0)
+    return [*attempts[:settled], *map(with_cause, attempts[settled:])]
+
+
+def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> Ended | None:
+    """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
+    return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
+
+
+def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
+    """How often a run needed more memory than the `mem_mb` of its config; raising that starts anew from 0."""
+    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if ran_out_of_memory(attempt)]
+    return sum(attempt.mem_mb >= mem_mb for attempt in killed)
+
+
+def ran_out_of_memory(attempt: Attempt) -> bool:
+    """True if it was ended for want of memory."""
+    return attempt.cause == Ending.OUT_OF_MEMORY.value
+
+
+def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
+    """What to ask for after so many ends for want of memory: at most what a node has, where that is known (not 0)."""
+    wanted = round(mem_mb * growth**times)
+    return max(mem_mb, min(wanted, most or wanted))
+
+
+def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
+    """The nodes on which the run failed again and again without a step forward, those of the last failures first."""
+    failures: Counter[str] = Counter()
+    newest: dict[str, None] = {}
+    for attempt in History(RunFolder(run, base).history).attempts()[-REMEMBERED_ATTEMPTS:]:
+        node = attempt.slurm_node
+        if attempt.has_advanced:
+            failures.pop(node, None)
+        elif node and _is_failure_of_node(attempt):
+            failures[node] += 1
+            newest.pop(node, None)
+            newest[node] = None
+    bad = [node for node in reversed(newest) if failures[node] >= FAILURES_OF_A_NODE]
+    return bad[:MOST_NODES]
+
+
+def _is_failure_of_node(attempt: Attempt) -> bool:
+    """A program's own crash may be the node's fault too; want of memory and somebody's scancel are not."""
+    of_others = {Ending.OUT_OF_MEMORY.value, Ending.CANCELLED.value, Ending.PREEMPTED.value, Ending.REQUEUED.value}
+    if attempt.before_work == BeforeWork.REFUSED.value:
+        return False
+    return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
+
+
+def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: Ended | None) -> Attempt:
+    last = made[-1] if made else None
+    before = attempts[-1].progress_to if attempts else 0.0
+    why = f": {found.ending.in_words} ({found.ending.value})" if found else ""
+    return Attempt(
+        token=claim.token,
+        segment=claim.segment,
+        driver_attempt=1,
+        outcome=Outcome.DIED,
+        started_utc=claim.started_utc,
+        ended_utc=last.passport.created_utc if last else claim.started_utc,
+        from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
+        to_checkpoint=last.name if last else None,
+        progress_from=before,
+        progress_to=last.passport.progress.done if last else before,
+        unit=last.passport.progress.unit if last else "",
+        work_seconds=last.passport.work_seconds if last else 0.0,
+        saves=len(made),
+        save_seconds=0.0,
+        stop_seconds=None,
+        unused_seconds=None,
+        exit_code=None,
+        host=claim.host,
+        pid=claim.pid,
+        slurm_job=claim.slurm_job,
+        message=f"the job was killed{why}; what it had published counts",
+        slurm_node=claim.slurm_node,
+        slurm_cluster=claim.slurm_cluster,
+        cause=found.ending.value if found else "",
+        mem_mb=claim.mem_mb,
+        start=claim.start,
+    )

@@ -1,0 +1,126 @@
+"""The identity: what makes a run the computation that it is, digested from its parts.
+
+Changing a part makes another computation, which must not go on from this one's checkpoints.  What only changes the
+running (time, memory, place, how many checkpoints stay) is no part of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.errors import AbsentFileError
+from unbroken.runs.passport import data_digest
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+from unbroken.system import fs, jsontext
+from unbroken.system.clock import utc_now
+
+_LONG_TEXT = 60
+
+
+@dataclass(frozen=True)
+class IdentityKeys:
+    """Which keys of an engine's settings and of a run are part of the identity, from the engine's schema."""
+
+    value_keys: tuple[str, ...]
+    content_keys: tuple[str, ...]
+    run_keys: tuple[str, ...]
+    # How the work is laid out on the machine: part of the identity too, until the setting `switch_key` is true.
+    layout_keys: tuple[str, ...] = ()
+    layout_run_keys: tuple[str, ...] = ()
+    switch_key: str = ""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The digest and the parts it was made of, each part as readable text; `free` parts may differ."""
+
+    digest: str
+    parts: Mapping[str, str]
+    free: frozenset[str] = frozenset()
+
+    def is_alike(self, other: Mapping[str, str]) -> bool:
+        """True if nothing differs but what may."""
+        names = (self.parts.keys() | other.keys()) - self.free
+        return all(self.parts.get(name) == other.get(name) for name in names)
+
+    def differences(self, other: Mapping[str, str]) -> list[str]:
+        """The parts that differ, one text each: was, is."""
+        names = sorted(self.parts.keys() | other.keys())
+        changed = [name for name in names if name not in self.free and self.parts.get(name) != other.get(name)]
+        return [f"{name} was {_short(other.get(name))}, is {_short(self.parts.get(name))}" for name in changed]
+
+
+def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
+    """The identity of a run; reads the files that are part of it (relative to `base`).  ConfigError if one is gone."""
+    layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
+    switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
+    parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
+    for key, name in content_files(run, keys):
+        parts[f"content of settings.{key} {name}"] = _content(run, key, base / name)
+    is_open = run.settings.get(keys.switch_key) is True
+    return Identity(data_digest(parts), parts, frozenset(switch) | (frozenset(layout) if is_open else frozenset()))
+
+
+def usable_identities(identity: Identity, accepted: Path, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The identities from whose checkpoints a run may go on: its own, those accepted, and those that are alike."""
+    alike = {each.passport.identity for each in checkpoints if identity.is_alike(each.passport.identity_parts)}
+    return accepted_identities(accepted) | alike | {identity.digest}
+
+
+def _parts(run: Run, keys: Iterable[str], run_keys: Iterable[str]) -> dict[str, str]:
+    settings = {f"settings.{key}": _text(run.settings.get(key)) for key in keys}
+    return {**settings, **{key: _text(getattr(run, key)) for key in run_keys}}
+
+
+def content_files(run: Run, keys: IdentityKeys) -> Iterator[tuple[str, str]]:
+    """The files whose content is part of the identity, with the setting that names each."""
+    for key in keys.content_keys:
+        value = run.settings.get(key)
+        names = value if isinstance(value, (list, tuple)) else [value]
+        yield from ((key, str(name)) for name in names if name)
+
+
+def accepted_identities(path: Path) -> frozenset[str]:
+    """Earlier identities whose checkpoints the user has declared fit to go on from (`unbroken accept`)."""
+    try:
+        return frozenset(entry["was"] for entry in jsontext.parse(path.read_text()))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def accept_identity(path: Path, was: str, changes: list[str]) -> None:
+    """Notes that checkpoints of the identity `was` are fit to go on from, what changed, and when."""
+    known = jsontext.parse(path.read_text()) if path.exists() else []
+    entry = {"was": was, "changes": changes, "accepted_utc": utc_now()}
+    fs.write_atomic(path, json.dumps([*known, entry], indent=2) + "\n")
+
+
+def _content(run: Run, key: str, path: Path) -> str:
+    try:
+        state = path.stat()
+        return f"sha256 {_file_digest(str(path), state.st_size, state.st_mtime_ns)}"
+    except OSError as error:
+        raise AbsentFileError([f"runs.{run.name}.settings.{key}: {path}: {error.strerror}"]) from error
+
+
+@functools.cache
+def _file_digest(path: str, size_bytes: int, mtime_ns: int) -> str:
+    """sha256 everywhere: identities are compared between machines with and without faster libraries."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=list)
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "absent"
+    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."

@@ -1,0 +1,328 @@
+"""The lease: one writer per run, ever.
+
+`results/<run>/lease/000007.json` is the claim of token 7.  The highest number holds the run.  Claiming means making
+the next number's file, which exactly one process can do, so a take-over cannot remove somebody else's claim.  Works on
+NFS: no locks, only exclusive creation.  The holder's heartbeat changes the file's time; whoever waits counts for how
+many of its own polls it stays the same (`holder`).  A holder that slept and was replaced sees the higher number
+(`confirm`) before it shows anything: the token is a fencing token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
+from unbroken.runs.driver_start import START
+from unbroken.runs.holder import STALE_POLLS, Life, Watch, life_of
+from unbroken.system import fs, host, jsontext
+from unbroken.system.clock import duration, utc_now
+
+HEARTBEAT_SECONDS = 10.0
+# What the waiter's polls without a heartbeat take at least.
+STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
+
+# More than a claim has; so it can be rewritten in its place.
+CLAIM_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who holds, or held, a run."""
+
+    token: int
+    segment: int
+    host: str
+    pid: int
+    pid_start: str
+    pid_namespace: str
+    boot_id: str
+    slurm_job: str
+    user: str
+    started_utc: str
+    released_utc: str = ""
+    slurm_node: str = ""
+    slurm_cluster: str = ""  # a job's number means something there alone
+    mem_mb: int = 0
+    start: str = ""  # the start of snakemake that its attempt belongs to
+
+    def describe(self) -> str:
+        job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
+        return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
+
+
+class Lease:
+    """A claim that this process holds; released on leaving the `with` block."""
+
+    def __init__(self, folder: Path, claim: Claim) -> None:
+        self.folder = folder
+        self.claim = claim
+        self._left = threading.Event()
+        self._lost = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
+    def confirm(self) -> None:
+        """FencedError if another process has taken the run over, StorageError if the run's folder is not there.
+
+        OutageError if the disk does not say.
+        """
+        try:
+            newest = _newest_token(self.folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StorageError(
+                f"{self.folder}: gone; somebody moved, removed or linked the run's folder elsewhere while this job "
+                "worked; nothing more was written; put it back and start again"
+            ) from error
+        except OSError as error:
+            raise OutageError(f"{self.folder}: {error.strerror}; start again when that is over") from error
+        if newest != self.claim.token:
+            self._lost.set()
+            raise FencedError(
+                f"{self.folder}: this job (claim {self.claim.token}) was taken for dead and the run was taken over by "
+                f"claim {newest}; nothing was written; the other job goes on"
+            )
+
+    def earlier_claims(self) -> list[Claim]:
+        """The claims before this one that nobody has forgotten yet, oldest first."""
+        paths = sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal())
+        return [_read_claim(path) for path in paths if int(path.stem) < self.claim.token]
+
+    def forget_earlier(self) -> None:
+        """Removes the earlier claims, once what their holders did is in the history; what stays does no harm."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("*.json"):
+                if path.stem.isdecimal() and int(path.stem) < self.claim.token:
+                    path.unlink(missing_ok=True)
+            fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
+
+    def __enter__(self) -> Lease:
+        self._heart.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._heart.join()
+        try:
+            self.confirm()
+        except (OSError, UnbrokenError):
+            return
+        path, text = claim_path(self.folder, self.claim.token), _text(replace(self.claim, released_utc=utc_now()))
+        # A full disk must not hide the error that we may be leaving with, nor keep the run for a process that lives on.
+        try:
+            fs.write_atomic(path, text)
+        except StorageError:
+            with contextlib.suppress(OSError):
+                fs.overwrite(path, text)
+
+    def _beat(self) -> None:
+        path = claim_path(self.folder, self.claim.token)
+        while not self._left.wait(HEARTBEAT_SECONDS):
+            # The file server may hang; if it lasts, somebody takes over, which removes our file too.
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            try:
+                self.confirm()
+            except FencedError:
+                return
+            except (OSError, StorageError):
+                continue
+
+
+def take(
+    folder: Path,
+    segment: int,
+    wait_seconds: float,
+    tell: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
+    environment: Mapping[str, str] = os.environ,
+    mem_mb: int = 0,
+    leaves_to: Callable[[Claim], bool] = lambda held: False,
+) -> Lease:
+    """The lease of a run, waiting up to `wait_seconds` for a live holder; LeaseError names who holds it then.
+
+    `check` is called while waiting and may raise to give up.  `leaves_to` is asked about a holder whose heart was seen
+    to beat, a few heartbeats after the first look: if it says yes, nobody waits any longer.  `mem_mb`, the memory that
+    the config gives, is noted.  StorageError or OutageError if the disk is in the way.
+    """
+    with fs.os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return _taken(folder, segment, wait_seconds, tell, check, environment, mem_mb, leaves_to)
+
+
+def _taken(
+    folder: Path,
+    segment: int,
+    wait_seconds: float,
+    tell: Callable[[str], None],
+    check: Callable[[], None],
+    environment: Mapping[str, str],
+    mem_mb: int,
+    leaves_to: Callable[[Claim], bool],
+) -> Lease:
+    give_up = time.monotonic() + wait_seconds
+    watch, told = Watch(HEARTBEAT_SECONDS), list[str]()
+    while True:
+        held, reason = current_claim(folder)
+        if held is not None and not reason:
+            reason = watch.why_free(claim_path(folder, held.token), held)
+        if held is None or reason:
+            lease = _claim_next(folder, held, segment, environment, mem_mb)
+            if lease is not None:
+                if held is not None and not held.released_utc:
+                    tell(f"took the run over from {held.describe()}: {reason}")
+                return lease
+            continue
+        remark = watch.remark(held)
+        if not told:
+            told.append(f"waiting: the run is held, {held.describe()}; only one job may write it")
+            tell(told[0])
+        if remark and remark not in told:
+            told.append(remark)
+            tell(remark)
+        if time.monotonic() >= give_up:
+            todo = remark or "let it finish (or stop that job)"
+            raise LeaseError(f"{folder.parent}: held, {held.describe()}; {todo} and start again")
+        if watch.has_beaten and leaves_to(held):
+            raise LeaseError(f"{folder.parent}: held, {held.describe()}, which is at work; this job waits on no node")
+        check()
+        time.sleep(min(0.5, HEARTBEAT_SECONDS))
+
+
+def current_claim(folder: Path) -> tuple[Claim | None, str]:
+    """Who holds the run now, and why it is free if one look shows that; '' else, also where nobody can know.
+
+    A holder on another machine needs more than one look: `watched_claim`.
+    """
+    while True:
+        try:
+            held = _newest_claim(folder)
+        except FileNotFoundError:
+            time.sleep(0.01)  # somebody took the next number in between and removed this one
+            continue
+        return held, _why_free(held)
+
+
+def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
+    """The same, surely: a holder that cannot be seen from here is watched until its heart beats, or is found dead."""
+    watch, has_told = Watch(HEARTBEAT_SECONDS), False
+    while True:
+        held, reason = current_claim(folder)
+        if held is None or reason:
+            return held, reason
+        reason = watch.why_free(claim_path(folder, held.token), held)
+        if reason or watch.has_beaten or life_of(held) is not Life.OUT_OF_SIGHT:
+            return held, reason
+        if not has_told:
+            tell(f"held, {held.describe()}; looking for up to {duration(STALE_SECONDS)} whether it lives")
+            has_told = True
+        time.sleep(min(0.5, HEARTBEAT_SECONDS))
+
+
+def long_silence(folder: Path, held: Claim) -> str:
+    """`no sign of life for 3.5 h` of a holder that cannot be seen from here; '' if that is not so.
+
+    By its file's time, which a clock may have spoilt: for people to read, and never a reason to take over.
+    """
+    try:
+        silent = _silent_seconds(folder, held.token)
+    except FileNotFoundError:  # it was replaced in this moment
+        return ""
+    is_hidden = not held.released_utc and life_of(held) is Life.OUT_OF_SIGHT
+    return f"no sign of life for {duration(silent)}" if is_hidden and silent > STALE_SECONDS else ""
+
+
+def _claim_next(
+    folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str], mem_mb: int = 0
+) -> Lease | None:
+    token = 1 + (held.token if held else 0)
+    claim = Claim(
+        token,
+        segment,
+        platform.node(),
+        os.getpid(),
+        host.process_start(os.getpid()),
+        host.pid_namespace(),
+        host.boot_id(),
+        environment.get("SLURM_JOB_ID", ""),
+        getpass.getuser(),
+        utc_now(),
+        slurm_node=environment.get("SLURMD_NODENAME", ""),
+        slurm_cluster=environment.get("SLURM_CLUSTER_NAME", ""),
+        mem_mb=mem_mb,
+        start=environment.get(START, ""),
+    )
+    if not fs.create_exclusive(claim_path(folder, token), _text(claim)):
+        return None
+    if _newest_token(folder) != token:  # we were so slow that this number was taken, given back and removed
+        claim_path(folder, token).unlink(missing_ok=True)
+        return None
+    return Lease(folder, claim)
+
+
+def _why_free(held: Claim | None) -> str:
+    if held is None:
+        return "never held"
+    if held.released_utc:
+        return "released"
+    return "its process is gone" if life_of(held) is Life.GONE else ""
+
+
+def _silent_seconds(folder: Path, token: int) -> float:
+    """Seconds since the last heartbeat, both times from the file server's clock."""
+    probe = folder / fs.unique_name("now")
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:
+        now = time.time()  # who may only read here
+    return now - claim_path(folder, token).stat().st_mtime
+
+
+def _newest_token(folder: Path) -> int:
+    names = (name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def _newest_claim(folder: Path) -> Claim | None:
+    if not folder.is_dir():
+        return None
+    token = _newest_token(folder)
+    if token == 0:
+        return None
+    return _read_claim(claim_path(folder, token))
+
+
+def _read_claim(path: Path) -> Claim:
+    try:
+        return Claim(**jsontext.parse(path.read_text()))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LeaseError(f"{path}: {error.strerror}; it says who holds the run") from error
+    except (ValueError, TypeError) as error:
+        raise LeaseError(
+            f"{path}: not a claim of unbroken ({error}); if no job of this run lives, remove it"
+        ) from error
+
+
+def claim_path(folder: Path, token: int) -> Path:
+    """The file of a claim."""
+    return folder / f"{token:06d}.json"
+
+
+def _text(claim: Claim) -> str:
+    """Of one size, whether it is released or not."""
+    return json.dumps(vars(claim), indent=2).ljust(CLAIM_BYTES) + "\n"

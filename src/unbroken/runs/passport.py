@@ -1,0 +1,174 @@
+"""The passport: what a checkpoint is, where it comes from, and how to tell that it is whole (`manifest.json`)."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
+from unbroken.runs.progress import FileDigest, Progress, parse_progress
+from unbroken.system import jsontext
+
+SCHEMA_VERSION = 1
+FILE_NAME = "manifest.json"
+# What says that a file is not what it was; all others say something about the disk, the file server, or us.
+_BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+# Somebody has to do something about these.
+_LASTING_ERRNOS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+@dataclass(frozen=True)
+class Passport:
+    """Everything about one checkpoint; written once, last, and never changed."""
+
+    run: str
+    engine: str
+    segment: int
+    sequence: int
+    token: int
+    parent: str | None
+    parent_digest: str | None
+    progress: Progress
+    is_finished: bool
+    is_best: bool
+    algorithm: str
+    files: Mapping[str, FileDigest]
+    identity: str
+    identity_parts: Mapping[str, str]
+    versions: Mapping[str, str]
+    host: Mapping[str, object]
+    slurm_job: Mapping[str, object] | None
+    attempt_started_utc: str
+    created_utc: str
+    work_seconds: float
+    save_seconds: float | None
+    note: str = ""
+    is_milestone: bool = False
+    schema_version: int = SCHEMA_VERSION
+    digest: str = field(default="", compare=False)
+
+    def to_text(self) -> str:
+        """The JSON text, closed by a digest over everything else in it."""
+        data = self._data()
+        return json.dumps({**data, "digest": data_digest(data)}, indent=2, allow_nan=False) + "\n"
+
+    def _data(self) -> dict[str, object]:
+        data = {key: value for key, value in vars(self).items() if key != "digest"}
+        data["progress"] = self.progress.to_json()
+        data["files"] = {name: vars(entry) for name, entry in self.files.items()}
+        return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+
+
+def data_digest(data: object) -> str:
+    """sha256 over the canonical JSON of `data` (sorted keys, no spaces)."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_passport(folder: Path) -> Passport:
+    """The passport of a checkpoint folder, checked; CheckpointError says what is wrong with it."""
+    path = folder / FILE_NAME
+    with reading(path):
+        try:
+            data = jsontext.parse(path.read_text())
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{path}: there is no passport") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
+    return parse_passport(data, str(path))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tells a checkpoint that is bad (CheckpointError) from one that only cannot be read.
+
+    StorageError if somebody has to make it readable, OutageError if that may pass by itself.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _BAD_ERRNOS:
+            raise CheckpointError(f"{path}: {error.strerror}") from error
+        if error.errno in _LASTING_ERRNOS:
+            raise StorageError(f"{path}: {error.strerror}; make it readable and start again") from error
+        raise OutageError(f"{path}: {error.strerror}; that says nothing about the checkpoint") from error
+
+
+def parse_passport(data: object, source: str) -> Passport:
+    """A passport from decoded JSON; CheckpointError if a key is missing, of another type, unknown, or altered."""
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{source}: the passport is not an object")
+    digest = data.pop("digest", None)
+    if digest != data_digest(data):
+        raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        found = data.get("schema_version")
+        raise FormatError(
+            f"{source}: schema version {found!r}, this unbroken reads {SCHEMA_VERSION}; nothing was set aside; "
+            "start again with the version that made it"
+        )
+    _check_types(data, source)
+    progress = parse_progress(data["progress"], source)
+    files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
+    return Passport(**{**data, "progress": progress, "files": files, "digest": digest})
+
+
+_TEXT = (str,)
+_NUMBER = (int, float)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "run": _TEXT,
+    "engine": _TEXT,
+    "segment": (int,),
+    "sequence": (int,),
+    "token": (int,),
+    "parent": (str, type(None)),
+    "parent_digest": (str, type(None)),
+    "progress": (dict,),
+    "is_finished": (bool,),
+    "is_best": (bool,),
+    "algorithm": _TEXT,
+    "files": (dict,),
+    "identity": _TEXT,
+    "identity_parts": (dict,),
+    "versions": (dict,),
+    "host": (dict,),
+    "slurm_job": (dict, type(None)),
+    "attempt_started_utc": _TEXT,
+    "created_utc": _TEXT,
+    "work_seconds": _NUMBER,
+    "save_seconds": (int, float, type(None)),
+    "note": _TEXT,
+    "is_milestone": (bool,),
+    "schema_version": (int,),
+}
+
+
+# Came later than the first passports.
+_LATER = {"is_milestone"}
+
+
+def _check_types(data: Mapping[str, object], source: str) -> None:
+    missing = sorted(_TYPES.keys() - data.keys() - _LATER)
+    unknown = sorted(data.keys() - _TYPES.keys())
+    wrong = sorted(key for key in _TYPES.keys() & data.keys() if not isinstance(data[key], _TYPES[key]))
+    if missing or unknown or wrong:
+        raise CheckpointError(f"{source}: missing keys {missing}, unknown {unknown}, of a wrong type {wrong}")
+
+
+def _inside(name: str, source: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise CheckpointError(f"{source}: the file name {name!r} points outside the checkpoint")
+    return name
+
+
+def _file_entry(entry: object, source: str) -> FileDigest:
+    match entry:
+        case {"size_bytes": int(size), "digest": str(digest)}:
+            return FileDigest(size, digest)
+    raise CheckpointError(f"{source}: a file entry is {entry!r}, allowed: size_bytes and digest")

@@ -1,0 +1,157 @@
+"""Whether a run is tried again: one rule for the segment, for the job without a driver, and for the driver.
+
+Pure: the attempts so far in, why the run stops out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unbroken.runs.history import Attempt
+from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.outcome import Outcome
+from unbroken.slurm.job_end import NOT_TO_BLAME, Ending
+
+# So many jobs in a row that could not reach their disk or their files stop a run.
+UNAVAILABLE_IN_A_ROW = 2
+_NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
+_MEND = "mend the cause, then start snakemake again"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a run allows; `retries` is None where Snakemake itself counts them."""
+
+    attempts_without_progress: int
+    retries: int | None = None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What else counts: the segment to be done, what checkpoints there are, and where the run could be tried."""
+
+    segment: int
+    newest: str = ""  # names of checkpoints
+    older: str = ""  # the one before it
+    other_nodes: int = 0  # beside those of the attempts
+    log: object = ""  # where to read on, if the last attempt does not say it
+
+
+def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
+    """The attempts since somebody started snakemake, which is when counting begins: the first of that start and on."""
+    first = next((place for place, attempt in enumerate(attempts) if attempt.start == start), len(attempts))
+    return list(attempts[first:])
+
+
+def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
+    """Why no further attempt is made, and what to do, in one line; empty if one is made.
+
+    `attempts` are those of one start, oldest first, with their causes.
+    """
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    if last.cause == Ending.CANCELLED.value:
+        return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
+    if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
+        return f"no further attempt is made: {last.message}{_todo(last)}"
+    absent = _unavailable_in_a_row(attempts)
+    if len(absent) >= UNAVAILABLE_IN_A_ROW:
+        return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, now.log)}"
+    failures = failures_in_a_row(attempts, now.segment)
+    if rules.retries is not None and failures > rules.retries:
+        return f"segment {now.segment} failed {failures} times; {_told(last, now.log)}"
+    idle = idle_attempts(attempts, now.segment)
+    # Want of memory is no reason to stop: the next attempt gets more.
+    if last.cause == Ending.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
+        return ""
+    if goes_back(attempts, rules, now):
+        return ""
+    what = f"{len(idle)} attempts without a step forward{_on_nodes(idle)}, no further one is made"
+    return f"{what}{_from_both(idle, now)}; {_told(idle[-1], now.log)}"
+
+
+def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    """True if the next attempt is to go on from the checkpoint before the newest, which may be what does not work.
+
+    Once: after as many attempts from the newest as a run is allowed, if all of them came to their work.
+    """
+    idle = idle_attempts(attempts, now.segment)
+    is_due = _is_enough(idle, rules, now) and not _is_enough(idle[:-1], rules, now)
+    return is_due and now.older != "" and all(_speaks_against(now.newest, attempt) for attempt in idle)
+
+
+def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
+    has_worked = not attempt.before_work and attempt.cause != Ending.OUT_OF_MEMORY.value
+    return has_worked and attempt.from_checkpoint == checkpoint
+
+
+def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
+    """How often the segment failed by its own fault, since it or another one last did not."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
+            break
+        count += 1
+    return count
+
+
+def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
+    """The attempts at the segment since it last came a step forward, oldest first.
+
+    Without those from which the machine or the disk was taken away, which say nothing about the program.
+    """
+    idle: list[Attempt] = []
+    best = -math.inf
+    for attempt in attempts:
+        # One that went on from an earlier checkpoint is a step forward only where it comes further than those before.
+        is_behind = attempt.progress_from < best and attempt.progress_to <= best
+        if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
+            idle = []
+        elif attempt.cause not in _NOT_TO_BLAME and attempt.before_work != BeforeWork.UNAVAILABLE.value:
+            idle.append(attempt)
+        best = max(best, attempt.progress_to)
+    return idle
+
+
+def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    """A broken node must not stop a run that another one would bring forward."""
+    allowed = rules.attempts_without_progress
+    if len(idle) < allowed:
+        return False
+    nodes = {attempt.slurm_node for attempt in idle[-allowed:]}
+    return len(nodes) > 1 or now.other_nodes <= 0 or len(idle) >= 2 * allowed
+
+
+def _from_both(idle: Sequence[Attempt], now: Situation) -> str:
+    tried = {attempt.from_checkpoint for attempt in idle}
+    if not now.older or now.newest not in tried or idle[-1].from_checkpoint != now.older:
+        return ""
+    return f", neither from {now.newest} nor from {now.older}, the checkpoint before; both stay where they are"
+
+
+def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The last attempt of each job; one job tries for a while itself."""
+    jobs: list[Attempt] = []
+    for attempt in reversed(attempts):
+        if attempt.before_work != BeforeWork.UNAVAILABLE.value:
+            break
+        if not jobs or not attempt.slurm_job or attempt.slurm_job != jobs[-1].slurm_job:
+            jobs.append(attempt)
+    return jobs[::-1]
+
+
+def _on_nodes(attempts: Sequence[Attempt]) -> str:
+    nodes = list(dict.fromkeys(attempt.slurm_node for attempt in attempts if attempt.slurm_node))
+    return f" on {', '.join(nodes)}" if nodes else ""
+
+
+def _told(last: Attempt, log: object) -> str:
+    where = f"; log: {log}" if log and str(log).partition("/")[0] + "/" not in last.message else ""
+    return f"last: {last.message}{where}{_todo(last)}"
+
+
+def _todo(last: Attempt) -> str:
+    return "" if "start again" in last.message or "start snakemake again" in last.message else f"; {_MEND}"

@@ -1,0 +1,169 @@
+"""Progress: how far a run is, as the program itself says it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from unbroken.errors import CheckpointError
+from unbroken.system import jsontext
+
+Metric = int | float | str | bool | None
+# Of what was found instead, so much is shown.
+LONGEST_FOUND = 60
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much of the goal is done, both in `unit`; metrics are the program's own latest figures."""
+
+    done: float
+    goal: float | None = None
+    unit: str = "steps"
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.goal is not None and self.done >= self.goal
+
+    def to_json(self) -> dict[str, object]:
+        return {"done": self.done, "goal": self.goal, "unit": self.unit, "metrics": dict(self.metrics)}
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """Size and digest of one file of a checkpoint."""
+
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What a program says of one checkpoint that it hands over (`progress.json` in a `.ready` folder)."""
+
+    progress: Progress
+    is_best: bool = False
+    is_finished: bool = False  # the program calls itself done, be it before the goal (early stopping)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    save_seconds: float | None = None
+    algorithm: str = ""
+    digests: Mapping[str, FileDigest] = field(default_factory=dict)
+    is_milestone: bool = False  # stays for good
+
+
+def read_told(path: Path) -> object:
+    """The JSON value that a program wrote; OSError if there is no file to read, ValueError if it is no JSON."""
+    return jsontext.parse(path.read_bytes())
+
+
+def parse_progress(data: object, source: str) -> Progress:
+    """The progress in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
+    told = _object(data, source, "an object with a number 'done'")
+    done = told.get("done")
+    if not _is_number(done):
+        raise _refused(source, "done", done, "a number")
+    metrics = _part(told, "metrics", source)
+    return Progress(
+        done,
+        _number(told, "goal", source),
+        _unit(told, source),
+        {_clean(key): _storable(value) for key, value in metrics.items()},
+    )
+
+
+def parse_handover(data: object, source: str) -> Handover:
+    """A hand-over in a decoded JSON value; CheckpointError names `source` and what is wrong with it."""
+    progress = parse_progress(data, source)
+    told = _object(data, source, "an object")
+    digests: Any = told.get("digests") or {}
+    try:
+        files = {
+            name: FileDigest(int(entry["size_bytes"]), str(entry["digest"]))
+            for name, entry in digests.get("files", {}).items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(f"{source}: 'digests' is malformed ({error!r})") from error
+    versions = _part(told, "versions", source)
+    return Handover(
+        progress,
+        _flag(told, "is_best", source),
+        _flag(told, "is_finished", source),
+        {_clean(key): _clean(str(value)) for key, value in versions.items()},
+        _number(told, "save_seconds", source),
+        _clean(str(digests.get("algorithm", ""))),
+        files,
+        _flag(told, "is_milestone", source),
+    )
+
+
+def read_progress(path: Path) -> Progress | None:
+    """The progress that a live program last wrote to `path`; None while there is none, or a torn one."""
+    try:
+        return parse_progress(read_told(path), str(path))
+    except (OSError, ValueError, CheckpointError):
+        return None
+
+
+def _object(data: object, source: str, allowed: str) -> dict[str, object]:
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{source}: found {type(data).__name__}, allowed: {allowed}")
+    return data
+
+
+def _part(told: Mapping[str, object], key: str, source: str) -> dict[str, object]:
+    """An object in it; an empty one where there is none."""
+    value = told.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise _refused(source, key, value, "an object")
+    return value or {}
+
+
+def _number(told: Mapping[str, object], key: str, source: str) -> float | None:
+    value = told.get(key)
+    if value is not None and not _is_number(value):
+        raise _refused(source, key, value, "a number or null")
+    return value
+
+
+def _flag(told: Mapping[str, object], key: str, source: str) -> bool:
+    value = told.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise _refused(source, key, value, "true or false")
+    return value is True
+
+
+def _unit(told: Mapping[str, object], source: str) -> str:
+    unit = told.get("unit", "steps")
+    if not isinstance(unit, str):
+        raise _refused(source, "unit", unit, "text")
+    return _clean(unit)
+
+
+def _refused(source: str, key: str, value: object, allowed: str) -> CheckpointError:
+    found = _clean(repr(value))
+    found = found if len(found) <= LONGEST_FOUND else f"{found[:LONGEST_FOUND]}..."
+    return CheckpointError(f"{source}: '{key}' is {found}, allowed: {allowed}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer of 400 digits
+        return False
+
+
+def _storable(value: object) -> Metric:
+    """JSON has no NaN: a loss that became one is told as text, and is no mistake of the program."""
+    if value is None or isinstance(value, bool) or _is_number(value):
+        return value
+    return _clean(value if isinstance(value, str) else json.dumps(value))
+
+
+def _clean(text: str) -> str:
+    """Half of a surrogate pair, which JSON can name, is no character that could be printed."""
+    return text.encode(errors="replace").decode()

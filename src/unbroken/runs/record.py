@@ -1,0 +1,51 @@
+"""The record: the small file that a segment's rule emits, `results/<run>/segments/<segment>.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Progress, parse_progress
+from unbroken.system import fs, jsontext
+
+
+@dataclass(frozen=True)
+class Record:
+    """Which checkpoint a segment left and how it ended; `has_worked` is false where it only passed a finish on."""
+
+    run: str
+    segment: int
+    outcome: Outcome
+    has_worked: bool
+    checkpoint: str
+    progress: Progress
+    written_utc: str
+
+    def write(self, path: Path) -> None:
+        """Publishes the record in one step."""
+        data = {**vars(self), "outcome": self.outcome.value, "progress": self.progress.to_json()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(path, json.dumps(data, indent=2) + "\n")
+        with contextlib.suppress(OSError):
+            _let_no_older_one_be_newer(path, path.with_name(f"{self.segment - 1:03d}.json"))
+
+
+def read_record(path: Path) -> Record | None:
+    """The record at `path`; None if there is none or somebody has spoilt it."""
+    try:
+        data = jsontext.parse(path.read_text())
+        progress = parse_progress(data.pop("progress"), str(path))
+        return Record(**{**data, "outcome": Outcome(data["outcome"]), "progress": progress})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _let_no_older_one_be_newer(path: Path, before: Path) -> None:
+    """Snakemake calls a job failed whose input is newer than its output: a clock was set back, or files restored."""
+    written = path.stat().st_mtime_ns
+    if before.stat().st_mtime_ns > written:
+        os.utime(before, ns=(written, written))

@@ -1,0 +1,80 @@
+"""One run as the configuration describes it: plain values, standard library alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from unbroken.runs.progress import Metric, Progress
+
+# Times in metrics come with six digits after the point.
+METRIC_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class CopySettings:
+    """The second place of a run's checkpoints, how many stay there, and how far apart in time they are at least."""
+
+    folder: str
+    keep: int
+    every_minutes: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A long computation; every default stands in the schema, so none stands here."""
+
+    name: str
+    engine: str
+    segments: int
+    segment_minutes: float
+    place: str
+    note: str
+    threads: int
+    tasks: int
+    nodes: int | None
+    mem_mb: int
+    memory_growth: float
+    gpus: int
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    gpu_type: str | None
+    slurm_extra: tuple[str, ...]
+    keep: int
+    milestone_every: int
+    save_minutes: float
+    mtbf_hours: float | None
+    stall_minutes: float | None
+    first_margin_seconds: float | None
+    attempts_without_progress: int
+    modules: tuple[str, ...]
+    enter: tuple[str, ...]
+    settings: Mapping[str, object]
+    # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
+    metric_goals: Mapping[str, float] = field(default_factory=dict)
+    copies: CopySettings | None = None
+
+    @property
+    def goal(self) -> float | None:
+        """The goal in the engine's unit; None where only the program itself knows it."""
+        goal = self.settings.get("goal")
+        return goal if isinstance(goal, (int, float)) else None
+
+    def is_content_with(self, progress: Progress) -> bool:
+        """False if the goal that the program reached is not so far as the settings want it by now."""
+        return is_reached(progress, self.goal, self.metric_goals)
+
+
+def is_reached(progress: Progress, goal: float | None, metric_goals: Mapping[str, float]) -> bool:
+    """True unless a program that has reached its goal would have to go on for these."""
+    reached = progress.goal
+    if goal is not None and reached is not None and goal > max(reached, progress.done):
+        return False
+    return all(_is_there(progress.metrics.get(name), goal) for name, goal in metric_goals.items())
+
+
+def _is_there(value: Metric, goal: float) -> bool:
+    """A metric is rounded; who does not tell it is believed."""
+    return not isinstance(value, (int, float)) or value >= goal - METRIC_TOLERANCE

@@ -1,0 +1,151 @@
+"""Which checkpoint a run goes on from: the newest that proves to be whole and its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from unbroken.errors import CheckpointError, FormatError, IdentityError, NoCheckpointError, OutageError
+from unbroken.runs.identity import Identity
+from unbroken.runs.passport import read_passport
+from unbroken.runs.store import QUARANTINE, Checkpoint, Store, age_by_name, folder_name, verify_files
+
+# How long a file server may be silent, and how often it is asked.
+PATIENCE_SECONDS = 600.0
+FIRST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 30.0
+
+
+def verify(folder: Path, run: str) -> Checkpoint:
+    """The checkpoint in `folder`, every byte checked; CheckpointError says what is wrong."""
+    checkpoint = Checkpoint(folder, read_passport(folder))
+    if checkpoint.passport.run != run:
+        raise CheckpointError(f"{folder}: the passport belongs to the run {checkpoint.passport.run!r}")
+    _verify_parent(checkpoint)
+    verify_files(checkpoint)
+    return checkpoint
+
+
+def pick(
+    store: Store,
+    run: str,
+    is_accepted: Callable[[str], bool],
+    tell: Callable[[str], None],
+    has_worked: bool = False,
+    rest: Callable[[float], None] = time.sleep,
+    skip: str = "",
+    give_up: float | None = None,
+) -> Checkpoint | None:
+    """The newest good checkpoint; bad ones on the way are quarantined and told.  None if the run has none yet.
+
+    One that cannot be read now is tried for `PATIENCE_SECONDS`, but not longer than until `give_up`
+    (time.monotonic()), with `rest` in between, which may raise to end it; then it stays where it is, as all others do,
+    and one before that is good is taken.  Raises its OutageError if there is none, IdentityError if the newest good one
+    is of another computation and FormatError if another version made it (nothing is moved then), NoCheckpointError if
+    there were checkpoints (the store or, by `has_worked`, the history says so) and none of them is good.  The one named
+    `skip` is passed over.
+    """
+    names = [name for name in _newest_first(store) if name != skip]
+    outage: OutageError | None = None
+    for name in names:
+        try:
+            folder = store.root / name
+            checkpoint = verify(folder, run) if outage else _patiently(folder, run, tell, rest, give_up)
+        except FormatError as error:
+            raise FormatError(f"runs.{run}: {error}") from error
+        except CheckpointError as error:
+            if outage:  # what it says comes from a file server in doubt
+                tell(f"{name}: {error}; it stays where it is")
+                continue
+            target = store.quarantine(name, str(error))
+            tell(f"bad checkpoint {name}: {error}; moved to {target}; taking the one before")
+            continue
+        except OutageError as error:
+            tell(f"{name}: cannot be read ({error}); it stays where it is; taking the one before")
+            outage = outage or error
+            continue
+        if not is_accepted(checkpoint.passport.identity):
+            raise IdentityError(
+                f"{checkpoint.folder}: made by another computation (identity {checkpoint.passport.identity[:12]})"
+            )
+        return checkpoint
+    if outage:
+        lasting = OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+        lasting.since = outage.since
+        raise lasting
+    if back := _back_again(store, run, is_accepted, tell):
+        return back
+    if names or has_worked or (store.root / QUARANTINE).is_dir():
+        raise NoCheckpointError(
+            f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}; "
+            f"put a good copy into {store.root} and start again, or begin anew with: unbroken restart {run}"
+        )
+    return None
+
+
+def _back_again(
+    store: Store, run: str, is_accepted: Callable[[str], bool], tell: Callable[[str], None]
+) -> Checkpoint | None:
+    """The newest that was set aside as bad and reads whole now: a file server in trouble may have shown other bytes."""
+    for folder in store.set_aside_as_bad():
+        try:
+            checkpoint = verify(folder, run)
+        except (CheckpointError, OutageError):
+            continue
+        name = folder_name(checkpoint.passport)
+        if is_accepted(checkpoint.passport.identity) and not (store.root / name).exists():
+            store.put_back(folder, name)
+            tell(f"{name}: was set aside as bad, and reads whole now; it is back in {store.root}")
+            return Checkpoint(store.root / name, checkpoint.passport)
+    return None
+
+
+def _patiently(
+    folder: Path, run: str, tell: Callable[[str], None], rest: Callable[[float], None], give_up: float | None
+) -> Checkpoint:
+    """The checkpoint, checked; an outage has ten minutes to pass."""
+    since, pause, has_told = time.monotonic(), FIRST_REST_SECONDS, False
+    until = since + PATIENCE_SECONDS if give_up is None else min(since + PATIENCE_SECONDS, give_up)
+    while True:
+        try:
+            return verify(folder, run)
+        except OutageError as error:
+            error.since = since
+            left = until - time.monotonic()
+            if left <= 0:
+                raise
+            if not has_told:
+                tell(f"{error}; trying again for {left / 60:.3g} minutes")
+            has_told = True
+            rest(min(pause, left))
+            pause = min(2 * pause, LONGEST_REST_SECONDS)
+
+
+def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
+    """The line for a run whose checkpoint is of another computation: what changed, and what to type."""
+    changes = "; ".join(identity.differences(checkpoint.passport.identity_parts)) or "only the order of its parts"
+    return (
+        f"runs.{run}: not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "
+        f"allowed: the same, or a new run name; type: unbroken accept {run} (go on from the old checkpoints "
+        f"with the change), or unbroken restart {run} (set the old results aside and begin anew)"
+    )
+
+
+def _newest_first(store: Store) -> list[str]:
+    """By passport, or by name where that cannot be read; a folder's name without a token is older than those with."""
+    ages = {checkpoint.name: checkpoint.age for checkpoint in store.readable()}
+    return sorted(store.names(), key=lambda name: (ages.get(name) or age_by_name(name), name), reverse=True)
+
+
+def _verify_parent(checkpoint: Checkpoint) -> None:
+    """A parent that is still there must be the one that the passport names; a pruned one cannot be asked."""
+    parent = checkpoint.passport.parent
+    if parent is None or not (checkpoint.folder.parent / parent).is_dir():
+        return
+    try:
+        found = read_passport(checkpoint.folder.parent / parent).digest
+    except (CheckpointError, OutageError):
+        return  # the parent is bad itself; this says nothing about its child
+    if found != checkpoint.passport.parent_digest:
+        raise CheckpointError(f"{checkpoint.folder}: its parent {parent} is not the one it was made from")

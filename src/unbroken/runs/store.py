@@ -1,0 +1,338 @@
+"""The store of one run: immutable checkpoint folders, drafted out of sight and shown by one rename."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.errors import CheckpointError, OutageError
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.passport import FILE_NAME, Passport, read_passport, reading
+from unbroken.runs.progress import FileDigest
+from unbroken.system import fs
+from unbroken.system.clock import folder_stamp
+from unbroken.system.digests import digest_file, new_hasher
+
+_FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
+# Of a unit so much stands in a folder's name, which has 255 characters at most.
+_LONGEST_UNIT = 40
+QUARANTINE = ".quarantine"
+# How the reason begins of a checkpoint that was set aside although it is whole.
+WHOLE = "whole, but "
+# What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
+PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint and its passport."""
+
+    folder: Path
+    passport: Passport
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def parts(self) -> dict[str, FileDigest]:
+        """Its files below `parts/`, which outlive it."""
+        return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Newer checkpoints compare greater; the token decides between a writer and a zombie before it."""
+        return self.passport.sequence, self.passport.token
+
+
+class Store:
+    """The folder `results/<run>/checkpoints`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def names(self) -> list[str]:
+        """Names of what is published, oldest first; nothing is opened."""
+        return _names(self.root)
+
+    @property
+    def archive(self) -> Path:
+        """Where the parts of pruned checkpoints lie, each beside its passport: `results/<run>/parts`."""
+        return self.root.parent / PARTS
+
+    def archived(self) -> list[str]:
+        """Names of the pruned checkpoints whose parts were kept, oldest first."""
+        return _names(self.archive)
+
+    def last_sequence(self) -> int:
+        """The highest sequence number ever used here, bad checkpoints included."""
+        hidden = self.root / QUARANTINE
+        names = self.names() + (os.listdir(hidden) if hidden.is_dir() else [])
+        numbers = [int(match["sequence"]) for name in names if (match := _FOLDER.fullmatch(name))]
+        return max(numbers, default=0)
+
+    def readable(self) -> list[Checkpoint]:
+        """All checkpoints whose passport can be read now, oldest first; their files are not checked."""
+        found = []
+        for name in self.names():
+            try:
+                found.append(Checkpoint(self.root / name, read_passport(self.root / name)))
+            except (CheckpointError, OutageError):
+                continue
+        return sorted(found, key=lambda checkpoint: checkpoint.age)
+
+    def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
+        """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now.
+
+        One that reads whole, and that somebody or the program does not want, is never put back by itself.
+        """
+        hidden = self.root / QUARANTINE
+        hidden.mkdir(exist_ok=True)
+        confirm_all_own([self.root, hidden])
+        target = hidden / name
+        count = 1
+        while target.exists():
+            count += 1
+            target = hidden / f"{name}.{count}"
+        # The reason first: if the process dies in between, nothing lies there without one.
+        fs.write_atomic(_reason_file(target), f"{WHOLE if is_whole else ''}{reason}\n")
+        os.rename(self.root / name, target)
+        return target
+
+    def put_back(self, target: Path, name: str) -> None:
+        """Undoes `quarantine`."""
+        os.rename(target, self.root / name)
+        _reason_file(target).unlink()
+
+    def set_aside_as_bad(self) -> list[Path]:
+        """What `quarantine` has moved because it was bad, newest first."""
+        hidden = self.root / QUARANTINE
+        found = (hidden / name for name in _names(hidden))
+        bad = [path for path in found if not _reason(path).startswith(WHOLE)]
+        return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
+
+    def remove_leftovers(self) -> list[str]:
+        """Removes what killed writers left half done; returns the names."""
+        confirm_all_own([self.root, self.archive, self.root / QUARANTINE])
+        hidden = [path for path in self.root.glob(".*") if fs.is_unique_name(path.name)]
+        for path in hidden:
+            if path.is_dir() and not path.is_symlink():
+                fs.remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)  # a sleeper that wakes up turns a link back
+        for name in self.archived()[-1:]:
+            if not (self.archive / name).is_symlink():
+                _strip_archived(self.archive / name)
+        return [path.name for path in hidden] + fs.remove_drafts(self.root / QUARANTINE)
+
+    def publish(self, draft: Path, passport: Passport, confirm: Callable[[], None]) -> Checkpoint:
+        """Makes the folder `draft` a checkpoint in one step and returns it; `draft` is gone afterwards.
+
+        `passport.files` may name files whose digests were made while writing; the others are read here.  `confirm`
+        is called last before the rename, and once more before the links, and raises if this process may not write the
+        run any more.  If the process dies inside, either nothing is to be seen or the whole checkpoint.
+        """
+        if draft.is_symlink():
+            raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
+        needed = tree_bytes(draft)
+        with fs.storage_errors(self.root, needed):
+            self.root.mkdir(parents=True, exist_ok=True)
+            confirm_own(self.root)
+            _drop_copied_passport(draft)
+            whole = replace(passport, files=_complete(draft, passport))
+            fs.flush_tree(draft)
+            fs.write_new(draft / FILE_NAME, whole.to_text())
+            fs.flush_folder(draft)
+            folder = self.root / folder_name(whole)
+            confirm()
+            confirm_own(self.root)
+            os.rename(draft, folder)
+            fs.flush_folder(self.root)
+            confirm()  # of a sleeper that wakes up here the checkpoint does no harm, but `latest` is not its any more
+            self.point_links(Checkpoint(folder, whole))
+        return Checkpoint(folder, read_passport(folder))
+
+    def point_links(self, checkpoint: Checkpoint) -> None:
+        """`latest` points to the checkpoint, and `best` if the program called it the best so far."""
+        self._link("latest", checkpoint.name)
+        if checkpoint.passport.is_best:
+            self._link("best", checkpoint.name)
+
+    def mend_links(self, newest: Checkpoint) -> None:
+        """The same after a kill or a quarantine: `best` must not point to what is not there any more."""
+        best = [checkpoint for checkpoint in self.readable() if checkpoint.passport.is_best]
+        if best:
+            self._link("best", best[-1].name)
+        else:
+            self._set_aside("best")
+            (self.root / "best").unlink(missing_ok=True)
+        self._link("latest", newest.name)
+
+    def _link(self, name: str, target: str) -> None:
+        self._set_aside(name)
+        fs.point_link(self.root / name, target)
+
+    def _set_aside(self, name: str) -> None:
+        """Makes room for a link where results were copied by a program that follows links."""
+        path = self.root / name
+        if path.is_dir() and not path.is_symlink():
+            self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
+
+    def prune(self, keep: int, milestone_every: int, spared: Container[str] = ()) -> list[str]:
+        """Removes old checkpoints; the newest `keep`, the best, each n-th, milestones, and those `spared` stay.
+
+        Returns why what should be removed is still there, a line each.
+        """
+        confirm_own(self.root)
+        everything = self.readable()
+        newest = {checkpoint.name for checkpoint in everything[-keep:]}
+        best = [checkpoint.name for checkpoint in everything if checkpoint.passport.is_best][-1:]
+        doomed = []
+        for checkpoint in everything:
+            is_milestone = milestone_every > 0 and checkpoint.passport.sequence % milestone_every == 0
+            is_milestone = is_milestone or checkpoint.passport.is_milestone
+            if checkpoint.folder.is_symlink():  # its owner keeps it elsewhere
+                continue
+            if checkpoint.name in newest or checkpoint.name in best or checkpoint.name in spared or is_milestone:
+                continue
+            doomed.append(checkpoint)
+        self._free_links({checkpoint.name for checkpoint in doomed}, everything)
+        return [why for checkpoint in doomed if (why := self._remove(checkpoint))]
+
+    def _free_links(self, doomed: Container[str], everything: list[Checkpoint]) -> None:
+        """`latest` may still name an old one, where the disk refused the new link."""
+        links = (self.root / "latest", self.root / "best")
+        if any(link.is_symlink() and os.readlink(link) in doomed for link in links):
+            self.mend_links(everything[-1])
+
+    def _remove(self, checkpoint: Checkpoint) -> str:
+        """Out of the store in one step; passport and parts stay in the archive.  Why it is still there, if it is."""
+        kept = self.archive / checkpoint.name
+        if not checkpoint.parts or kept.is_dir():  # a copy that was put back: its parts are there already
+            return fs.remove_tree(checkpoint.folder)
+        try:
+            self.archive.mkdir(exist_ok=True)
+            confirm_own(self.archive)
+            os.rename(checkpoint.folder, kept)
+            fs.flush_folder(self.archive)
+            _strip_archived(kept)
+        except OSError as error:
+            return f"{error.filename or kept}: {error.strerror}"
+        return ""
+
+
+def _strip_archived(folder: Path) -> None:
+    """Leaves passport and parts alone; called again on the last one, where a kill may have left more."""
+    for path in folder.iterdir():
+        if path.name in (FILE_NAME, PARTS):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            fs.remove_tree(path)
+        else:
+            path.unlink()
+
+
+def _reason_file(quarantined: Path) -> Path:
+    return quarantined.with_name(f"{quarantined.name}.reason.txt")
+
+
+def _reason(quarantined: Path) -> str:
+    try:
+        return _reason_file(quarantined).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _names(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    found = (name for name in os.listdir(folder) if _FOLDER.fullmatch(name))
+    return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
+
+
+def age_by_name(name: str) -> tuple[int, int]:
+    """What `Checkpoint.age` is, of one whose passport cannot be read."""
+    match = _FOLDER.fullmatch(name)
+    return (int(match["sequence"]), int(match["token"] or 0)) if match else (0, 0)
+
+
+def folder_name(passport: Passport) -> str:
+    """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
+    is_long = 1e6 <= abs(passport.progress.done) < 1e15
+    done = f"{passport.progress.done:.0f}" if is_long else f"{passport.progress.done:.6g}"
+    unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit)[:_LONGEST_UNIT].strip("-") or "steps"
+    stamp = folder_stamp(passport.created_utc)
+    return f"{passport.sequence:06d}_{done}-{unit}_{stamp}_t{passport.token}"
+
+
+def tree_bytes(folder: Path) -> int:
+    """The size of all files below."""
+    return sum((folder / name).lstat().st_size for name in fs.tree_files(folder))
+
+
+def _drop_copied_passport(draft: Path) -> None:
+    """A program that copied its last checkpoint copied its passport too; a file of its own must not get lost."""
+    path = draft / FILE_NAME
+    if not path.exists():
+        return
+    try:
+        read_passport(draft)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: the name {FILE_NAME} belongs to unbroken; rename yours") from error
+    path.unlink()
+
+
+def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
+    new_hasher(passport.algorithm)  # what cannot be checked here is refused before it is published
+    files = {}
+    for name in fs.tree_files(draft):
+        path = draft / name
+        if path.is_symlink() or not path.is_file():
+            raise CheckpointError(f"{path}: not a plain file; a checkpoint holds plain files only")
+        size = path.stat().st_size
+        given = passport.files.get(name.as_posix())
+        if given is None:
+            given = FileDigest(size, digest_file(path, passport.algorithm))
+        if given.size_bytes != size:
+            raise CheckpointError(f"{path}: {size} bytes found, the program wrote {given.size_bytes}")
+        files[name.as_posix()] = given
+    lost = sorted(set(passport.files) - set(files))
+    if lost:
+        raise CheckpointError(f"{draft}: the program named files that are not there: {', '.join(lost)}")
+    return files
+
+
+def verify_files(checkpoint: Checkpoint, seen: Callable[[int], None] = lambda count: None) -> None:
+    """Reads every file of a checkpoint again; CheckpointError names the first that is not as it was published.
+
+    `seen` is told the bytes of each file once it was found good, for a progress bar.
+    """
+    for name, entry in checkpoint.passport.files.items():
+        path = checkpoint.folder / name
+        with reading(path):
+            _verify_file(path, entry, checkpoint.passport.algorithm)
+        seen(entry.size_bytes)
+
+
+def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
+    try:
+        state = path.lstat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(f"{path}: missing") from error
+    if not stat.S_ISREG(state.st_mode):
+        raise CheckpointError(f"{path}: not a plain file any more")
+    if state.st_size != entry.size_bytes:
+        raise CheckpointError(f"{path}: {state.st_size} bytes, published with {entry.size_bytes}")
+    if digest_file(path, algorithm) != entry.digest:
+        raise CheckpointError(f"{path}: the content changed since it was published (digest)")
+
+
+def describe_done(checkpoint: Checkpoint) -> str:
+    """`1200 of 5000 steps`."""
+    progress = checkpoint.passport.progress
+    goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
+    return f"{progress.done:.10g}{goal} {progress.unit}"

@@ -1,0 +1,133 @@
+"""The lines of history of one attempt, and what those before it allow; written while the lease is held."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
+from unbroken.runs import attempts as endings
+from unbroken.runs import driver_start, policy
+from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.store import Store
+from unbroken.segment.classify import Judgement, has_newer
+from unbroken.segment.job import Job
+from unbroken.segment.supervisor import Work
+from unbroken.slurm.job_end import Ending
+from unbroken.slurm.nodes import own_spare_nodes
+from unbroken.system.clock import utc_now
+
+
+class AttemptLog:
+    """The history of a run as its segment reads and writes it."""
+
+    def __init__(self, job: Job, held: Lease) -> None:
+        self._job, self._held = job, held
+        self._history = History(job.places.history)
+
+    def all(self) -> list[Attempt]:
+        """All attempts, oldest first."""
+        return self._history.attempts()
+
+    def refuse_same_again(self) -> None:
+        """Raises as `goes_back` where that is known before a checkpoint is looked at."""
+        if (recent := self._recent()) and recent[-1].before_work:
+            self.goes_back()
+
+    def goes_back(self) -> bool:
+        """True if this attempt is to go on from the checkpoint before the newest.
+
+        StalledError or CancelledSegment says why no further attempt is made within one start of snakemake.
+        """
+        recent = endings.with_causes(self._recent())
+        rules = policy.Rules(self._job.run.attempts_without_progress)
+        why, now = stop_reason(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
+        if why:
+            was_cancelled = recent[-1].cause == Ending.CANCELLED.value
+            raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {why}")
+        return policy.goes_back(recent, rules, now)
+
+    def _recent(self) -> list[Attempt]:
+        """The attempts since snakemake was started; only those at this segment where that start has no name."""
+        attempts = self._history.attempts()
+        if start := driver_start.current():
+            return policy.of_start(attempts, start)
+        tries = [attempt for attempt in attempts if attempt.segment == self._job.segment]
+        return tries[-(self._job.driver_attempt - 1) :] if self._job.driver_attempt > 1 else []
+
+    def close_died(self, previous: Claim, store: Store) -> None:
+        """A holder that did not release was killed: it cannot write its line any more, so a successor does."""
+        attempts = self._history.attempts()
+        if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
+            return
+        attempt = endings.died_attempt(previous, store, attempts)
+        self._history.append(attempt)
+        self._job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")
+
+    def close(self, work: Work, judgement: Judgement) -> None:
+        """Adds the line of an attempt that has worked."""
+        self._history.append(self._worked(work, judgement))
+
+    def note_before_work(self, why: BeforeWork, message: str, began_utc: str) -> None:
+        """Adds the line of one that never came to its work; a disk that takes nothing hides no other error."""
+        last = next(reversed(self._history.attempts()), None)
+        claim = self._held.claim
+        attempt = endings.before_work(
+            last,
+            self._job.segment,
+            why,
+            message.removeprefix(f"runs.{self._job.run.name}: "),
+            token=claim.token,
+            driver_attempt=self._job.driver_attempt,
+            started_utc=began_utc,
+            host=claim.host,
+            pid=os.getpid(),
+            slurm_job=claim.slurm_job,
+            slurm_node=claim.slurm_node,
+            slurm_cluster=claim.slurm_cluster,
+            mem_mb=self._job.run.mem_mb,
+            start=claim.start,
+        )
+        if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
+            return  # the same job tries for a while
+        with contextlib.suppress(OSError, UnbrokenError):
+            self._held.confirm()
+            self._history.append(attempt)
+
+    def _worked(self, work: Work, judgement: Judgement) -> Attempt:
+        origin, last, publisher = work.task.origin, work.last, work.publisher
+        advanced = last is not None and has_newer(last, origin)
+        progress = last.passport.progress if last else None
+        return Attempt(
+            token=self._held.claim.token,
+            segment=self._job.segment,
+            driver_attempt=self._job.driver_attempt,
+            outcome=judgement.outcome,
+            started_utc=publisher.started_utc,
+            ended_utc=utc_now(),
+            from_checkpoint=origin.name if origin else None,
+            to_checkpoint=last.name if last and advanced else None,
+            progress_from=origin.passport.progress.done if origin else 0.0,
+            progress_to=progress.done if progress else 0.0,
+            unit=progress.unit if progress else "",
+            work_seconds=round(time.monotonic() - publisher.started, 3),
+            saves=publisher.saves,
+            save_seconds=round(publisher.save_seconds, 3),
+            stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
+            unused_seconds=round(work.deadline.left_seconds(), 3),
+            exit_code=work.exit_code,
+            host=self._held.claim.host,
+            pid=os.getpid(),
+            slurm_job=self._held.claim.slurm_job,
+            message=judgement.message,
+            slurm_node=self._held.claim.slurm_node,
+            slurm_cluster=self._held.claim.slurm_cluster,
+            cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
+            mem_mb=self._job.run.mem_mb,
+            is_hopeless=work.is_hopeless,
+            start=self._held.claim.start,
+        )

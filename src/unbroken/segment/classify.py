@@ -1,0 +1,115 @@
+"""The judgement over an attempt: by what is in the store, not by the exit code."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.program.stop_reason import StopReason
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint, describe_done
+from unbroken.segment.supervisor import Work
+from unbroken.system import fs
+
+# A TERM so late in a segment is its limit and not a preemption.
+NEARLY_ALL = 0.9
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How the attempt ended and, in one line, why."""
+
+    outcome: Outcome
+    message: str
+
+
+def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
+    """True if the checkpoint reached the goal, also if the goal was raised since; of an unknown run its own goal."""
+    if checkpoint is None or not checkpoint.passport.is_finished:
+        return False
+    return run is None or run.is_content_with(checkpoint.passport.progress)
+
+
+def judge(work: Work) -> Judgement:
+    """Finished, paused with a newer checkpoint, interrupted, or failed; doubt is failure."""
+    last, origin = work.last, work.task.origin
+    if last is not None and is_finished(last, work.job.run):
+        return Judgement(Outcome.FINISHED, f"goal reached: {describe_done(last)}")
+    has_advanced = last is not None and has_newer(last, origin)
+    left = describe_exit(work.exit_code)
+    where = f"; read {work.job.log}"
+    if work.stop_reason is StopReason.STALLED:
+        minutes = work.job.run.stall_minutes
+        return Judgement(Outcome.FAILED, f"no step forward in {minutes:g} minutes (stall_minutes){where}")
+    if work.stop_reason is StopReason.TAKEN_AWAY and not _is_nearly_over(work):
+        saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
+        return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; {saved}; start again and it goes on")
+    if work.exit_means == EXIT_FINISHED:
+        return Judgement(Outcome.FAILED, _doubtful_end(last) + where)
+    if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
+        if has_advanced and last is not None:
+            return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
+        return Judgement(Outcome.FAILED, f"the program {left} and left no newer checkpoint{where}")
+    kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"
+    return Judgement(Outcome.FAILED, f"the program {left}{kept}{where}")
+
+
+def explained(judgement: Judgement, work: Work) -> Judgement:
+    """The same with what the engine knows of it, and what the program could not know: memory or the disk ran out."""
+    return _with_memory(_with_disk(_with_engine(judgement, work), work), work)
+
+
+def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
+    """True if the attempt brought the run forward; a checkpoint at the same place is no progress."""
+    return origin is None or last.passport.progress.done > origin.passport.progress.done
+
+
+def describe_exit(code: int | None) -> str:
+    """`ended with exit code 1`, `was ended by SIGKILL`."""
+    if code is None:
+        return "was not started"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _with_engine(judgement: Judgement, work: Work) -> Judgement:
+    why = "" if judgement.outcome is not Outcome.FAILED else work.engine.why_nothing_newer(work.task)
+    return Judgement(judgement.outcome, f"{judgement.message}; {why}") if why else judgement
+
+
+def _with_disk(judgement: Judgement, work: Work) -> Judgement:
+    """A program that failed on a full disk says so in its own words only; the bytes are added here."""
+    root = work.job.places.root
+    needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
+    free = fs.free_bytes(root)
+    if judgement.outcome.settles or free > max(needed, 1024 * 1024):
+        return judgement
+    missing = max(needed, 1024 * 1024) - free
+    disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+    return Judgement(judgement.outcome, f"{judgement.message}; {disk}")
+
+
+def _with_memory(judgement: Judgement, work: Work) -> Judgement:
+    """The kernel says nothing to a program that it kills for want of memory; here the reason is added."""
+    if judgement.outcome.settles or not work.is_out_of_memory:
+        return judgement
+    more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
+    return Judgement(judgement.outcome, f"{judgement.message}; killed for want of memory; {more}")
+
+
+def _is_nearly_over(work: Work) -> bool:
+    length = work.job.run.segment_minutes * 60
+    left = work.left_seconds_at_stop
+    return left is not None and left < (1 - NEARLY_ALL) * length
+
+
+def _doubtful_end(last: Checkpoint | None) -> str:
+    if last is None:
+        return "the program ended with exit code 0 (goal reached) but left no checkpoint"
+    return f"the program ended with exit code 0 (goal reached) but its last checkpoint says {describe_done(last)}"

@@ -1,0 +1,133 @@
+"""When a segment must be out, counted on a clock that cannot jump, and how long before it has to be told."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unbroken.runs.history import Attempt
+from unbroken.slurm.this_job import SlurmJob
+
+# What a stop took is learned from the last few attempts: enough to see a slow file server, few enough to forget one.
+LEARNED_ATTEMPTS = 5
+# Slurm counts whole minutes and starts its clock a little before ours: a job that ends so soon after the segment was
+# made for it.
+MADE_FOR_IT_SECONDS = 120.0
+# Slurm's times are whole seconds.
+MOVED_SECONDS = 2.0
+# Saves vary by half under load (docs/benchmarks.md); too early costs seconds, too late costs a save interval.
+SAFETY = 1.5
+# Of the first margin so much stays, after a save has shown what one takes.
+UNSEEN_SHARE = 0.25
+# A program that leaves by its own clock begins so long before it would be told, at most a twentieth of what it has.
+LEAD_SECONDS = 1.0
+LEAD_SHARE = 0.05
+# srun and mpirun need a while to start the tasks, whose own clocks begin then.
+LAUNCH_SECONDS = 15.0
+LAUNCH_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Seconds before the end of a segment: when the program is told, and what is kept for publishing alone.
+
+    `guess_seconds` is what was guessed for the stop, until one was measured or the config says it; else 0.
+    """
+
+    stop_seconds: float
+    publish_seconds: float
+    longest_seconds: float = math.inf
+    guess_seconds: float = 0.0
+    is_lowered: bool = False
+
+    def after_save(self, writing_seconds: float | None, publishing_seconds: float) -> Margin:
+        """The same after a save in the middle of the segment, which shows what the one at its end will take.
+
+        It takes the place of a guess if the program says how long it wrote; a part of the guess stays for what no save
+        shows: until the program notices, and until it has left.  What was measured, or configured, is never lowered.
+        """
+        publish = max(self.publish_seconds, _time_to_publish(publishing_seconds))
+        stop = self.stop_seconds
+        if self.guess_seconds and writing_seconds is not None:
+            shown = SAFETY * (writing_seconds + publishing_seconds) + UNSEEN_SHARE * self.guess_seconds
+            stop = max(stop, shown) if self.is_lowered else shown
+        return replace(
+            self,
+            stop_seconds=min(max(stop, publish), self.longest_seconds),
+            publish_seconds=min(publish, self.longest_seconds),
+            is_lowered=self.is_lowered or writing_seconds is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The end of a segment on the monotonic clock, and where Slurm ends it by force."""
+
+    ends: float
+    forced: float = math.inf
+
+    def left_seconds(self) -> float:
+        return self.ends - time.monotonic()
+
+    def seconds_to_force(self) -> float:
+        """Infinite where nobody will end us by force."""
+        return self.forced - time.monotonic()
+
+    def moved(self, end_unix: float) -> Deadline:
+        """The same after Slurm has moved the end of the job; itself if it has not, or if that is past.
+
+        A longer job works longer, if it was made for this segment alone; a shorter one leaves earlier.  `end_unix` is
+        by this node's clock.
+        """
+        now = time.monotonic()
+        forced = now + end_unix - time.time()
+        if abs(forced - self.forced) < MOVED_SECONDS or forced <= now:
+            return self
+        is_made_for_it = 0 <= self.forced - self.ends < MADE_FOR_IT_SECONDS
+        longer = max(0.0, forced - self.forced) if is_made_for_it else 0.0
+        return Deadline(min(self.ends + longer, forced), forced)
+
+    def unix(self, before_seconds: float) -> float:
+        """Unix time of the moment `before_seconds` before the end."""
+        return time.time() + self.left_seconds() - before_seconds
+
+
+def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
+    """The configured length from now on, or the end of Slurm's job if that is sooner.
+
+    It is not always: an allocation may serve many segments, and a partition without a limit says a year.
+    """
+    now = time.monotonic()
+    if job is None or job.end_here_unix is None:
+        return Deadline(now + segment_seconds)
+    forced = now + job.end_here_unix - time.time()
+    return Deadline(min(now + segment_seconds, forced), forced)
+
+
+def lead_seconds(left: float, is_launched: bool) -> float:
+    """How long before it would be told to stop a program that watches its own clock is to leave.
+
+    `is_launched` where a launcher starts its tasks, which also kills them when it is told by force.
+    """
+    launching = min(LAUNCH_SECONDS, LAUNCH_SHARE * left) if is_launched else 0.0
+    return launching + min(LEAD_SECONDS, LEAD_SHARE * left)
+
+
+def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seconds: float | None) -> Margin:
+    """The margin from what stops and saves of this run took; before anything is known, a tenth of the segment.
+
+    The first margin lies between 1 and 60 s and can be set in the config; none exceeds half of the segment.
+    """
+    stops = [attempt.stop_seconds for attempt in attempts if attempt.stop_seconds is not None]
+    saves = [attempt.save_seconds for attempt in attempts if attempt.saves]
+    publish = _time_to_publish(max(saves[-LEARNED_ATTEMPTS:], default=0.1))
+    guess = 0.0 if stops or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
+    stop = SAFETY * max(stops[-LEARNED_ATTEMPTS:]) + 0.2 if stops else first_seconds or guess
+    longest = segment_seconds / 2
+    return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess)
+
+
+def _time_to_publish(seconds: float) -> float:
+    return SAFETY * seconds + 0.1

@@ -1,0 +1,105 @@
+"""A job: one attempt at one segment as the workflow hands it to a script, and how the script ends."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from unbroken.errors import UnbrokenError
+from unbroken.runs import job_note
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import Run
+from unbroken.system.clock import utc_now
+
+
+class ScriptObject(Protocol):
+    """What unbroken uses of the object that Snakemake hands to a script."""
+
+    @property
+    def params(self) -> Any: ...
+    @property
+    def resources(self) -> Any: ...
+    @property
+    def wildcards(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the plan gives to every segment of one run."""
+
+    run: Run
+    keys: IdentityKeys
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a segment; `driver_attempt` counts within one call of snakemake, from 1."""
+
+    run: Run
+    keys: IdentityKeys
+    segment: int
+    driver_attempt: int
+    base: Path = Path()
+    attempt_log: Path | None = None
+
+    @property
+    def places(self) -> RunFolder:
+        return RunFolder(self.run.name, self.base)
+
+    @property
+    def log(self) -> Path:
+        """Where this attempt writes; the segment's log unless it has one of its own."""
+        return self.attempt_log or self.places.log(self.segment)
+
+    def tell(self, line: str) -> None:
+        """One line of the segment's own, into its log and to the driver's screen."""
+        text = f"unbroken {utc_now()} {self.run.name} segment {self.segment}: {line}"
+        # A file's name may hold bytes that are no text.
+        text = text.encode(errors="backslashreplace").decode()
+        # A driver that is gone has left a broken pipe, and the work goes on without it.
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+        # A full disk must not hide the line that says so.
+        with contextlib.suppress(OSError), self.log.open("a") as log:
+            print(text, file=log)
+
+
+def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
+    """Runs a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1."""
+    assignment: Assignment = snakemake.params.assignment
+    attempt = int(snakemake.resources.get("attempt", 1))
+    job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
+    job = replace(job, attempt_log=_attempt_log(job.places.log(job.segment)))
+    try:
+        segment(job)
+    except UnbrokenError as error:
+        job_note.tell_refused(error)
+        job.tell(f"stopped: {error}")
+        job.tell(f"log: {job.log}; state of all runs: unbroken status")
+        sys.exit(1)
+
+
+def _attempt_log(log: Path) -> Path:
+    """A second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
+
+    Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch()
+    for number in itertools.count(1):
+        second = log.with_suffix(f".{number}.log")
+        try:
+            os.link(log, second)
+        except FileExistsError:
+            continue
+        except OSError:
+            return log
+        return second
+    return log

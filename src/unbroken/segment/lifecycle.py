@@ -1,0 +1,322 @@
+"""The life of a segment: lease, pick, work, judge, final, history, record.  Every engine's script calls it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from unbroken.engines.base import Engine, Task
+from unbroken.errors import (
+    CancelledSegment,
+    ForeignFolderError,
+    IdentityError,
+    InterruptedSegment,
+    SegmentError,
+    SickError,
+    StalledError,
+    StorageError,
+    UnbrokenError,
+)
+from unbroken.program.contract import Desk
+from unbroken.runs import begun, job_note, lease
+from unbroken.runs import results as final
+from unbroken.runs.identity import identity_of, usable_identities
+from unbroken.runs.job_note import BeforeWork, kind_of
+from unbroken.runs.lease import Lease
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.record import Record
+from unbroken.runs.select import pick, refusal
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.segment import salvage
+from unbroken.segment.already_done import has_settled
+from unbroken.segment.attempt_log import AttemptLog
+from unbroken.segment.classify import Judgement, explained, is_finished, judge
+from unbroken.segment.deadline import deadline_for, learn_margin
+from unbroken.segment.job import Job
+from unbroken.segment.orphans import name_orphans
+from unbroken.segment.publisher import Publisher
+from unbroken.segment.rejected import Rejections
+from unbroken.segment.second_place import Copier
+from unbroken.segment.signals import Alarm
+from unbroken.segment.supervisor import Work
+from unbroken.segment.turn import leaves_to, patience_seconds
+from unbroken.slurm.this_job import job_around_us
+from unbroken.system import fs
+from unbroken.system.clock import utc_now
+
+T = TypeVar("T")
+
+
+def run_segment(job: Job, engine: Engine) -> Record:
+    """Brings the run forward by one segment and writes its record; UnbrokenError says why it could not.
+
+    If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.
+    """
+    job.tell(f"engine {engine.name}, {job.run.segment_minutes:g} minutes, attempt {job.driver_attempt}: {job.run.note}")
+    with Alarm() as alarm, fs.os_errors(job.places.root):
+
+        def leave_if_told() -> None:
+            if alarm.heard:
+                raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
+
+        begun.refuse_missing(job.places)
+        confirm_all_own(job.places.own)
+        with lease.take(
+            job.places.lease,
+            job.segment,
+            patience_seconds(job),
+            job.tell,
+            leave_if_told,
+            mem_mb=job.run.mem_mb,
+            leaves_to=partial(leaves_to, job),
+        ) as held:
+            with Copier(job, held, alarm) as copier:
+                record = _Segment(job, engine, held, alarm, copier).run()
+                copier.is_last = record.outcome is Outcome.FINISHED
+            return record
+
+
+@dataclass
+class _Segment:
+    """The steps of one attempt while the lease is held."""
+
+    job: Job
+    engine: Engine
+    held: Lease
+    alarm: Alarm
+    copier: Copier
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.job.places.checkpoints)
+        self.rejections = Rejections(self.store, self.job.tell)
+        self.attempts = AttemptLog(self.job, self.held)
+
+    def run(self) -> Record:
+        self.held.confirm()
+        prepared = self._or_noted(self._prepare)
+        has_no_line = isinstance(prepared, Record)
+        record = prepared if isinstance(prepared, Record) else self._work(prepared)
+        self.held.confirm()
+        write = partial(record.write, self.job.places.record(self.job.segment))
+        self._or_noted(write) if has_no_line else write()
+        done = f"{record.progress.done:.10g} {record.progress.unit}"
+        self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
+        return record
+
+    def _or_noted(self, step: Callable[[], T]) -> T:
+        """The step's answer; an attempt that ends by it, before its work, has its line in the history too."""
+        began = utc_now()
+        try:
+            with fs.os_errors(self.job.places.root):
+                return step()
+        except UnbrokenError as error:
+            why = kind_of(error)
+            # What the policy says is no attempt, and a run that another job holds has none of ours.
+            if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment):
+                self.attempts.note_before_work(why, str(error), began)
+            raise
+
+    def _prepare(self) -> Work | Record:
+        """All that comes before the work: the record of a segment that needs none, or its work."""
+        self.attempts.refuse_same_again()
+        self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
+        self._clean()
+        origin = self._pick()
+        claims = self.held.earlier_claims()
+        name_orphans(self.job, claims)
+        origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
+        for claim in claims:
+            self.attempts.close_died(claim, self.store)
+        self.held.forget_earlier()
+        self._clear_desks()
+        record = self._settled(origin)
+        if record is not None:
+            return record
+        if self.attempts.goes_back() and origin is not None:
+            return self._one_before(origin)
+        return self._new_work(origin)
+
+    def _clean(self) -> None:
+        """Removes what killed attempts left half done."""
+        places = self.job.places
+        with fs.storage_errors(places.root):
+            places.work.mkdir(parents=True, exist_ok=True)
+            places.checkpoints.mkdir(parents=True, exist_ok=True)
+            places.segments.mkdir(parents=True, exist_ok=True)
+        confirm_all_own(places.own)
+        try:
+            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
+        except OSError as error:
+            self._tell_not_removed(places.root, str(error))
+
+    def _clear_desks(self) -> None:
+        """Removes the desks of killed attempts, once what was complete on them is saved."""
+        left = []
+        confirm_own(self.job.places.work)
+        try:
+            for desk in self.job.places.work.iterdir():
+                if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
+                    if why := fs.remove_tree(desk):
+                        self._tell_not_removed(desk, why)
+                    else:
+                        left.append(f"work/{desk.name}")
+        except OSError as error:
+            self._tell_not_removed(self.job.places.work, str(error))
+        self._tell_removed(left)
+
+    def _tell_removed(self, left: list[str]) -> None:
+        if left:
+            self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
+
+    def _tell_not_removed(self, folder: Path, why: str) -> None:
+        """Tidying up may fail; it never ends work."""
+        self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
+
+    def _one_before(self, newest: Checkpoint) -> Work:
+        """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
+
+        The newest stays where it is until there is a better one.
+        """
+        older = self._pick(skip=newest.name)
+        if older is None:
+            raise StalledError(f"runs.{self.job.run.name}: no attempt came forward from {newest.folder}, the only one")
+        self.job.tell(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
+        work = self._new_work(older)
+        work.publisher.doubtful = newest
+        return work
+
+    def _pick(self, skip: str = "") -> Checkpoint | None:
+        def is_accepted(identity: str) -> bool:  # asked late: a file server may have answered only then
+            return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
+
+        # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
+        has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
+        began = time.monotonic()
+        give_up = job_note.give_up_at()
+        try:
+            origin = pick(
+                self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
+            )
+        except IdentityError as error:
+            raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
+        if origin is None:
+            self.job.tell("starting from nothing: the run has no checkpoint yet")
+        else:
+            self.held.confirm()
+            if not skip:
+                self.store.mend_links(origin)
+            seconds = time.monotonic() - began
+            self.job.tell(f"going on from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
+        return origin
+
+    def _rest(self, seconds: float) -> None:
+        """Waits, and leaves if told to."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.alarm.heard:
+                told = f"told to leave ({self.alarm.heard[-1].name}) while the file server was silent"
+                raise InterruptedSegment(f"runs.{self.job.run.name}: {told}")
+            time.sleep(min(left, 0.2))
+
+    def _settled(self, origin: Checkpoint | None) -> Record | None:
+        """The record of a segment that needs no work: the run is finished, or an earlier job did this segment."""
+        if origin is None:
+            return None
+        if is_finished(origin, self.job.run):
+            self._write_final(origin)
+            has_worked = self.job.segment <= origin.passport.segment
+            return self._record(Outcome.FINISHED, origin, has_worked)
+        if origin.passport.segment > self.job.segment or has_settled(self.attempts.all(), self.job.segment, origin):
+            self.job.tell("this segment's work is already done: the record is made anew from the store")
+            return self._record(Outcome.PAUSED, origin, has_worked=True)
+        return None
+
+    def _work(self, work: Work) -> Record:
+        job_note.tell_begun()
+        begun.note(self.job.places)
+        error: UnbrokenError | None = None
+        is_rejected = False
+        try:
+            with fs.os_errors(self.job.places.root):
+                work.run()
+                is_rejected = self.rejections.heed(work)
+                judgement = explained(judge(work), work)
+        except UnbrokenError as raised:
+            error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
+            work.is_hopeless = isinstance(raised, SickError)
+        self.held.confirm()  # first of all: a successor that took us for dead has removed our desk
+        if is_rejected:
+            work.task.desk.close()
+            self._remove_desk(work.task.desk.root)
+            return self._work(self._or_noted(lambda: self._new_work(self._pick())))
+        work.publisher.prune()
+        self._close(work, judgement, error)
+        if error is not None:
+            raise error
+        if not judgement.outcome.settles or work.last is None:
+            kind = InterruptedSegment if judgement.outcome is Outcome.INTERRUPTED else SegmentError
+            raise kind(f"runs.{self.job.run.name}: {judgement.message}")
+        if judgement.outcome is Outcome.FINISHED:
+            self._write_final(work.last)
+        return self._record(judgement.outcome, work.last, has_worked=True)
+
+    def _close(self, work: Work, judgement: Judgement, error: UnbrokenError | None) -> None:
+        """Clears the desk, which may be what fills the disk, and adds the attempt to the history."""
+        root = work.task.desk.root
+        work.task.desk.close()
+        try:
+            with fs.storage_errors(root):
+                self._remove_desk(root)
+            self.attempts.close(work, judgement)
+        except StorageError:
+            if error is None:  # else it would hide the first one
+                raise
+
+    def _remove_desk(self, root: Path) -> None:
+        try:
+            confirm_own(root.parent)
+        except (ForeignFolderError, OSError) as error:
+            self._tell_not_removed(root, str(error))
+            return
+        if why := fs.remove_tree(root):
+            self._tell_not_removed(root, why)
+
+    def _new_work(self, origin: Checkpoint | None) -> Work:
+        run = self.job.run
+        seconds = run.segment_minutes * 60
+        slurm_job = job_around_us()
+        if slurm_job is not None and slurm_job.end_unix is None:
+            alone = f"counting on {run.segment_minutes:g} minutes alone"
+            self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
+        if slurm_job is not None and slurm_job.remark:
+            self.job.tell(slurm_job.remark)
+        deadline = deadline_for(seconds, slurm_job)
+        margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
+        self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
+        desk = Desk(self.job.places.work / f"{self.held.claim.token:06d}")
+        with fs.storage_errors(desk.root):
+            desk.prepare()
+            desk.write_deadline(deadline.unix(margin.publish_seconds))
+            salvage.leave_note(desk, origin, self.identity)
+        ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
+        task = Task(run, self.job.segment, origin, desk, ends, told, self.job.tell)
+        publisher = Publisher(
+            self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
+        )
+        return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
+
+    def _write_final(self, checkpoint: Checkpoint) -> None:
+        if final.is_current(self.job.places, checkpoint):
+            return
+        fill = partial(self.engine.finish, self.job.run)
+        final.write(self.job.places, checkpoint, fill, self.attempts.all(), self.held.confirm)
+        self.job.tell(f"results are in {self.job.places.final}")
+
+    def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
+        run, segment = self.job.run.name, self.job.segment
+        return Record(run, segment, outcome, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())

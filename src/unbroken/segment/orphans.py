@@ -1,0 +1,41 @@
+"""Processes of an earlier attempt that outlived it on this machine.
+
+Only where all were killed at once that would have ended them (`guard`), outside of a job of Slurm, which ends its own.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable
+
+from unbroken.program.guard import MARK, marked
+from unbroken.runs.lease import Claim
+from unbroken.segment.job import Job
+
+# How long the guards of an attempt that has just died may take.
+LEAVING_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+
+
+def name_orphans(job: Job, claims: Iterable[Claim]) -> None:
+    """Says in one line for each attempt which of its processes are still there, and what to type; ends none of them.
+
+    They are known by the folder to save in, which stands in their environment and is of one attempt alone.
+    """
+    for claim in claims:
+        if claim.host == platform.node() and (pids := _left_by(job, claim)):
+            numbers = " ".join(map(str, pids))
+            job.tell(
+                f"processes of {claim.describe()} are still there; if they shall not be, type kill -KILL {numbers}"
+            )
+
+
+def _left_by(job: Job, claim: Claim) -> list[int]:
+    save = (job.places.work / f"{claim.token:06d}" / "save").resolve()
+    give_up = time.monotonic() + LEAVING_SECONDS
+    while True:
+        pids = sorted(pid for pid, _ in marked(f"{MARK}={save}"))
+        if not pids or time.monotonic() > give_up:
+            return pids
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,162 @@
+"""Makes checkpoints of the states that the program of an attempt hands over: passport, publication, pruning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from unbroken import __version__
+from unbroken.engines.base import Engine
+from unbroken.errors import ForeignFolderError, SegmentError, StorageError
+from unbroken.program.contract import Found
+from unbroken.runs.identity import Identity
+from unbroken.runs.lease import Claim
+from unbroken.runs.passport import Passport
+from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.segment.job import Job
+from unbroken.segment.second_place import Copier
+from unbroken.slurm.this_job import SlurmJob
+from unbroken.system.clock import utc_now
+from unbroken.system.digests import preferred_algorithm
+from unbroken.system.host import this_host
+
+
+class Writer(Protocol):
+    """In whose name checkpoints are published: the holder of the lease, for itself or for one that was killed."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def confirm(self) -> None: ...
+
+
+@dataclass
+class Publisher:
+    """Makes the checkpoints of one attempt; the fields below the line are what came of it, good after an exception."""
+
+    job: Job
+    engine: Engine
+    store: Store
+    writer: Writer
+    identity: Identity
+    slurm_job: SlurmJob | None
+    # ---
+    last: Checkpoint | None  # at first the one that the attempt goes on from
+    saves: int = 0
+    save_seconds: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    started_utc: str = field(default_factory=utc_now)
+    doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
+    copier: Copier | None = None  # who copies them to a second place, and must not lose one meanwhile
+
+    def __post_init__(self) -> None:
+        # Its program may read it for as long as it works.
+        self._origin = self.last.name if self.last else ""
+
+    def publish(self, found: Found, has_ended_done: bool = False) -> None:
+        """Makes a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
+
+        `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
+        """
+        began = time.monotonic()
+        is_its_last = has_ended_done and found.draft.name == "loose"
+        handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
+        self._refuse_regress(handover)
+        is_finished = _is_finished(found, handover, is_its_last)
+        passport = self._passport(handover, is_finished)
+        self.last = self.store.publish(found.taken().draft, passport, self.writer.confirm)
+        seconds = time.monotonic() - began
+        self.saves += 1
+        self.save_seconds = max(self.save_seconds, seconds)
+        self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
+        if self.copier is not None:
+            self.copier.wake()
+        self.writer.confirm()
+        self._set_doubtful_aside()
+        self.prune({self._origin} if self._origin else ())
+
+    def _set_doubtful_aside(self) -> None:
+        """Now that there is a checkpoint after it, made from the one before."""
+        if self.doubtful is None:
+            return
+        reason = f"no attempt came forward from it; from {self._origin}, the one before, one did"
+        target = self.store.quarantine(self.doubtful.name, reason, is_whole=True)
+        self.job.tell(f"set aside {self.doubtful.name}: {reason}; it is in {target}")
+        self.doubtful = None
+
+    def prune(self, spared: Collection[str] = ()) -> None:
+        """Removes old checkpoints; what cannot be removed now is told, and tried again after the next save."""
+        if self.copier is not None:
+            spared = {*spared, self.copier.busy}
+        try:
+            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared)
+        except (OSError, StorageError, ForeignFolderError) as error:
+            left = [str(error)]
+        for why in left:
+            self.job.tell(f"an old checkpoint is not removed yet ({why}); a later save tries again")
+
+    def _counted(self, is_its_last: bool) -> Handover:
+        """For a program that says nothing of its progress: its checkpoints are counted.
+
+        They are no measure of the goal, which is noted only when the program ends by calling it reached.
+        """
+        before = self.last.passport.progress.done if self.last else 0.0
+        return Handover(Progress(before + 1, self.job.run.goal if is_its_last else None, "checkpoints"))
+
+    def _with_goal(self, handover: Handover) -> Handover:
+        progress = handover.progress
+        if progress.goal is not None or self.job.run.goal is None:
+            return handover
+        return replace(handover, progress=replace(progress, goal=self.job.run.goal))
+
+    def _refuse_regress(self, handover: Handover) -> None:
+        done = handover.progress.done
+        before = self.last.passport.progress.done if self.last else 0.0
+        if self.last and done < before:
+            raise SegmentError(
+                f"the program handed over {done:.10g} after {before:.10g} {handover.progress.unit}: it did not go on "
+                f"from {self.last.folder} (UNBROKEN_RESUME); nothing of it was kept; "
+                f"see {self.job.log}"
+            )
+
+    def _passport(self, handover: Handover, is_finished: bool) -> Passport:
+        run, parent = self.job.run, self.last
+        job = self.slurm_job
+        return Passport(
+            run=run.name,
+            engine=run.engine,
+            segment=self.job.segment,
+            sequence=self.store.last_sequence() + 1,
+            token=self.writer.claim.token,
+            parent=parent.name if parent else None,
+            parent_digest=parent.passport.digest if parent else None,
+            progress=handover.progress,
+            is_finished=is_finished,
+            is_best=handover.is_best,
+            algorithm=handover.algorithm or preferred_algorithm(),
+            files=handover.digests,
+            identity=self.identity.digest,
+            identity_parts=self.identity.parts,
+            versions={"unbroken": __version__, **self.engine.versions(), **handover.versions},
+            host=this_host().to_json(),
+            slurm_job=job.to_json() if job else None,
+            attempt_started_utc=self.started_utc,
+            created_utc=utc_now(),
+            work_seconds=round(time.monotonic() - self.started, 3),
+            save_seconds=handover.save_seconds,
+            note=run.note,
+            is_milestone=handover.is_milestone,
+        )
+
+
+def _is_finished(found: Found, handover: Handover, is_its_last: bool) -> bool:
+    """By its own word, by its count, or by exit code 0 where its count does not speak against that."""
+    says_less = found.handover is not None and handover.progress.goal is not None
+    says_so = handover.is_finished or handover.progress.is_finished
+    return says_so or (is_its_last and not says_less)

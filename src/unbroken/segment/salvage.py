@@ -1,0 +1,121 @@
+"""Salvage: what a killed attempt had complete on its desk is published in its name by the job that takes over."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
+from unbroken.program.contract import Desk, Found
+from unbroken.runs.identity import Identity
+from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.segment.job import Job
+from unbroken.segment.publisher import Publisher
+from unbroken.system import jsontext
+from unbroken.system.clock import age_seconds
+
+# What a killed attempt left may be half made in any way; a full disk is not its fault, and it waits for the next one.
+_CANNOT_BE_SAVED = (
+    CheckpointError, SegmentError, ForeignFolderError, OutageError,
+    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estate:
+    """A killed attempt, in whose name its successor publishes."""
+
+    claim: Claim
+    confirm: Callable[[], None]
+    is_lost: bool = False
+
+
+def leave_note(desk: Desk, origin: Checkpoint | None, identity: Identity) -> None:
+    """Notes on a new desk from which checkpoint the attempt goes on, which computation it is, and its save folder."""
+    note = {"origin": origin.name if origin else None, "identity": identity.digest, "parts": dict(identity.parts)}
+    desk.note.write_text(json.dumps({**note, "save_inode": desk.open_save().inode}) + "\n")
+
+
+def salvage(
+    job: Job, engine: Engine, held: Lease, store: Store, origin: Checkpoint | None, claims: Sequence[Claim]
+) -> Checkpoint | None:
+    """Publishes what the killed attempts left; returns the newest checkpoint, `origin` if they left nothing."""
+    for claim in claims:
+        desk = Desk(job.places.work / f"{claim.token:06d}")
+        if claim.token < held.claim.token and (identity := _noted(desk, claim, origin, job.tell)) is not None:
+            origin = _Salvage(job, engine, held, store, origin).of(claim, desk, identity)
+    return origin
+
+
+def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None, tell: Callable[[str], None]) -> Identity | None:
+    """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
+    try:
+        note = jsontext.parse(desk.note.read_text())
+        identity, desk.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
+    except FileNotFoundError:  # it ended before its work
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        tell(f"nothing of the killed attempt {claim.token} could be saved: {desk.note}: {error!r}")
+        return None
+    is_its_own = origin is not None and origin.passport.token == claim.token
+    return identity if is_its_own or note["origin"] == (origin.name if origin else None) else None
+
+
+@dataclass(frozen=True)
+class _Salvage:
+    job: Job
+    engine: Engine
+    held: Lease
+    store: Store
+    origin: Checkpoint | None
+
+    def of(self, claim: Claim, desk: Desk, identity: Identity) -> Checkpoint | None:
+        job = replace(self.job, segment=claim.segment)
+        task = Task(job.run, claim.segment, self.origin, desk, time.time(), tell=self.job.tell)
+        estate = Estate(claim, self.held.confirm)
+        try:
+            worked_seconds = _worked_seconds(claim, desk.root)
+            states = [found for found in self.engine.salvage(task) if self._is_further(found)]
+            if not states:
+                return self.origin
+            publisher = Publisher(
+                job, self.engine, self.store, estate, identity, None, self.origin,
+                started=time.monotonic() - worked_seconds, started_utc=claim.started_utc,
+            )  # fmt: skip
+            for found in states:
+                publisher.publish(found)
+        except _CANNOT_BE_SAVED as error:  # it is made anew
+            said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
+            self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {said}")
+            return self.origin
+        if publisher.last is not None:
+            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
+        return publisher.last
+
+    def _is_further(self, found: Found) -> bool:
+        if self.origin is None or found.handover is None:
+            return True
+        return found.handover.progress.done > self.origin.passport.progress.done
+
+
+def _worked_seconds(claim: Claim, desk: Path) -> float:
+    """How long the attempt was at work, by the last sign of life on its desk."""
+    last = _last_change(desk)
+    return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
+
+
+def _last_change(folder: Path) -> float:
+    """Unix time of the newest thing below; a process that still lives there may take away what we look at."""
+    last = 0.0
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with suppress(FileNotFoundError):
+                last = max(last, os.lstat(os.path.join(base, name)).st_mtime)
+    return last

@@ -1,0 +1,46 @@
+"""Signals that ask a segment to leave: noted by a handler, acted on by the loop that watches."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+from unbroken.slurm.signal_relay import Ear
+
+# URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
+WARNINGS = {signal.SIGURG, signal.SIGUSR1}
+# TERM: preemption or the limit itself.  INT: Ctrl-C.  HUP: the terminal is closed, the connection lost.
+TAKEN_AWAY = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class Alarm:
+    """Inside the `with` block these signals no longer end the process; they are counted.
+
+    So are those that Slurm sends to the job but that do not reach this process.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[signal.Signals] = []
+        self._ear = Ear(sorted(WARNINGS | TAKEN_AWAY), self.heard.append)
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Alarm:
+        for number in WARNINGS | TAKEN_AWAY:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # somebody asked for it, such as nohup
+            self._before[number] = signal.signal(number, self._hear)
+        self._ear.__enter__()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._ear.__exit__()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def is_taken_away(self) -> bool:
+        """True if someone wants the machine back, which is not the same as time being up."""
+        return any(number in TAKEN_AWAY for number in self.heard)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard.append(signal.Signals(number))

@@ -1,0 +1,73 @@
+"""The job around this process: its variables, when Slurm ends it, and by whose clock."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from unbroken.slurm import controller_clock
+from unbroken.slurm.job_end import end_of
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """The job around this process; `end_unix` is told by Slurm's clock, of which this node's may be ahead."""
+
+    job_id: str
+    node: str
+    partition: str
+    end_unix: float | None
+    clock_ahead_seconds: float = 0.0
+
+    @property
+    def end_here_unix(self) -> float | None:
+        """When Slurm ends it, by the clock of this node."""
+        return None if self.end_unix is None else self.end_unix + self.clock_ahead_seconds
+
+    @property
+    def remark(self) -> str:
+        """A line about a clock that is wrong; '' if it is not."""
+        return controller_clock.remark(self.node or platform.node(), self.clock_ahead_seconds)
+
+    def to_json(self) -> dict[str, object]:
+        return {"job_id": self.job_id, "node": self.node, "partition": self.partition, "end_unix": self.end_unix}
+
+    def asked(self) -> SlurmJob:
+        """The same job with its end as Slurm says it now; unchanged if it does not answer."""
+        end = end_of(self.job_id)
+        return replace(self, end_unix=end) if end is not None else self
+
+    def timed(self) -> SlurmJob:
+        """The same with what this node's clock is ahead of Slurm's; unchanged if Slurm does not say its time."""
+        ahead = controller_clock.ahead_seconds()
+        return replace(self, clock_ahead_seconds=ahead) if ahead is not None else self
+
+
+def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
+    """The Slurm job of this process by its variables alone; None outside Slurm.
+
+    SLURM_JOB_END_TIME (Unix seconds) is set by Slurm 23.02 and later [man srun, OUTPUT ENVIRONMENT VARIABLES]; with an
+    older one the end has to be asked for.
+    """
+    job_id = environment.get("SLURM_JOB_ID", "")
+    if not job_id:
+        return None
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    node = environment.get("SLURMD_NODENAME", "")
+    return SlurmJob(job_id, node, environment.get("SLURM_JOB_PARTITION", ""), float(end) if end.isdecimal() else None)
+
+
+def restart_count(environment: Mapping[str, str] = os.environ) -> int:
+    """How often Slurm has started the job around this process again (requeue); 0 outside Slurm."""
+    count = environment.get("SLURM_RESTART_COUNT", "")
+    return int(count) if count.isdecimal() else 0
+
+
+def job_around_us() -> SlurmJob | None:
+    """The same with its end, which Slurm is asked for where no variable tells it, and with Slurm's clock."""
+    job = current_job()
+    if job is None:
+        return None
+    return (job.asked() if job.end_unix is None else job).timed()

@@ -1,0 +1,1 @@
+"""What every training does, whatever the framework."""

@@ -1,0 +1,241 @@
+"""The environment contract as a training program keeps it; standard library alone.
+
+What the variables mean stands in docs/contract.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from unbroken.program.contract import HANDOVER_FILE, READY
+from unbroken.runs.passport import FILE_NAME
+from unbroken.runs.progress import Handover, Progress
+from unbroken.training.core.save_policy import Saves
+
+# A program that is this far ahead of the process that publishes would only fill the disk.
+MAX_WAITING = 2
+WAIT_POLL_SECONDS = 0.05
+REPORT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What this process was told at its start; `deadline` is on the monotonic clock."""
+
+    run: str
+    resume: Path | None
+    save: Path
+    deadline: float
+    deadline_file: DeadlineFile
+    stop: Path
+    progress: Path
+    goal: float | None
+    goal_unit: str | None
+    save_seconds: float
+    mtbf_hours: float | None = None
+
+    def saves(self, own: Saves) -> Saves:
+        """How often to save: what the configuration says of failures comes before what the program says."""
+        return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)
+
+
+def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | None:
+    """The contract, or None if unbroken did not start this process."""
+    if not environment.get("UNBROKEN_SAVE"):
+        return None
+    resume, goal = environment.get("UNBROKEN_RESUME"), environment.get("UNBROKEN_GOAL")
+    mtbf_hours = environment.get("UNBROKEN_MTBF_HOURS")
+    # Converted once: the wall clock may jump later, and this moment must not.
+    left = float(environment.get("UNBROKEN_DEADLINE") or math.inf) - time.time()
+    return Contract(
+        run=environment["UNBROKEN_RUN"],
+        resume=Path(resume) if resume else None,
+        save=Path(environment["UNBROKEN_SAVE"]),
+        deadline=time.monotonic() + left,
+        deadline_file=DeadlineFile(environment.get("UNBROKEN_DEADLINE_FILE"), environment.get("UNBROKEN_DEADLINE")),
+        stop=Path(environment["UNBROKEN_STOP"]),
+        progress=Path(environment["UNBROKEN_PROGRESS"]),
+        goal=float(goal) if goal else None,
+        goal_unit=environment.get("UNBROKEN_GOAL_UNIT") or None,
+        save_seconds=float(environment["UNBROKEN_SAVE_SECONDS"]),
+        mtbf_hours=float(mtbf_hours) if mtbf_hours else None,
+    )
+
+
+def passport_save_seconds(resume: Path) -> float | None:
+    """How long the save of the checkpoint took that we go on from; None if its passport does not say."""
+    seconds = _passport_says(resume, "save_seconds")
+    return float(seconds) if isinstance(seconds, (int, float)) else None
+
+
+def passport_versions(resume: Path) -> dict[str, str]:
+    """With what the checkpoint was made that we go on from, as far as its passport says."""
+    versions = _passport_says(resume, "versions")
+    return dict(versions) if isinstance(versions, dict) else {}
+
+
+def _passport_says(resume: Path, key: str) -> object:
+    try:
+        return json.loads((resume / FILE_NAME).read_text())[key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class DeadlineFile:
+    """The file that is written anew when the end of the job is moved."""
+
+    def __init__(self, path: str | None, told: str | None) -> None:
+        self._path, self._told = path, told
+
+    def moved(self) -> float | None:
+        """The new deadline on the monotonic clock; None if it is the one that was told last."""
+        if not self._path:
+            return None
+        try:
+            text = Path(self._path).read_text().strip()
+            left = float(text) - time.time()
+        except (OSError, ValueError):
+            return None
+        if text == self._told:
+            return None
+        self._told = text
+        return time.monotonic() + left
+
+
+class Signals:
+    """Notes that USR1, TERM or INT (Ctrl-C) came, instead of dying of it; a second INT interrupts as ever.
+
+    Install it before other processes are started: they inherit it, go on to die of TERM and live through the others.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self.resumed_at = -math.inf  # on the monotonic clock, when this process was last stopped and continued
+        self._is_interrupted = False
+        self._owner = os.getpid()
+
+    def install(self) -> None:
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        signal.signal(signal.SIGCONT, self._note_resumed)
+        # At its end Python takes its handlers back, and a launcher may still be repeating what it has to say.
+        atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+
+    def _note_resumed(self, number: int, frame: FrameType | None) -> None:
+        self.resumed_at = time.monotonic()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._owner:
+            if number == signal.SIGINT and self._is_interrupted:
+                raise KeyboardInterrupt
+            self.has_come = True
+            self._is_interrupted = self._is_interrupted or number == signal.SIGINT
+        elif number == signal.SIGTERM:  # a forked helper, whose parent ends it so and then waits for its death
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+class Place(Protocol):
+    """Where checkpoints go."""
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def new_draft(self) -> Path: ...
+
+    def hand_over(self, draft: Path, handover: Handover) -> object: ...
+
+    def reject(self, reason: str) -> Path | None: ...
+
+    def close(self) -> None: ...
+
+
+class Outbox:
+    """The folder through which checkpoints go to the process that started us."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = 0
+
+    @property
+    def has_room(self) -> bool:
+        """False while as many checkpoints wait there as may."""
+        return sum(name.endswith(READY) for name in os.listdir(self.folder)) < MAX_WAITING
+
+    def new_draft(self) -> Path:
+        """A new, empty folder to write one checkpoint into."""
+        self._count += 1
+        draft = self.draft(self._count)
+        draft.mkdir()
+        return draft
+
+    def draft(self, number: int) -> Path:
+        """The folder that `new_draft` made as the one of this number, also in another process."""
+        return self.folder / f"draft-{number:06d}"
+
+    def hand_over(self, draft: Path, handover: Handover) -> None:
+        """Gives the draft away in one step; it must not be touched any more."""
+        (draft / HANDOVER_FILE).write_text(json.dumps(handover_json(handover), indent=1) + "\n")
+        draft.rename(self.folder / f"{self._count:06d}{READY}")
+
+    def reject(self, reason: str) -> Path | None:
+        """Nothing to do: the process that started us reads the verdict, and starts another one."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to do: the folder is that of the process that started us."""
+
+
+class Reporter:
+    """Says now and then how far the program is, in a file that is never half written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def report(self, progress: Progress) -> None:
+        """Replaces the file.  It is for watching: nothing is lost if the machine dies before it is on the disk."""
+        draft = self._path.with_name(f".{self._path.name}.draft")
+        draft.write_text(json.dumps(_progress_json(progress)))
+        draft.replace(self._path)
+        self._next = time.monotonic() + REPORT_SECONDS
+
+
+def handover_json(handover: Handover) -> dict[str, object]:
+    """The content of `progress.json` in a folder that is handed over."""
+    data = {
+        **_progress_json(handover.progress),
+        "is_best": handover.is_best,
+        "is_finished": handover.is_finished,
+        "is_milestone": handover.is_milestone,
+        "versions": dict(handover.versions),
+        "save_seconds": handover.save_seconds,
+    }
+    if handover.digests:
+        files = {name: vars(entry) for name, entry in handover.digests.items()}
+        data["digests"] = {"algorithm": handover.algorithm, "files": files}
+    return data
+
+
+def _progress_json(progress: Progress) -> dict[str, object]:
+    # JSON knows neither NaN nor infinity, and a loss can become both.
+    metrics = {name: None if _is_endless(value) else value for name, value in progress.metrics.items()}
+    return {**progress.to_json(), "metrics": metrics}
+
+
+def _is_endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,138 @@
+"""The contract for a framework that runs the loop itself: when to save, when to leave; standard library alone."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import NoReturn
+
+from unbroken.program.contract import EXIT_PAUSED
+from unbroken.runs.progress import Handover, Progress
+from unbroken.training.core import once
+from unbroken.training.core.environment import Contract, Outbox, Reporter, Signals, passport_save_seconds, read_contract
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import Pace, Phase
+
+# Before the first save nothing is known.
+GUESSED_SAVE_SECONDS = 5.0
+
+
+class Wish(Enum):
+    """What is to be done between two steps."""
+
+    GO_ON = "go on"
+    SAVE = "save, then go on"
+    LEAVE = "save, then leave"
+
+
+class Keeper:
+    """Keeps the contract for the loop of another library; without unbroken around it, it wishes nothing.
+
+    `versions` are those of the library, for the passport.  Make it before worker processes are started.
+    """
+
+    def __init__(self, versions: Mapping[str, str]) -> None:
+        self._versions = versions
+        self.contract: Contract | None = read_contract()
+        self._has_begun = False
+        if self.contract is None:
+            return
+        self._signals = Signals()
+        self._signals.install()
+        self._outbox, self._reporter = Outbox(self.contract.save), Reporter(self.contract.progress)
+        known = passport_save_seconds(self.contract.resume) if self.contract.resume else None
+        self._pace = Pace(
+            self.contract.deadline,
+            self.contract.stop,
+            self.contract.save_seconds,
+            GUESSED_SAVE_SECONDS if known is None else known,
+            lambda: self._signals.has_come,
+            moved_deadline=self.contract.deadline_file.moved,
+            saves=self.contract.saves(Saves()),
+            resumed=lambda: self._signals.resumed_at,
+        )
+
+    @property
+    def resume(self) -> Path | None:
+        """The checkpoint to go on from."""
+        return self.contract.resume if self.contract else None
+
+    @property
+    def goal(self) -> float | None:
+        """The goal of the configuration; None where it names none, and by hand."""
+        return self.contract.goal if self.contract else None
+
+    @property
+    def counts_steps(self) -> bool:
+        """True if the contract counts steps."""
+        return self.contract is not None and self.contract.goal_unit == "steps"
+
+    def listen(self) -> None:
+        """Takes the signals back from a framework that has taken them over."""
+        if self.contract:
+            self._signals.install()
+
+    def look_ahead(self, steps: int) -> None:
+        """So many steps more than the following one may come before there can be a checkpoint."""
+        if self.contract:
+            self._pace.steps_ahead = steps
+
+    def step(self, progress: Progress, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
+        """To be asked between two steps; `ended` and `following` are their kinds.
+
+        CheckpointError if this process has trained for the same contract before.
+        """
+        if self.contract is None:
+            return Wish.GO_ON
+        if self._has_begun:
+            self._pace.end_step(ended)
+        else:
+            once.check_run(self.contract)
+            once.note_begun(self.contract)
+        self._has_begun = True
+        self._report(progress)
+        self._pace.begin_step()
+        return self._wish(following)
+
+    def hand_over(self, write: Callable[[Path], None], progress: Progress, is_finished: bool = False) -> None:
+        """Hands over a folder that `write` fills; a kill inside leaves a draft, no more.  Nothing without unbroken."""
+        if self.contract is None:
+            return
+        began = time.monotonic()
+        draft = self._begin_draft()
+        try:
+            write(draft)
+        except BaseException:  # what is torn is of no use
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        seconds = time.monotonic() - began
+        handover = Handover(
+            progress, is_finished=is_finished, versions=self._versions, save_seconds=round(seconds, 3)
+        )  # fmt: skip
+        self._give(draft, handover)
+        self._pace.saved(seconds)
+        self._pace.begin_step()
+
+    def leave(self) -> NoReturn:
+        """Ends the process as paused."""
+        sys.exit(EXIT_PAUSED)
+
+    def _begin_draft(self) -> Path:
+        return self._outbox.new_draft()
+
+    def _give(self, draft: Path, handover: Handover) -> None:
+        self._outbox.hand_over(draft, handover)
+
+    def _report(self, progress: Progress) -> None:
+        if self._reporter.is_due:
+            self._reporter.report(replace(progress, metrics={**progress.metrics, **self._pace.chosen}))
+
+    def _wish(self, following: Phase) -> Wish:
+        if self._pace.must_stop(following):
+            return Wish.LEAVE
+        return Wish.SAVE if self._pace.is_save_due() and self._outbox.has_room else Wish.GO_ON

@@ -1,0 +1,89 @@
+"""What can be watched while a training runs: its metrics and its times, as JSON lines; standard library alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unbroken.system import fs
+from unbroken.training.core.metrics import Metrics
+
+METRICS_FILE = "metrics.jsonl"
+TIMING_FILE = "timing.jsonl"
+
+
+class Live:
+    """The folder `results/<run>/live`, written by one process: files for `tail -f` and `pandas.read_json(lines=True)`.
+
+    They are for watching.  The truth is in the checkpoints, and each start brings the files back to the one that it
+    goes on from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._metrics, self._timing = folder / METRICS_FILE, folder / TIMING_FILE
+        self._written = 0  # rows of the metrics that stand in the file
+
+    def cut_back(self, metrics: Metrics, step: int) -> Mapping[str, Any] | None:
+        """Removes what lies behind the step and the metrics that a start goes on from; the last times before it."""
+        self._metrics.parent.mkdir(parents=True, exist_ok=True)
+        self._written = max(0, metrics.size - 1)  # the last row may still grow
+        _become(self._metrics, _lines(metrics, 0, self._written))
+        kept = [line for line in _read_lines(self._timing) if line.get("step", math.inf) <= step]
+        _become(self._timing, "".join(json.dumps(line) + "\n" for line in kept))
+        return kept[-1] if kept else None
+
+    def write(self, metrics: Metrics, is_over: bool = False) -> None:
+        """Appends the rows that are new and complete; the last one is so only when all is over."""
+        end = metrics.size if is_over else metrics.size - 1
+        if end > self._written:
+            _append(self._metrics, _lines(metrics, self._written, end))
+            self._written = end
+
+    def note_times(self, line: Mapping[str, Any]) -> None:
+        """Adds a line to the times; it names the step."""
+        _append(self._timing, json.dumps(line) + "\n")
+
+
+def _lines(metrics: Metrics, start: int, end: int) -> str:
+    return "".join(json.dumps(_plain(row)) + "\n" for row in metrics.table(start, end))
+
+
+def _plain(row: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has neither NaN nor infinity; pandas reads null as NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+
+def _become(path: Path, text: str) -> None:
+    """The file then holds the text alone; who follows it goes on seeing it if it began so."""
+    data = text.encode()
+    try:
+        with path.open("rb") as file:
+            begins_so = file.read(len(data)) == data
+    except FileNotFoundError:
+        begins_so = False
+    if begins_so:
+        os.truncate(path, len(data))
+    else:
+        fs.write_atomic(path, text)
+
+
+def _append(path: Path, text: str) -> None:
+    with fs.storage_errors(path, len(text)), path.open("a") as file:
+        file.write(text)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines that are whole; a kill may have torn the last one."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        try:
+            data = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(data, dict):
+            found.append(data)
+    return found

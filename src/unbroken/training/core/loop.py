@@ -1,0 +1,178 @@
+"""What every training does between two steps: notes, saves, leaves when it must; standard library alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NoReturn
+
+from unbroken.program.contract import EXIT_PAUSED
+from unbroken.program.verdict import Kind
+from unbroken.runs.progress import Metric, Progress
+from unbroken.training.core import once
+from unbroken.training.core.position import Course, Placed
+from unbroken.training.core.process_group import Processes
+from unbroken.training.core.progress_bar import Kind as Bar
+from unbroken.training.core.progress_bar import check_kind
+from unbroken.training.core.rank_request import Wish
+from unbroken.training.core.run_log import Book
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.session import Connection
+from unbroken.training.core.validation import give_verdict
+
+
+class Loop(Placed, ABC):
+    """The part of `Training` that is the same whatever trains; `_link` is None where nothing is saved."""
+
+    _book: Book
+    _course: Course
+    _ranks: Processes
+    _link: Connection | None
+
+    def log(self, **values: float) -> None:
+        """Notes metrics of this step, a number each, for the progress and for final/metrics.csv."""
+        if self._is_repeating:
+            return  # a restart repeats the beginning of an epoch, which was noted when it first ran
+        numbers = {name: float(value) for name, value in values.items()}
+        if wrong := self._book.log(self._course, numbers):
+            self._give_up(Kind.HOPELESS, wrong)
+
+    def mean(self, name: str) -> float:
+        """The mean of what this epoch's batches logged under the name, those before a restart among them."""
+        return self._book.metrics.mean(name, self._course.position.epoch)
+
+    @property
+    def is_best(self) -> bool:
+        """True if the `best` metric that was logged last was better than all before."""
+        return self._book.watch.was_best
+
+    def timer(self, name: str) -> AbstractContextManager[None]:
+        """Adds the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside."""
+        return self._book.timers.timed(name)
+
+    def progress(self, kind: Bar = "auto") -> None:
+        """Shows how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""
+        check_kind(kind)
+        self._book.bar = kind
+
+    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
+        """The numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
+
+        `goal` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
+        """
+        course = self._course
+        self._aim(goal, unit)
+        if course.position.batch == 0 or course.is_over:
+            self._put_back()
+        if self._link:
+            self._link.pace.begin_step()
+        while not course.is_over:
+            course.position.is_closed = False
+            yield course.position.epoch
+            course.close_epoch()
+            if not course.is_over:  # at the goal there is nothing to wait for but finish()
+                self._tick(Phase.END, Phase.START)
+
+    # --- what frameworks differ in ---
+
+    @abstractmethod
+    def _restore(self, folder: Path) -> str:
+        """Takes over what a checkpoint holds; returns why it is not to be trusted, empty if it is."""
+
+    @property
+    @abstractmethod
+    def _is_repeating(self) -> bool:
+        """True while a restart repeats what ran before the place that it goes on from."""
+
+    @abstractmethod
+    def _put_back(self) -> None:
+        """Ends the repeating: what it has changed is again as it was in the checkpoint."""
+
+    @abstractmethod
+    def _save(self, done: float, is_best: bool, following: Phase, *, is_last: bool) -> None:
+        """Saves; after the last save the process leaves."""
+
+    @abstractmethod
+    def _clean_up(self) -> None:
+        """Ends what would outlive this process, or keep it alive."""
+
+    def _figures(self) -> dict[str, Metric]:
+        """What to show beside the progress."""
+        return self._book.figures(self._course)
+
+    # --- what they share ---
+
+    def _resume(self, link: Connection) -> None:
+        """Goes on from the newest checkpoint that can be trusted, if there is one; opens the notes."""
+        if self._ranks.is_first:
+            link.tell_what_changed()
+        origin = link.contract.resume
+        while origin and (mistrust := self._restore(origin)):
+            origin = link.step_back(mistrust)
+            if origin is None:
+                self._give_up(Kind.BAD_CHECKPOINT, mistrust)
+        self._book.open(self._course.position.step, link.contract.progress.parent)
+        once.note_begun(link.contract)
+
+    def _aim(self, goal: float | None, unit: str | None) -> None:
+        self._course.aim(self._link.contract if self._link else None, goal, unit)
+
+    def _check_once(self) -> None:
+        if self._course.position.batch and not self._is_repeating:
+            raise RuntimeError("batches() was called twice in an epoch: a position in it would mean two places")
+
+    def _tick(self, ended: Phase, following: Phase) -> None:
+        """Between two steps: saves if it is time to, and leaves if it must."""
+        link = self._link
+        if link is None:
+            return
+        link.pace.end_step(ended)
+        link.look(following)
+        if self._ranks.is_first and link.reporter.is_due:
+            link.reporter.report(link.with_pace(self._progress(self._course.reported)))
+            self._book.show()
+        # Between epochs all wait for each other: there a wish is granted at once.
+        wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
+        if wish.end:
+            self._book.end(self._course)
+        if wish.is_to_save:
+            self._save(self._course.reported, wish.best, following, is_last=wish.stop)
+            self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best
+            self._book.note_times(self._course.position.step)
+        if wish.stop:
+            self._clean_up()
+            self._ranks.leave()
+            sys.exit(EXIT_PAUSED)
+        self._ranks.ask(lambda: self._wish(link, following))
+        link.pace.begin_step()
+
+    def _wish(self, link: Connection, following: Phase) -> Wish:
+        if not self._ranks.is_first:  # it knows neither the metrics nor the room
+            return Wish(stop=link.pace.must_stop(following))
+        watch = self._book.watch
+        is_new_best = watch.is_new_best and watch.is_sound
+        if is_new_best and self._ranks.size == 1:
+            link.wait_for_room(following)
+        is_due = watch.is_sound and link.is_save_due(self._course.position.step)
+        return Wish(link.pace.must_stop(following), is_new_best, is_due, bool(watch.ending))
+
+    def _progress(self, done: float) -> Progress:
+        goal = self._course.goal if math.isfinite(self._course.goal) else None
+        return Progress(done, goal, self._course.unit, self._figures())
+
+    def _give_up(self, kind: Kind, message: str) -> NoReturn:
+        """Ends this process without saving."""
+        self._leave(kind, f"{message}, {self._where()}")
+
+    def _where(self) -> str:
+        at = self._course.position
+        return f"at step {at.step + self._course.is_in_batch} in epoch {at.epoch}"
+
+    def _leave(self, kind: Kind, message: str) -> NoReturn:
+        give_verdict(kind, message)
+        self._clean_up()
+        sys.exit(f"unbroken: {message}")

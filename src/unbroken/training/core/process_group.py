@@ -1,0 +1,36 @@
+"""The processes of one training, here one that trains alone; standard library alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unbroken.training.core.rank_request import Wish
+
+
+class Processes:
+    """All processes of a training.  Of several, all call every method that talks, in one order."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def say(self, line: str) -> None:
+        """One line in the log, not one of each process."""
+        if self.is_first:
+            print(f"unbroken: {line}", flush=True)
+
+    def agreed(self, wish: Callable[[], Wish], at_once: bool = True) -> Wish:
+        """What is done now: what any of them wishes, or, without `at_once`, what any of them has told by `ask`."""
+        return wish()
+
+    def ask(self, wish: Callable[[], Wish]) -> None:
+        """Tells all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
+
+    def leave(self) -> None:
+        """Says goodbye: this process ends, and talks to nobody any more."""
+
+    def meet(self) -> None:
+        """Returns when all are here."""

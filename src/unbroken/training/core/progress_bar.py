@@ -1,0 +1,128 @@
+"""How far a training is, for who sits before it: a bar at a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from unbroken.system.clock import duration
+
+# The first soon, to see that it works; then seldom enough that a day's log can be read.
+FIRST_LINE_SECONDS, LINE_SECONDS = 10.0, 60.0
+Kind = Literal["auto", "tqdm", "rich", "lines"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a training is; `total` steps are as many as are known of by now."""
+
+    step: int
+    total: int | None
+    epoch: int
+    metrics: Mapping[str, float]
+    steps_per_second: float | None
+
+    @property
+    def numbers(self) -> str:
+        """The epoch and the metrics, in a line."""
+        return ", ".join([f"epoch {self.epoch}", *(f"{name} {value:.4g}" for name, value in self.metrics.items())])
+
+
+class Bar(Protocol):
+    """Something that shows a standing."""
+
+    def show(self, at: Standing) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check_kind(kind: str) -> None:
+    """ValueError if there is no such bar, or it is not installed."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"progress({kind!r}), allowed: {', '.join(get_args(Kind))}")
+    if kind in ("tqdm", "rich") and importlib.util.find_spec(kind) is None:
+        raise ValueError(f"progress({kind!r}): {kind} is not installed; type: pip install {kind}, or progress()")
+
+
+def open_bar(kind: Kind, at: Standing) -> Bar:
+    """A bar that begins at the standing; `auto` is tqdm or rich at a terminal where one of them is, else lines."""
+    makers: dict[str, Callable[[Standing], Bar]] = {"tqdm": _Tqdm, "rich": _Rich, "lines": Lines}
+    if kind == "auto":
+        known = [name for name in ("tqdm", "rich") if importlib.util.find_spec(name)]
+        kind = "tqdm" if "tqdm" in known else "rich" if known else "lines"
+    bar = makers[kind if sys.stderr.isatty() else "lines"](at)
+    atexit.register(bar.close)
+    return bar
+
+
+class Lines:
+    """For a log: whole lines on the standard output, the first soon, then one a minute, and one at the end."""
+
+    def __init__(self, at: Standing, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._next = now, now() + FIRST_LINE_SECONDS
+        self._last, self._told_step = at, -1
+        self._tell(at)
+
+    def show(self, at: Standing) -> None:
+        """Tells it if it is time to."""
+        self._last = at
+        if self._now() >= self._next:
+            self._next = self._now() + LINE_SECONDS
+            self._tell(at)
+
+    def close(self) -> None:
+        """Tells what was not told yet."""
+        if self._last.step != self._told_step:
+            self._tell(self._last)
+
+    def _tell(self, at: Standing) -> None:
+        self._told_step = at.step
+        share = f" of {at.total:,} ({at.step / at.total:.0%})" if at.total else ""
+        rate = at.steps_per_second
+        pace = f", {rate:.3g} steps/s" if rate else ""
+        left = f", {duration((at.total - at.step) / rate)} left" if at.total and rate else ""
+        print(f"unbroken: step {at.step:,}{share}{pace}{left}, {at.numbers}", flush=True)
+
+
+class _Tqdm:
+    def __init__(self, at: Standing) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(initial=at.step, total=at.total, unit="step", dynamic_ncols=True)
+        self.show(at)
+
+    def show(self, at: Standing) -> None:
+        self._bar.total = at.total
+        self._bar.set_postfix_str(at.numbers, refresh=False)
+        self._bar.update(at.step - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class _Rich:
+    def __init__(self, at: Standing) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
+        # Drawn by hand: a thread of its own would be copied into worker processes in whatever state it is.
+        self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
+        self._task = self._progress.add_task(at.numbers, completed=at.step, total=at.total)
+        self._next = 0.0
+        self._progress.start()
+
+    def show(self, at: Standing) -> None:
+        self._progress.update(self._task, completed=at.step, total=at.total, description=at.numbers)
+        if time.monotonic() >= self._next:
+            self._progress.refresh()
+            self._next = time.monotonic() + 0.1
+
+    def close(self) -> None:
+        self._progress.refresh()
+        self._progress.stop()

@@ -1,0 +1,241 @@
+"""The folder of a training that no workflow looks after; standard library alone.
+
+One writer, whole checkpoints, the result; laid out like a run: `checkpoints/` with the links `latest` and `best`,
+`lease/`, `final/`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken import __version__
+from unbroken.errors import NoCheckpointError
+from unbroken.program.contract import FINAL
+from unbroken.runs import lease
+from unbroken.runs import results as final
+from unbroken.runs.holder import Life, life_of
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.passport import Passport
+from unbroken.runs.progress import Handover
+from unbroken.runs.select import pick
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.slurm.this_job import job_around_us
+from unbroken.system import fs
+from unbroken.system.clock import utc_now
+from unbroken.system.digests import preferred_algorithm
+from unbroken.system.host import this_host
+from unbroken.training.core import once
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Place, read_contract
+from unbroken.training.core.save_policy import Saves
+
+# A holder on another machine shows that it is dead by silence alone.
+OTHER_MACHINE_SECONDS = lease.STALE_SECONDS + 30.0
+
+
+@dataclass(frozen=True)
+class HomeFolder(RunFolder):
+    """The places of a run, all of them in one folder of the user's choice."""
+
+    @property
+    def root(self) -> Path:
+        return self.base
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """All others of that name are the user's."""
+        return (self.checkpoints, self.archive, self.lease, self.final)
+
+    @property
+    def stop(self) -> Path:
+        return self.base / "stop"
+
+    @property
+    def progress(self) -> Path:
+        return self.base / "progress.json"
+
+
+class Home:
+    """The open folder; this process alone writes it until `close`.
+
+    LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good.
+    `origin` is the checkpoint to go on from, every byte of it checked; None at the very start.
+    """
+
+    has_room = True  # what is handed over is published before it returns
+
+    def __init__(self, folder: Path, engine: str, keep: int, milestone_every: int, tell: Callable[[str], None]) -> None:
+        self.places = HomeFolder(engine, folder.absolute())
+        self._store = Store(self.places.checkpoints)
+        self._keep, self._milestone_every, self._tell = keep, milestone_every, tell
+        confirm_all_own(self.places.own)
+        self._lease = _take(self.places.lease, tell)
+        self._lease.__enter__()
+        self._pid = os.getpid()
+        atexit.register(self.close)
+        self._started, self._started_utc, self._slurm_job = time.monotonic(), utc_now(), job_around_us()
+        try:
+            self.origin = self._last = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def new_draft(self) -> Path:
+        """A new, empty folder to write one checkpoint into; nobody sees it."""
+        draft = self._store.root / fs.unique_name("draft")
+        with fs.storage_errors(draft):
+            draft.mkdir()
+        return draft
+
+    def hand_over(self, draft: Path, handover: Handover) -> Checkpoint:
+        """Makes the draft the newest checkpoint, removes old ones, and renews `final/` at the end."""
+        origin = self._last
+        self._last = self._store.publish(draft, self._passport(handover), self._lease.confirm)
+        if origin is None or origin.passport.segment != self._last.passport.segment:
+            self._tell(f"{describe_done(self._last)}: {self._last.folder}")
+        self._store.prune(self._keep, self._milestone_every)
+        if self._last.passport.is_finished:
+            once.note_finished(self.places.base)
+            final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
+        return self._last
+
+    def reject(self, reason: str) -> Path | None:
+        """Sets the checkpoint aside that this process began with; gives the one before, to go on from.
+
+        Where there is none, and for a second one in a row, it moves nothing, says so, closes and gives None.
+        """
+        if self.origin is None or len(self._store.readable()) < 2:
+            self._tell("there is no other checkpoint to go on from, so this one was not set aside")
+        elif self._store.last_sequence() > self.origin.passport.sequence:  # a second one in a row
+            self._tell(
+                f"{self.origin.name} was not set aside, because the one after it was: the fault may be the program's "
+                "or the machine's"
+            )
+        else:
+            return self._take_the_one_before(self.origin.name, reason)
+        self.close()
+        return None
+
+    def _take_the_one_before(self, bad: str, reason: str) -> Path | None:
+        target = self._store.quarantine(bad, reason, is_whole=True)
+        self.origin = self._last = self._pick()
+        self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
+        return self.origin.folder if self.origin else None
+
+    def close(self) -> None:
+        """Lets others write the folder."""
+        atexit.unregister(self.close)
+        if os.getpid() == self._pid:  # not a fork that ends like its parent
+            self._lease.__exit__()
+
+    def contract(self, saves: Saves, environment: Mapping[str, str] = os.environ) -> Contract:
+        """What a workflow would tell: the end of the Slurm job, if there is one, is the deadline."""
+        job_end = self._slurm_job.end_here_unix if self._slurm_job else None
+        told = environment.get("UNBROKEN_DEADLINE")
+        ends = min(float(told) if told else math.inf, math.inf if job_end is None else job_end)
+        self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
+        return Contract(
+            run=self.places.name,
+            resume=self.origin.folder if self.origin else None,
+            save=self._store.root,
+            deadline=time.monotonic() + ends - time.time(),
+            deadline_file=DeadlineFile(None, None),
+            stop=self.places.stop,
+            progress=self.places.progress,
+            goal=None,
+            goal_unit=None,
+            save_seconds=saves.minutes * 60,
+        )
+
+    def _open(self) -> Checkpoint | None:
+        with fs.storage_errors(self.places.root):
+            self._store.root.mkdir(parents=True, exist_ok=True)
+            removed = self._store.remove_leftovers() + final.remove_leftovers(self.places)
+        if removed:
+            self._tell(f"removed what a killed process left half done: {len(removed)} in {self.places.root}")
+        found = self._pick()
+        self._lease.forget_earlier()
+        return found
+
+    def _pick(self) -> Checkpoint | None:
+        """The newest checkpoint that is good, every byte of it checked; bad ones are set aside."""
+        try:
+            found = pick(self._store, self.places.name, lambda identity: True, self._tell)
+        except NoCheckpointError as error:
+            raise NoCheckpointError(
+                f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "
+                f"{self._store.root}/.quarantine; put a good copy into {self._store.root} and start again, or begin "
+                f"anew with: mv {self.places.root} {self.places.root}.old"
+            ) from error
+        if found:
+            self._store.mend_links(found)
+        return found
+
+    def _passport(self, handover: Handover) -> Passport:
+        parent, origin = self._last, self.origin
+        return Passport(
+            run=self.places.name,
+            engine=self.places.name,
+            segment=1 + (origin.passport.segment if origin else 0),
+            sequence=self._store.last_sequence() + 1,
+            token=self._lease.claim.token,
+            parent=parent.name if parent else None,
+            parent_digest=parent.passport.digest if parent else None,
+            progress=handover.progress,
+            is_finished=handover.is_finished,
+            is_best=handover.is_best,
+            algorithm=handover.algorithm or preferred_algorithm(),
+            files=handover.digests,
+            identity="",
+            identity_parts={},
+            versions={"unbroken": __version__, **handover.versions},
+            host=this_host().to_json(),
+            slurm_job=self._slurm_job.to_json() if self._slurm_job else None,
+            attempt_started_utc=self._started_utc,
+            created_utc=utc_now(),
+            work_seconds=round(time.monotonic() - self._started, 3),
+            save_seconds=handover.save_seconds,
+            is_milestone=handover.is_milestone,
+        )
+
+
+def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, Place] | None:
+    """What this process is told, and where its checkpoints go: to unbroken's workflow, which comes first, or a folder.
+
+    The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a
+    training of this process was there before.
+    """
+    contract = read_contract()
+    if contract:
+        once.check_run(contract)
+        return contract, Outbox(contract.save)
+    place = folder or os.environ.get("UNBROKEN_FOLDER")
+    if not place:
+        return None
+    once.check_folder(Path(place))
+    home = Home(Path(place), "training", saves.keep, saves.milestone_every, say)
+    return home.contract(saves), home
+
+
+def say(line: str) -> None:
+    """Tells the user a line on the screen."""
+    print(f"unbroken: {line}", flush=True)
+
+
+def _take(folder: Path, tell: Callable[[str], None]) -> lease.Lease:
+    held, _ = lease.current_claim(folder)
+    is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
+    return lease.take(folder, 1, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
+
+
+def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:
+    source = checkpoint.folder / FINAL
+    if source.is_dir():
+        shutil.copytree(source, folder, dirs_exist_ok=True)

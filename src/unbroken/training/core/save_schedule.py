@@ -1,0 +1,146 @@
+"""When to save and when to leave, decided between two steps of a training; standard library alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+from unbroken.training.core.save_policy import Saves, best_interval
+
+LOOK_SECONDS = 0.2
+# Saves vary by half under load (docs/benchmarks.md).
+SAFETY = 1.5
+# From the end of a save to the end of the process: worker processes and the interpreter take their time.
+LEAVE_SECONDS = 1.0
+# The disk is others' as well: what is written beside the training is not written all the time.
+MOST_OF_THE_TIME = 10
+# So soon after a job was resumed unbroken has asked Slurm for its new end.
+RESUMED_SECONDS = 20.0
+# Enough steps to have met a slow one, few enough to forget the first, which warms everything up.
+REMEMBERED_STEPS = 20
+
+
+class Phase(Enum):
+    """Steps of one kind take about the same time."""
+
+    START = "from an epoch's beginning to the end of its first batch"
+    BATCH = "a batch"
+    END = "from an epoch's last batch to the next epoch"
+
+
+class Pace:
+    """The clock of one process.  `deadline` is on the monotonic clock, the other times are lengths in seconds."""
+
+    def __init__(
+        self,
+        deadline: float,
+        stop: Path,
+        save_interval: float,
+        save_seconds: float,
+        has_signal: Callable[[], bool],
+        now: Callable[[], float] = time.monotonic,
+        moved_deadline: Callable[[], float | None] = lambda: None,
+        saves: Saves | None = None,
+        resumed: Callable[[], float] = lambda: -math.inf,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._resumed, self._rest, self._heard_of = resumed, rest, -math.inf
+        self._saves = saves or Saves()
+        self._deadline, self._stop, self._save_interval = deadline, stop, save_interval
+        self._has_signal, self._now, self._moved_deadline = has_signal, now, moved_deadline
+        self._save_seconds = self.stall_seconds = save_seconds
+        self._saved_step: int | None = None
+        self.is_saving = False  # beside the training
+        self._next_look = self._began = self._saved_at = now()
+        self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
+        self._is_over = False
+        self.steps_ahead = 0  # more than the following one: what several ranks decide is done a step later
+
+    def begin_step(self) -> None:
+        self._began = self._now()
+
+    def end_step(self, phase: Phase) -> None:
+        if self._resumed() < self._began:  # else it stood still for a part of that
+            self._steps[phase].append(self._now() - self._began)
+
+    @property
+    def interval_seconds(self) -> float:
+        """From one save to the next, where steps do not count."""
+        if self._saves.mtbf_hours is None:
+            return self._save_interval
+        best = best_interval(self.stall_seconds, self._saves.mtbf_hours * 3600)
+        return max(best, MOST_OF_THE_TIME * self._save_seconds)
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        """What to show of the interval, if it is the one that a mean time between failures makes the best."""
+        if self._saves.mtbf_hours is None or self._saves.steps is not None:
+            return {}
+        stall, interval = (float(f"{value:.3g}") for value in (self.stall_seconds, self.interval_seconds))
+        return {"save_stall_seconds": stall, "save_every_seconds": interval}
+
+    def begin_save(self, step: int = 0) -> None:
+        """A save begins: the next is due a whole interval later."""
+        self._saved_at, self._saved_step = self._now(), step
+
+    def forget_save(self) -> None:
+        """The last save came to nothing: the next is due at once."""
+        self._saved_at, self._saved_step = -math.inf, None if self._saved_step is None else -sys.maxsize
+
+    def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
+        """A save is done that took so long; the training stood still for all of it, or for `stall_seconds`."""
+        self._save_seconds = seconds
+        self.stall_seconds = seconds if stall_seconds is None else stall_seconds
+        if stall_seconds is None:
+            self._saved_at = self._now()
+
+    def is_save_due(self, step: int = 0) -> bool:
+        if self._saves.steps:
+            if self._saved_step is None:
+                self._saved_step = step - 1  # asked for the first time after the first step
+            return step - self._saved_step >= self._saves.steps
+        return self._now() - self._saved_at >= self.interval_seconds
+
+    def must_stop(self, following: Phase) -> bool:
+        """True if the following step might end too late, or somebody wants us to leave; then it stays true."""
+        self._is_over = self._is_over or self._has_signal() or self._is_asked() or self._is_out_of_time(following)
+        return self._is_over
+
+    def _is_out_of_time(self, following: Phase) -> bool:
+        """A job that was suspended has another end when it is resumed, which is waited for."""
+        while self._is_late(following):
+            resumed = self._resumed()
+            if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
+                return True
+            if (moved := self._moved_deadline()) is None:
+                self._rest(LOOK_SECONDS)
+            else:
+                self._deadline, self._heard_of = moved, resumed
+        return False
+
+    def _is_late(self, following: Phase) -> bool:
+        # What was never seen is taken to last as long as the longest thing that was.
+        known = self._steps[following] or [seconds for steps in self._steps.values() for seconds in steps]
+        saves = 2 if self.is_saving else 1  # the one that is being written is waited for
+        needed = max(known, default=0.0) + self._ahead() + SAFETY * saves * self._save_seconds + LEAVE_SECONDS
+        return self._now() + needed > self._deadline
+
+    def _ahead(self) -> float:
+        longest = max((seconds for steps in self._steps.values() for seconds in steps), default=0.0)
+        return self.steps_ahead * longest
+
+    def _is_asked(self) -> bool:
+        """Looks at the two files, but not at each of a thousand steps a second: they may lie on a file server."""
+        now = self._now()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        moved = self._moved_deadline()
+        self._deadline = self._deadline if moved is None else moved
+        return os.path.exists(self._stop)

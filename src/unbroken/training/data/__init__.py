@@ -1,0 +1,1 @@
+"""Data sets on the fast disk of the node."""

@@ -1,0 +1,150 @@
+"""Several files as one checkpoint, whole or not there, by one process or by all ranks; standard library alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from unbroken.errors import CheckpointError
+from unbroken.runs.progress import Handover, Progress
+from unbroken.system import fs
+from unbroken.training.core.run_directory import Home, say
+
+T = TypeVar("T")
+VOTES = {"any": any, "all": all}
+
+
+class AtomicDirectory:
+    """A folder of checkpoints that are shown by one rename, `latest` and `best` being links to two of them.
+
+    Kept are the newest `keep`, the best, every `milestone_every`-th, and the milestones.  In a process group of
+    torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
+    calls it one, or only if all do (`milestones`).  LeaseError if another program writes the folder, CheckpointError if
+    not all ranks name the same one.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, keep: int = 2, milestone_every: int = 0, milestones: str = "any"
+    ) -> None:
+        if milestones not in VOTES:
+            raise ValueError(f"AtomicDirectory(milestones={milestones!r}), allowed: 'any' or 'all'")
+        if keep < 1:
+            raise ValueError(f"AtomicDirectory(keep={keep!r}), allowed: 1 or more")
+        self._vote, self._ranks = VOTES[milestones], _ranks()
+        self._check_same(Path(folder).absolute())
+        self._home: Home | None = None  # of the first rank
+        self._newest = self._by_first(lambda: self._open(Path(folder), keep, milestone_every))
+
+    @property
+    def newest(self) -> Path | None:
+        """The checkpoint to go on from, every byte of it checked when this was opened; None if there is none yet."""
+        return self._newest
+
+    @contextmanager
+    def checkpoint(
+        self, done: float, *, unit: str = "steps", is_best: bool = False, is_milestone: bool = False
+    ) -> Iterator[Path]:
+        """Gives a new folder to write into, for all ranks the same; at the end of the block it is a checkpoint.
+
+        Each rank writes files of its own names and closes them.  After an exception in the block of any rank nothing
+        is shown, and all raise.
+        """
+        draft = self._by_first(lambda: self._opened.new_draft())
+        error: BaseException | None = None
+        try:
+            yield draft
+        except BaseException as raised:  # noqa: BLE001  (raised again once all ranks know)
+            error = raised
+        votes = self._ranks.gather((repr(error) if error else "", is_milestone))
+        failed = [f"rank {rank}: {told}" for rank, (told, _) in enumerate(votes) if told]
+        if failed:
+            self._by_first(lambda: fs.remove_tree(draft))
+            raise error or CheckpointError(f"{draft.parent}: no checkpoint at {done:g}: {'; '.join(failed)}")
+        is_kept = self._vote(vote for _, vote in votes)
+        handover = Handover(Progress(done, None, unit), is_best=is_best, is_milestone=is_kept)
+        self._newest = self._by_first(lambda: self._opened.hand_over(draft, handover).folder)
+
+    def close(self) -> None:
+        """Lets others write the folder; the end of the process does it too."""
+        if self._home:
+            self._home.close()
+
+    def __enter__(self) -> AtomicDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _opened(self) -> Home:
+        if self._home is None:
+            raise CheckpointError("only the first rank writes the folder")
+        return self._home
+
+    def _check_same(self, folder: Path) -> None:
+        others = [(rank, told) for rank, told in enumerate(self._ranks.gather(str(folder))) if told != str(folder)]
+        if others:
+            rank, told = others[0]
+            raise CheckpointError(
+                f"AtomicDirectory({str(folder)!r}), and rank {rank} has {told!r}; allowed: one folder for all ranks, "
+                "which write files of their own names into one checkpoint; type draft / f'rank{rank}.pt'"
+            )
+
+    def _open(self, folder: Path, keep: int, milestone_every: int) -> Path | None:
+        self._home = Home(folder, "files", keep, milestone_every, say)
+        return self._home.origin.folder if self._home.origin else None
+
+    def _by_first(self, work: Callable[[], T]) -> T:
+        """What the work of the first rank gives, for all of them; what it raises is raised in all."""
+        result, error = None, None
+        if self._ranks.is_first:
+            try:
+                result = work()
+            except Exception as raised:  # noqa: BLE001  (raised again once all ranks know)
+                error = raised
+        result, error = self._ranks.share((result, error))
+        if error:
+            raise error
+        return result  # type: ignore[return-value]
+
+
+class _Alone:
+    """One process that need not ask anybody."""
+
+    is_first = True
+
+    def gather(self, value: T) -> list[T]:
+        return [value]
+
+    def share(self, value: T) -> T:
+        return value
+
+
+class _Ranks:
+    """The processes of a group, which say things to each other at the same places of their program."""
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed = distributed
+        self.is_first = distributed.get_rank() == 0
+
+    def gather(self, value: T) -> list[T]:
+        found: list[Any] = [None] * self._distributed.get_world_size()
+        self._distributed.all_gather_object(found, value)
+        return found
+
+    def share(self, value: T) -> T:
+        told = [value]
+        self._distributed.broadcast_object_list(told, src=0)
+        return told[0]
+
+
+def _ranks() -> _Alone | _Ranks:
+    # Who has not imported it has no ranks, and need not have torch.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return _Ranks(distributed)
+    return _Alone()

@@ -1,0 +1,195 @@
+"""Files of torch that are whole or not there, each with a digest beside it that is checked before anything is loaded.
+
+Beside `model.pt` lies `model.pt.digest`.  While the file is replaced it names the old content and the new one, so
+that a kill at any moment leaves a file that proves to be one of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unbroken.errors import CheckpointError, OutageError
+from unbroken.runs.passport import reading
+from unbroken.runs.progress import FileDigest
+from unbroken.system import fs
+from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.training.torch.serialization import INLINE_ALGORITHM, save_verified
+from unbroken.training.torch.state import tensor_bytes
+
+DIGEST_SUFFIX = ".digest"
+
+Location = str | os.PathLike[str]
+
+
+def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = ()) -> FileDigest:
+    """Saves like `torch.save(obj, path)`, whole or not at all, and returns size and digest.
+
+    The file is on the disk when this returns, and so is the digest beside it.  `copies` are further places (a file, or
+    a folder that exists): each is written the same way and read back.  A kill leaves the file of before.  One process
+    may write a file at a time.  StorageError if the disk is full, CheckpointError if a copy reads back otherwise.
+    """
+    target = Path(path)
+    _remove_drafts(target)
+    draft = target.with_name(fs.unique_name(target.name))
+    with fs.storage_errors(target, tensor_bytes(obj)):
+        try:
+            made = save_verified(obj, draft, zip_checksums=True)
+            entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
+            fs.flush_file(draft)
+            _show(draft, target, entry)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    for copy in copies:
+        _copy(target, _file_at(copy, target.name), entry)
+    return entry.made
+
+
+def verified_torch_load(
+    path: Location,
+    *,
+    copies: Iterable[Location] = (),
+    trusted: bool = False,
+    map_location: str | torch.device | None = "cpu",
+) -> Any:
+    """What `atomic_torch_save` saved, every byte checked before torch opens the file.
+
+    If the file is bad or gone, the first good one of `copies` is taken, and said so.  Only tensors, numbers, text and
+    containers of them are loaded (`weights_only=True`); whole models and other pickled objects run code when they are
+    loaded, so they are refused unless the file is `trusted`: made by yourself.  CheckpointError says what is wrong.
+    """
+    first = Path(path)
+    places = [first, *(_file_at(copy, first.name) for copy in copies)]
+    for place, following in zip(places, [*places[1:], None], strict=True):
+        try:
+            check_file(place)
+            break
+        except (CheckpointError, OutageError) as error:
+            if following is None:
+                raise
+            print(f"unbroken: {error}; trying the copy {following}", flush=True)
+    try:
+        return torch.load(place, map_location=map_location, weights_only=not trusted)
+    except Exception as error:  # what is in the file decides what loading it raises
+        raise CheckpointError(_refusal(place, error, trusted)) from error
+
+
+def check_file(path: Location) -> None:
+    """Reads a file of `atomic_torch_save` again; CheckpointError if it, or its digest, is not as it was written."""
+    target = Path(path)
+    entries = _read_entries(target)
+    if not entries:
+        raise CheckpointError(
+            f"{target}: there is no {target.name}{DIGEST_SUFFIX} beside it; allowed: files that atomic_torch_save "
+            "wrote; others load with torch.load(..., weights_only=True)"
+        )
+    with reading(target):
+        size = target.stat().st_size
+        fitting = [entry for entry in entries if entry.made.size_bytes == size]
+        if not fitting:
+            raise CheckpointError(f"{target}: {size} bytes, written with {entries[0].made.size_bytes}")
+        if not any(digest_file(target, entry.algorithm) == entry.made.digest for entry in fitting):
+            raise CheckpointError(f"{target}: the content changed since it was written (digest)")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One content that the file may have."""
+
+    algorithm: str
+    made: FileDigest
+
+
+def _show(draft: Path, target: Path, entry: _Entry) -> None:
+    """Puts the flushed draft into its place; before and after each step the file fits to its digests."""
+    before = [] if not target.exists() else _read_entries(target) or [_digested(target)]
+    if before:
+        _write_entries(target, [entry, *before])
+    else:
+        _write_entries(target, [entry])
+    os.replace(draft, target)
+    fs.flush_folder(target.parent)
+    if before:
+        _write_entries(target, [entry])
+
+
+def _copy(source: Path, target: Path, entry: _Entry) -> None:
+    _remove_drafts(target)
+    draft = target.with_name(fs.unique_name(target.name))
+    with fs.storage_errors(target, entry.made.size_bytes):
+        try:
+            with source.open("rb") as reader, draft.open("xb") as writer:
+                while fs.copy_range(reader.fileno(), writer.fileno(), entry.made.size_bytes):
+                    pass
+            fs.flush_file(draft)
+            _forget_cached(draft)
+            if digest_file(draft, entry.algorithm) != entry.made.digest:
+                raise CheckpointError(f"{target}: the copy of {source} reads back otherwise than it was written")
+            _show(draft, target, entry)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _remove_drafts(target: Path) -> None:
+    """What killed writers of this file left half done."""
+    for name in (target.name, _beside(target).name):
+        fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, name)
+
+
+def _forget_cached(path: Path) -> None:
+    """What is read next comes from the disk, as far as the file system follows this advice."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _file_at(place: Location, name: str) -> Path:
+    path = Path(place)
+    return path / name if path.is_dir() else path
+
+
+def _digested(path: Path) -> _Entry:
+    algorithm = preferred_algorithm()
+    return _Entry(algorithm, FileDigest(path.stat().st_size, digest_file(path, algorithm)))
+
+
+def _write_entries(target: Path, entries: Iterable[_Entry]) -> None:
+    rows = [{"algorithm": entry.algorithm, **vars(entry.made)} for entry in entries]
+    fs.write_atomic(_beside(target), json.dumps(rows, indent=1) + "\n")
+
+
+def _read_entries(target: Path) -> list[_Entry]:
+    """The contents that the file may have, the newest first; none if nothing lies beside it."""
+    path = _beside(target)
+    with reading(path):
+        try:
+            rows = json.loads(path.read_text())
+            return [_Entry(row["algorithm"], FileDigest(row["size_bytes"], row["digest"])) for row in rows]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path}: not what atomic_torch_save wrote ({error!r})") from error
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(target.name + DIGEST_SUFFIX)
+
+
+def _refusal(path: Path, error: Exception, trusted: bool) -> str:
+    if trusted or ("weights_only" not in str(error).lower() and "Unsupported" not in str(error)):
+        return f"{path}: cannot be read ({error})"
+    found = ", ".join(torch.serialization.get_unsafe_globals_in_checkpoint(path)) or "pickled objects"
+    return (
+        f"{path}: holds {found}, which can run code when it is loaded; allowed: tensors, numbers, text and containers "
+        "of them; if you made the file yourself, type: trusted=True"
+    )

@@ -1,0 +1,143 @@
+"""Starts the ranks of one training and leaves as they did: `python -m unbroken.training.launch.ranks`.
+
+It takes the place of torchrun, which starts ranks again by itself (here that is the next segment's business) and leaves
+with 1 whatever the ranks said, so that "saved, more to do" (85) could not be told from a crash.  The ranks get the
+variables that torchrun sets.  Standard library alone, so that no second torch is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from unbroken.errors import SegmentError, UnbrokenError
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
+from unbroken.training.launch.rendezvous import Meeting, Seat
+
+# Ranks whose neighbour died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
+LEAVE_SECONDS = 10.0
+POLL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
+_TOLD = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+_WELL = (EXIT_FINISHED, EXIT_PAUSED)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command in so many ranks; 85 or 0 if all of them left so, else the code of the first that failed."""
+    options = _parser().parse_args(arguments)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
+    try:
+        with Meeting.of(options.tasks, options.ranks, os.environ, options.tf_config) as meeting:
+            seat = meeting.seat(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
+            if seat is None:  # told to leave before there was anything to save
+                return EXIT_PAUSED
+            return _Ranks(options.command, seat, meeting).wait()
+    except UnbrokenError as error:
+        print(f"unbroken: {error}", file=sys.stderr, flush=True)
+        return 1
+
+
+class _Ranks:
+    """The processes of this task, from their start to their end."""
+
+    def __init__(self, command: Sequence[str], seat: Seat, meeting: Meeting) -> None:
+        self._first, self._meeting = seat.first_rank, meeting
+        self._processes = [_start(command, seat.environment(local)) for local in range(seat.ranks)]
+        self._again: int | None = None  # a signal that is repeated
+        self._failed: int | None = None  # the code of the first that failed
+        self._give_up = 0.0
+
+    def wait(self) -> int:
+        """Waits for all of them; passes signals on, and ends the others once one has failed."""
+        next_look = time.monotonic() + _LOOK_SECONDS
+        while (codes := self._codes()).count(None):
+            heard = signal.sigtimedwait((*_TOLD, signal.SIGCHLD), POLL_SECONDS)
+            if heard and heard.si_signo in _TOLD:
+                self._pass_on(heard.si_signo)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + _LOOK_SECONDS
+                if self._again:  # a rank that is just starting does not listen yet
+                    self._pass_on(self._again)
+                self._look_elsewhere()
+            self._consider_failure()
+        self._consider_failure()
+        return self._verdict([code for code in codes if code is not None])
+
+    def _codes(self) -> list[int | None]:
+        return [process.poll() for process in self._processes]
+
+    def _pass_on(self, number: int) -> None:
+        self._again = number if number == signal.SIGUSR1 else self._again
+        for process in self._processes:
+            process.send_signal(number)  # does nothing to one that is gone
+
+    def _look_elsewhere(self) -> None:
+        failed = self._meeting.failed_elsewhere()
+        if failed is not None and self._failed is None:
+            self._fail(1, f"task {failed} has failed")
+
+    def _consider_failure(self) -> None:
+        failed = [(local, code) for local, code in enumerate(self._codes()) if code is not None and code not in _WELL]
+        if failed and self._failed is None:
+            # Of several found at once, one that was ended by a signal did not fail because another was gone.
+            local, code = min(failed, key=lambda each: each[1] > 0)
+            self._meeting.say_failed()
+            self._fail(code if code > 0 else 128 - code, f"rank {self._first + local} {_how(code)}")
+        if self._failed is not None and time.monotonic() >= self._give_up:
+            for process in self._processes:
+                process.kill()
+
+    def _fail(self, code: int, what: str) -> None:
+        self._failed, self._give_up = code, time.monotonic() + LEAVE_SECONDS
+        if self._codes().count(None):
+            what += f"; the others here have {LEAVE_SECONDS:g} s to leave by themselves"
+        print(f"unbroken: {what}", file=sys.stderr, flush=True)
+
+    def _verdict(self, codes: Sequence[int]) -> int:
+        if self._failed is not None:
+            return self._failed
+        if len(set(codes)) > 1:
+            print(f"unbroken: the ranks left with {codes}; they must agree", file=sys.stderr, flush=True)
+            return 1
+        return codes[0]
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def prepare() -> None:  # between fork and exec; safe, because there are no threads here
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it would end a Python that has not come to its handler yet
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_TOLD, signal.SIGCHLD})
+        if os.getppid() != parent:
+            os._exit(1)
+
+    try:
+        return subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=prepare)
+    except OSError as error:
+        raise SegmentError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _how(code: int) -> str:
+    return f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m {Path(__file__).stem}", description=__doc__)
+    parser.add_argument("--ranks", type=int, required=True, help="how many to start here")
+    parser.add_argument("--tasks", type=int, default=1, help="how many launchers there are, each with as many ranks")
+    parser.add_argument("--tf-config", action="store_true", help="tell each rank TF_CONFIG, for workers of TensorFlow")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the program and its arguments")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

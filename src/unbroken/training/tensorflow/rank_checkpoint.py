@@ -1,0 +1,92 @@
+"""Checkpoints that several workers make together: each writes all variables, and those of the first are kept.
+
+So TensorFlow does it as well, because reading a variable may take all of them.  What each has for itself, Python's and
+numpy's random generators, goes into files of their own (`workers/00001.json`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unbroken.errors import CheckpointError
+from unbroken.system import fs
+from unbroken.training.tensorflow import variables as tensorflow_state
+from unbroken.training.tensorflow.variables import Groups
+from unbroken.training.tensorflow.workers import Workers
+
+OWN = "workers"
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is to be saved of a training, of this worker."""
+
+    groups: Groups
+    notes: str
+    random: str
+
+    def frozen(self) -> State:
+        """The same, which stays as it is while the training goes on."""
+        return replace(self, groups=tensorflow_state.snapshot(self.groups))
+
+
+def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> State:
+    """The state that consists of these variables and notes, the random generators among them."""
+    whole = {**notes, "workers": workers.size, "variables": tensorflow_state.table(groups)}
+    return State(groups, json.dumps(whole, indent=1) + "\n", json.dumps(notes["random"]) + "\n")
+
+
+def write(state: State, folder: Path, workers: Workers) -> None:
+    """Leaves a state in `folder`, all workers together; returns when all have written."""
+    with own_folder(folder, workers) as place:
+        tensorflow_state.write(state.groups, state.notes, place)
+    write_own(state, folder, workers)
+
+
+def write_own(state: State, folder: Path, workers: Workers) -> None:
+    """Leaves in `folder` what each worker but the first has for itself; returns when all have written."""
+    if not workers.is_first:
+        path = _own_file(folder, workers)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(state.random)
+        fs.flush_file(path)  # unbroken flushes on the first worker's node
+    workers.meet()
+
+
+def read_notes(folder: Path, workers: Workers) -> dict[str, Any]:
+    """The notes of a checkpoint as this worker goes on from it; CheckpointError if as many did not make it."""
+    notes = tensorflow_state.read_notes(folder)
+    made_by = notes.get("workers", 1)
+    if made_by != workers.size:
+        raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {workers.size}; allowed: as many")
+    if not workers.is_first:
+        path = _own_file(folder, workers)
+        try:
+            notes["random"] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    return notes
+
+
+@contextmanager
+def own_folder(folder: Path, workers: Workers) -> Iterator[Path]:
+    """Where this worker writes what all of them have: the folder itself for the first, else one that is removed."""
+    if workers.is_first:
+        yield folder
+        return
+    beside = folder.with_name(f"{folder.name}.worker-{workers.rank}")
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+    finally:
+        shutil.rmtree(beside)
+
+
+def _own_file(folder: Path, workers: Workers) -> Path:
+    return folder / OWN / f"{workers.rank:05d}.json"

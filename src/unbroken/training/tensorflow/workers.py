@@ -1,0 +1,85 @@
+"""The workers of one training under MultiWorkerMirroredStrategy: who we are, and what all of them agree on.
+
+Each of them runs the same script, and every method that talks is called by all of them in one order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from unbroken.errors import SegmentError
+from unbroken.training.core.process_group import Processes
+from unbroken.training.core.rank_request import Wish
+from unbroken.training.launch.tf_config import read_cluster
+
+
+def multi_worker() -> Any:
+    """The strategy under whose scope to make the model: of several workers if TF_CONFIG tells of them, else of one.
+
+    SegmentError, in one line, if TF_CONFIG is wrong.
+    """
+    cluster = read_cluster()
+    if cluster is None or len(cluster.workers) == 1:
+        return tf.distribute.get_strategy()
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+class Workers(Processes):
+    """All workers of a training, or this process alone."""
+
+    def __init__(self, rank: int = 0, size: int = 1, strategy: Any = None) -> None:
+        super().__init__(rank, size)
+        self._strategy = strategy
+        self._sum = tf.function(self._sum_of_all)
+
+    @classmethod
+    def of(cls, model: Any, environment: Mapping[str, str] = os.environ) -> Workers:
+        """The workers that train this model; SegmentError if it was made for one of several that TF_CONFIG names."""
+        cluster = read_cluster(environment)
+        size = len(cluster.workers) if cluster else 1
+        if cluster is None or size == 1:
+            return cls()
+        strategy = model.distribute_strategy
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise SegmentError(
+                f"TF_CONFIG names {size} workers, and the model was not made for them; "
+                "type: with multi_worker().scope():"
+            )
+        if strategy.num_replicas_in_sync != size:
+            raise SegmentError(
+                f"{size} workers have {strategy.num_replicas_in_sync} devices, allowed: one each; let each see one GPU "
+                "(CUDA_VISIBLE_DEVICES), and start a worker for each"
+            )
+        return cls(cluster.index, size, strategy)
+
+    def agreed(self, wish: Callable[[], Wish], at_once: bool = True) -> Wish:
+        """What any of them wishes, always at once."""
+        own = wish()
+        return own if self.size == 1 else Wish.of(self._sums([float(each) for each in vars(own).values()]))
+
+    def shared(self, number: int) -> int:
+        """The number of the first worker."""
+        return number if self.size == 1 else int(self._sums([float(number if self.is_first else 0)])[0])
+
+    def meet(self) -> None:
+        """Returns when all are here."""
+        self.shared(0)
+
+    @property
+    def share(self) -> Callable[[Any], Any] | None:
+        """Takes this worker's samples out of a batch; None for one that takes all."""
+        if self.size == 1:
+            return None
+        return lambda batch: tf.nest.map_structure(lambda tensor: tensor[self.rank :: self.size], batch)
+
+    def _sums(self, numbers: list[float]) -> list[float]:
+        sums: list[float] = self._sum(tf.constant(numbers)).numpy().tolist()
+        return sums
+
+    def _sum_of_all(self, numbers: Any) -> Any:
+        here = self._strategy.run(tf.identity, args=(numbers,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)

@@ -1,0 +1,155 @@
+"""A TensorFlow training's connection to the unbroken process that started it."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from unbroken.program.contract import FINAL
+from unbroken.program.memory import available_bytes
+from unbroken.runs.progress import Handover, Progress
+from unbroken.training.core.environment import Contract, Outbox, Place
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.session import Connection
+from unbroken.training.tensorflow import rank_checkpoint
+from unbroken.training.tensorflow import variables as tensorflow_state
+from unbroken.training.tensorflow.async_save import Flight
+from unbroken.training.tensorflow.export import write_result
+from unbroken.training.tensorflow.rank_checkpoint import State, own_folder
+from unbroken.training.tensorflow.workers import Workers
+
+# The values of the moment of the save, and what lies beside them until they are written.
+NEEDED_MEMORY = 2
+
+
+class Link(Connection):
+    """That of a TensorFlow training."""
+
+    def __init__(self, contract: Contract, place: Place, saves: Saves, state_bytes: int, workers: Workers) -> None:
+        super().__init__(contract, place, saves, state_bytes)
+        self._workers, self._alone, self._state_bytes = workers, Workers(), state_bytes
+        self._flight: Flight | None = None
+        self._stall_seconds = 0.0
+        self._last: tuple[Path, float] | None = None
+
+    def save(self, state: State, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
+        """Hands over one checkpoint, beside the training if that goes on; a kill inside leaves a draft, no more."""
+        self.land()
+        self.pace.begin_save(step)
+        if is_last or not self._may_be_in_background(self._state_bytes):
+            self._note_saved(self._save(state, progress, is_best, is_last))
+            if is_last:
+                self.place.close()
+            return
+        began = time.monotonic()
+        # By all workers, as long as they stand still: to read a variable may take all of them.
+        frozen, draft = state.frozen(), self._new_draft()
+        rank_checkpoint.write_own(frozen, draft, self._workers)
+        if self._workers.is_first:
+            self._flight = Flight(lambda: self._complete(draft, frozen, progress, is_best))
+            self.pace.is_saving = True
+        self._stall_seconds = time.monotonic() - began
+
+    def look(self, following: Phase) -> None:
+        if self._flight and not self._flight.is_in_the_air:
+            self.land()
+
+    def land(self) -> None:
+        flight, self._flight, self.pace.is_saving = self._flight, None, False
+        if flight:
+            flight.land()
+            self._note_saved(flight.seconds, self._stall_seconds)
+
+    def write_last(self, state: State) -> None:
+        """Writes the state of a training that is over; `finish` hands it over."""
+        self.land()
+        began = time.monotonic()
+        draft = self._write(state, is_last=True)
+        self._last = draft, time.monotonic() - began
+
+    def finish(self, progress: Progress, is_best: bool, results: Mapping[str, object]) -> None:
+        """Hands over what `write_last` wrote, with the results in its folder `final`."""
+        if self._last is None:
+            raise RuntimeError("finish() without a state; this is a mistake of unbroken")
+        draft, seconds = self._last
+        with own_folder(draft, self._workers) as folder:
+            for name, content in results.items():
+                write_result(folder / FINAL, name, content)
+        self._workers.meet()
+        self._hand_over(draft, progress, is_best, True, seconds)
+        self.place.close()
+
+    def _may_be_in_background(self, size_bytes: int) -> bool:
+        may = self._workers.is_first and super()._may_be_in_background(size_bytes)
+        return bool(self._workers.shared(int(may)))  # the values of its moment are kept by the first alone
+
+    def _lack_of_memory(self, size_bytes: int) -> str:
+        return "" if available_bytes() > NEEDED_MEMORY * size_bytes else f"{size_bytes / 1e6:,.0f} MB more"
+
+    def _made_with(self) -> dict[str, str]:
+        return {
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "workers": str(self._workers.size),
+            "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or "all"),
+            "gpus": str(len(tf.config.list_physical_devices("GPU"))),
+        }
+
+    def _say(self, line: str) -> None:
+        self._workers.say(line)
+
+    def _save(self, state: State, progress: Progress, is_best: bool, is_last: bool = False) -> float:
+        began = time.monotonic()
+        draft = self._write(state, is_last)
+        seconds = time.monotonic() - began
+        self._hand_over(draft, progress, is_best, False, seconds)
+        return seconds
+
+    def _complete(self, draft: Path, state: State, progress: Progress, is_best: bool) -> None:
+        """Beside the training: what the first worker writes, who asks nobody for it."""
+        began = time.monotonic()
+        rank_checkpoint.write(state, draft, self._alone)
+        self._hand_over(draft, progress, is_best, False, time.monotonic() - began)
+
+    def _write(self, state: State, is_last: bool) -> Path:
+        """Writes into a new draft; the last of a process is read again: then nobody else can write it anew."""
+        draft = self._new_draft()
+        rank_checkpoint.write(state, draft, self._workers)
+        if is_last and self._workers.is_first:
+            tensorflow_state.read_back(draft)
+        return draft
+
+    @property
+    def has_last(self) -> bool:
+        return self._last is not None
+
+    def _new_draft(self) -> Path:
+        """One for all workers; the first makes it."""
+        if self._workers.size == 1:
+            return self.place.new_draft()
+        outbox = Outbox(self.contract.save)
+        number = 0
+        if self._workers.is_first:
+            number = int(self.place.new_draft().name.rpartition("-")[2])
+        return outbox.draft(self._workers.shared(number))
+
+    def _hand_over(self, draft: Path, progress: Progress, is_best: bool, is_finished: bool, seconds: float) -> None:
+        if not self._workers.is_first:
+            return
+        handover = Handover(
+            progress,
+            is_best=is_best,
+            is_finished=is_finished,
+            versions=self._made_with(),
+            save_seconds=round(seconds, 3),
+        )
+        self.place.hand_over(draft, handover)

@@ -1,0 +1,80 @@
+"""One save on its way beside the training, from its snapshot to the moment when it may be shown."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from unbroken.errors import CheckpointError
+from unbroken.training.torch.snapshot import Snapshot
+
+
+class Flight:
+    """Takes off at once: a thread completes the snapshot, then calls `write`, which asks `may_be_shown` at its end.
+
+    All methods but that one are for the training's own thread.  The thread does not outlive the process: who wants
+    the save done calls `land`.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, write: Callable[[Flight], float], optimizers: Iterable[torch.optim.Optimizer]
+    ) -> None:
+        self._snapshot, self._write = snapshot, write
+        self.seconds = self.stall_seconds = 0.0  # of the thread; of the training
+        self.is_dropped = False
+        self._is_decided = threading.Event()
+        self._error: BaseException | None = None
+        waiting = [] if snapshot.is_copied else list(optimizers)
+        if snapshot.is_copied:
+            self._decide()
+        self._hooks = [one.register_step_pre_hook(self._before_step) for one in waiting]
+        self._thread = threading.Thread(target=self._run, name="unbroken-save", daemon=True)
+        self._thread.start()
+
+    def is_in_the_air(self, is_step_next: bool) -> bool:
+        """False when it can land without a wait.  What comes next may change anything, unless it is a step."""
+        if self._snapshot.is_copied or not is_step_next:
+            self._decide()
+        return self._thread.is_alive()
+
+    def land(self, patience_seconds: float | None = None) -> None:
+        """Returns when the save is shown, or dropped because its snapshot was torn; raises what went wrong."""
+        try:
+            self._decide()
+            self._thread.join(patience_seconds)
+        finally:
+            for hook in self._hooks:
+                hook.remove()
+        if self._thread.is_alive():
+            raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
+        if self._error:
+            raise self._error
+
+    def may_be_shown(self) -> bool:
+        """For the writing thread: waits until it is known whether all of the snapshot is of one moment."""
+        self._is_decided.wait()
+        return not self.is_dropped
+
+    def _run(self) -> None:
+        try:
+            self._snapshot.copy_the_rest()
+            self.seconds = self._write(self)
+        except BaseException as error:  # noqa: BLE001  (raised again by land)
+            self._error = error
+
+    def _before_step(self, *_: object) -> None:
+        """An optimizer is about to change what may not be copied yet."""
+        if not self._is_decided.is_set():
+            began = time.monotonic()
+            self._decide()
+            self.stall_seconds += time.monotonic() - began
+
+    def _decide(self) -> None:
+        """Here, where no change is under way; what came between the last look and this one shows in the versions."""
+        if not self._is_decided.is_set():
+            self._snapshot.wait_for_copy()
+            self.is_dropped = self._snapshot.is_torn()
+            self._is_decided.set()

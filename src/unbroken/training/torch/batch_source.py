@@ -1,0 +1,236 @@
+"""Where a training's batches come from: a loader of `Training.loader`, or a StatefulDataLoader of torchdata.
+
+The first is a function of seed and epoch.  The second knows by itself where it is: its state is part of the training's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeGuard
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from unbroken.errors import CheckpointError
+from unbroken.training.core.position import Position
+from unbroken.training.torch.loader import (
+    EpochSampler,
+    WorkerStart,
+    end_workers,
+    generators_kept,
+    seed_generators,
+    start_of_workers,
+)
+from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
+from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
+from unbroken.training.torch.state import Stateful
+
+Batches = DataLoader[Any] | DistributedShardedDataset
+
+
+class Feed(Protocol):
+    """The batches of the epoch that the training is in; a step of all ranks goes `per_step` places further."""
+
+    per_step: int
+
+    def length(self) -> int | None:
+        """How many batches the epoch has, those of all ranks together; None if nobody knows."""
+
+    def has_more(self) -> bool:
+        """False if no step of the epoch is left."""
+
+    def begin(self) -> Iterator[Any]:
+        """The batches that are still to come, of this rank."""
+
+    def end_after(self, place: int) -> int:
+        """How many batches are done after the step that begins at a place."""
+
+    def advance(self) -> None:
+        """A step is done."""
+
+    def samples(self, start: int, end: int) -> int:
+        """How many samples there are from one place to another."""
+
+
+class PlannedFeed:
+    """The batches of a loader that `Training.loader` made."""
+
+    def __init__(self, loader: DataLoader[Any], sampler: EpochSampler, position: Position) -> None:
+        self._loader, self._sampler, self._position = loader, sampler, position
+        self._steps = sampler.plan.steps(position.epoch, position.batch)
+        self.per_step = sampler.plan.ranks
+
+    def length(self) -> int:
+        return len(self._sampler.plan.row(self._position.epoch))
+
+    def has_more(self) -> bool:
+        return len(self._steps) > 0
+
+    def begin(self) -> Iterator[Any]:
+        with self._sampler.starting_at(self._position.batch), start_of_workers(self._loader):
+            return iter(self._loader)
+
+    def end_after(self, place: int) -> int:
+        return self._steps.end_after(place)
+
+    def advance(self) -> None:
+        """Its position is the training's."""
+
+    def samples(self, start: int, end: int) -> int:
+        return self._steps.samples(start, end)
+
+
+class StatefulLoader:
+    """A StatefulDataLoader as a part of the training, on so many ranks.
+
+    Nothing is asked of it before its first epoch begins, because a question starts its worker processes.  An epoch
+    begins with generators that are seeded for it alone, so that it leaves no trace in those of the training.
+    """
+
+    def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
+        _check(name, loader)
+        self.loader, self.ranks = loader, ranks
+        self._name, self._seed = name, seed
+        self._is_begun = False
+        self._pending: dict[str, Any] = {}
+
+    def prepare_workers(self) -> None:
+        """Lets them live through the signals that are meant for the training."""
+        if self.loader.num_workers:
+            self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self.loader.state_dict() if self._is_begun else self._pending  # type: ignore[attr-defined]
+        return {"ranks": self.ranks, "workers": self.loader.num_workers, "loader": state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there in the next epoch that begins; CheckpointError if this loader cannot."""
+        for name, here in (("ranks", self.ranks), ("workers", self.loader.num_workers)):
+            if state[name] != here:
+                raise CheckpointError(
+                    f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
+                    f"{here}; allowed: {state[name]}, or a loader made by Training.loader, which takes any number"
+                )
+        self._is_begun, self._pending = False, dict(state["loader"])
+
+    def begin(self, position: Position) -> Iterator[Any]:
+        """The batches of the epoch from the position on."""
+        seed = seed_from(self._seed, "loader", position.epoch)
+        with generators_kept(), start_of_workers(self.loader):
+            if self._pending:
+                self._go_back(seed, is_at_end=position.batch == 0)
+            self._is_begun = True
+            seed_generators(seed)
+            return iter(self.loader)
+
+    def _go_back(self, seed: int, is_at_end: bool) -> None:
+        """Brings the loader to where it was; at the end of an epoch, the next one then begins from there."""
+        # One that says that it is finished makes an iterator and a second one at once, each with a draw of its own.
+        state, self._pending = {**self._pending, "_iterator_finished": False}, {}
+        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+        if is_at_end:
+            seed_generators(seed)
+            ended = iter(self.loader)
+            next(ended, None)  # a sampler that is a generator function takes its state at its first item
+            if not self.loader.persistent_workers:
+                end_workers(ended)
+
+
+class StatefulFeed:
+    """The batches of a StatefulDataLoader, which deals them to this rank alone."""
+
+    def __init__(self, part: StatefulLoader, position: Position) -> None:
+        self._part, self._position = part, position
+        self.per_step = part.ranks
+
+    def length(self) -> int | None:
+        loader = self._part.loader
+        return None if isinstance(loader.dataset, IterableDataset) else len(loader) * self._part.ranks
+
+    def has_more(self) -> bool:
+        return True
+
+    def begin(self) -> Iterator[Any]:
+        return self._part.begin(self._position)
+
+    def end_after(self, place: int) -> int:
+        return place + self.per_step
+
+    def advance(self) -> None:
+        """It knows by itself."""
+
+    def samples(self, start: int, end: int) -> int:
+        return (end - start) * (self._part.loader.batch_size or 1)
+
+
+class ShardedFeed:
+    """The batches of a data set that the ranks hold; a place in its epoch is a number of samples."""
+
+    def __init__(self, data: DistributedShardedDataset, position: Position) -> None:
+        self._data = data
+        self.per_step = data.share.ranks * data.batch_size
+        data.set_epoch(position.epoch)
+
+    def length(self) -> int:
+        return self._data.samples
+
+    def has_more(self) -> bool:
+        return len(self._data) > 0
+
+    def begin(self) -> Iterator[Any]:
+        return iter(self._data)
+
+    def end_after(self, place: int) -> int:
+        return self._data.samples_after(1)
+
+    def advance(self) -> None:
+        self._data.advance()
+
+    def samples(self, start: int, end: int) -> int:
+        return end - start
+
+
+def is_stateful_loader(part: object) -> TypeGuard[DataLoader[Any]]:
+    """True for the DataLoader of torchdata, which is not imported for it."""
+    return isinstance(part, DataLoader) and isinstance(part, Stateful)
+
+
+def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) -> Feed:
+    """The batches of the position's epoch; TypeError if the loader is none that can begin in the middle of it."""
+    if isinstance(loader, DistributedShardedDataset):
+        if not any(part is loader for part in parts.values()):
+            raise TypeError("batches(): the data set is no part of the training; type Training(data=data, ...)")
+        return ShardedFeed(loader, position)
+    if isinstance(loader.sampler, EpochSampler):
+        return PlannedFeed(loader, loader.sampler, position)
+    for part in parts.values():
+        if isinstance(part, StatefulLoader) and part.loader is loader:
+            return StatefulFeed(part, position)
+    if is_stateful_loader(loader):
+        raise TypeError(
+            "batches(): the StatefulDataLoader is no part of the training; type Training(loader=loader, ...)"
+        )
+    raise TypeError(
+        "batches() needs a loader made by Training.loader, or a StatefulDataLoader that is given to Training: no other "
+        "can begin in the middle"
+    )
+
+
+def _check(name: str, loader: DataLoader[Any]) -> None:
+    """TypeError if torchdata would go on with other samples, and not say so."""
+    if loader.generator is not None:
+        raise TypeError(
+            f"Training({name}=...): the StatefulDataLoader has a generator of its own, which moves on when an epoch "
+            "begins; allowed: none (unbroken seeds each epoch)"
+        )
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    for given in (sampler, loader.batch_sampler):
+        if isinstance(given, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+            raise TypeError(
+                f"Training({name}=...): torchdata cannot go on with the order of a {type(given).__name__} of torch; "
+                "allowed: shuffle=True, a sampler with state_dict, or Training.loader(order=...)"
+            )
+        if isinstance(given, (InterruptibleSampler, InterruptibleBatchSampler)):
+            raise TypeError(
+                f"Training({name}=...): an {type(given).__name__} moves by advance() alone, and a StatefulDataLoader "
+                "by itself; allowed: one of them (a plain DataLoader for this sampler)"
+            )

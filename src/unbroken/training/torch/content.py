@@ -1,0 +1,101 @@
+"""What of a training is in a checkpoint: its parts, where it is, its metrics, its random numbers, its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from unbroken.training.core.position import Course
+from unbroken.training.core.run_log import Book
+from unbroken.training.core.validation import Validate
+from unbroken.training.torch import rank_checkpoint, sharded_state
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
+from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.validation import Trust
+
+FORMAT = 2
+
+
+class Content:
+    """Everything that makes a training what it is, of this rank among all."""
+
+    def __init__(
+        self,
+        seed: int,
+        parts: Mapping[str, Stateful | RandomGenerator],
+        book: Book,
+        validate: Validate | Callable[[], Any] | None,
+        ranks: Ranks,
+    ) -> None:
+        self._seed, self._ranks = seed, ranks
+        self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
+        others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
+        stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
+        self.loaders = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
+        self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
+        self.course, self._book = Course(per_step=ranks.size), book
+        self.trust = Trust(validate, self.parts, self._generators)
+        self.gradients = Gradients(self.parts)
+        self._random: Mapping[str, Any] | None = None  # what still has to be put back
+        if ranks.size > 1:  # else all of them would drop out the same
+            torch_state.drawn_anew(self._seed_of_rank(0), {})
+
+    def state(self) -> dict[str, Any]:
+        """All of it, in a form that can be saved."""
+        parts = torch_state.collect(self.parts)
+        state: dict[str, Any] = {
+            "format": FORMAT,
+            "seed": self._seed,
+            "position": vars(self.course.position),
+            "watch": self._book.watch.state(),
+            "trust": self.trust.state(),
+            "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
+            "random": torch_state.collect_random(self._generators),
+            rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
+            "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
+        }
+        return {key: torch_state.canonical(value, key) for key, value in state.items()}
+
+    def restore(self, folder: Path) -> str:
+        """Takes over what a checkpoint holds; returns why it is not to be trusted, empty if it is.
+
+        Random numbers and gradients follow later, by `put_the_rest_back`.
+        """
+        state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
+        torch_state.check_origin(state, FORMAT, self._seed, source)
+        seed = self._seed_of_rank(state["position"]["step"])
+        random = state["random"] or torch_state.drawn_anew(seed, self._generators)
+        given = [*self.parts, *self._generators]
+        torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
+        gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
+        states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
+        likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
+        parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
+        self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
+        torch_state.put_back(self.parts, parts, source)
+        self.course.restore(state["position"])
+        self._book.watch.restore(state["watch"])
+        metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
+        self._book.metrics.restore(**metrics)
+        self._random = random
+        return self.trust.mistrust(state["trust"])
+
+    @property
+    def has_rest_to_put_back(self) -> bool:
+        """True while a restart repeats what ran before the place that it goes on from."""
+        return self._random is not None
+
+    def put_the_rest_back(self) -> None:
+        """What the script's own beginning may change: random generators and gradients."""
+        if self._random is not None:
+            torch_state.restore_random(self._random, self._generators)
+            self.gradients.put_back()
+            self._random = None
+
+    def _seed_of_rank(self, step: int) -> int:
+        return seed_from(self._seed, "rank", self._ranks.rank, step)

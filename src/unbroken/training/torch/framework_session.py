@@ -1,0 +1,124 @@
+"""The contract for a framework that trains on several ranks: they decide together, and the first hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from unbroken.errors import CheckpointError
+from unbroken.program.verdict import Kind
+from unbroken.runs.progress import Handover, Progress
+from unbroken.system import fs
+from unbroken.training.core import rank_request as wishes
+from unbroken.training.core.framework_session import Keeper, Wish
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.validation import give_verdict
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.rank_checkpoint import OWN
+from unbroken.training.torch.serialization import save_verified
+
+OWN_FILE = OWN + "/{:05d}.pt"
+
+
+def refuse(kind: type[Exception], message: str) -> NoReturn:
+    """Raises it, after telling the process that started us, which then says it and tries no further."""
+    give_verdict(Kind.HOPELESS, message)
+    raise kind(message)
+
+
+class RanksKeeper(Keeper):
+    """A Keeper of each rank; all ranks call it in the same order.  Of a single process it is a Keeper.
+
+    What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.
+    """
+
+    def __init__(self, versions: Mapping[str, str]) -> None:
+        super().__init__(versions)
+        self.ranks = Ranks()
+        self._agreed = wishes.Wish()  # what all ranks will do, and have not done yet
+
+    def join(self) -> None:
+        """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
+        if self.contract is None:
+            return
+        self.ranks = Ranks.here()
+        self._versions = {**self._versions, "ranks": str(self.ranks.size)}
+        self.look_ahead(0)
+
+    def look_ahead(self, steps: int) -> None:
+        """So many steps more than the following one may come before there can be a checkpoint."""
+        # What the ranks decide together is done a step later.
+        super().look_ahead(steps + (self.ranks.size > 1))
+
+    def check_ranks(self, saved: int) -> None:
+        """CheckpointError if the checkpoint that we go on from was made by another number of ranks."""
+        here = self.ranks.size
+        if self.contract and saved != here:
+            refuse(
+                CheckpointError,
+                f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
+                f"{'is 1' if here == 1 else f'are {here}'}, which would train other data than are left; type "
+                f"ranks: {saved}",
+            )
+
+    def write_own(self, state: Mapping[str, Any], draft: Path) -> None:
+        """Writes what the framework saves of the first rank alone, on another rank."""
+        if not self.ranks.is_first:
+            path = draft / OWN_FILE.format(self.ranks.rank)
+            path.parent.mkdir(exist_ok=True)
+            save_verified(torch_state.canonical(dict(state), "state"), path)
+            fs.flush_file(path)
+
+    def own(self, of_first: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What this rank wrote into the checkpoint that we go on from, if the first one wrote that."""
+        if self.resume is None or self.ranks.is_first:
+            return of_first
+        return torch_state.load_file(self.resume / OWN_FILE.format(self.ranks.rank))
+
+    def flush(self, path: Path) -> None:
+        """Flushes what this rank wrote and no other: unbroken flushes on the first rank's node."""
+        if not self.ranks.is_first:
+            fs.flush_file(path)
+
+    def leave(self) -> NoReturn:
+        """Ends the process as paused, and so do all ranks."""
+        self.ranks.leave()
+        super().leave()
+
+    def _begin_draft(self) -> Path:
+        self.ranks.meet()
+        if self.ranks.size == 1:
+            return super()._begin_draft()
+        return Path(self.ranks.shared(lambda: str(self._outbox.new_draft())))
+
+    def _give(self, draft: Path, handover: Handover) -> None:
+        self.ranks.meet()
+        if self.ranks.is_first:
+            super()._give(draft, handover)
+        self.ranks.meet()
+        self._agreed = replace(self._agreed, due=False)
+        if handover.is_finished:
+            self.ranks.settle()
+
+    def _report(self, progress: Progress) -> None:
+        if self.ranks.is_first:
+            super()._report(progress)
+
+    def _wish(self, following: Phase) -> Wish:
+        if self.ranks.size == 1:
+            return super()._wish(following)
+        # Between epochs all ranks wait for each other: there a wish is granted at once.
+        said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
+        # While gradients are added up a wish has to wait, and must not be forgotten.
+        self._agreed = wishes.Wish(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
+        if self._agreed.stop:
+            return Wish.LEAVE
+        self.ranks.ask(lambda: self._own(following))
+        return Wish.SAVE if self._agreed.due else Wish.GO_ON
+
+    def _own(self, following: Phase) -> wishes.Wish:
+        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due() and self._outbox.has_room
+        return wishes.Wish(stop=self._pace.must_stop(following), due=is_due)

@@ -1,0 +1,219 @@
+"""The order and the random numbers of the data: functions of (seed, epoch, index) and of nothing else.
+
+So nothing of the data has to be saved: a restart asks for the order again and begins in the middle.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
+
+from unbroken.training.core.position import Position
+from unbroken.training.torch.samplers import Plan, seed_from
+
+_OURS = ("sampler", "batch_sampler", "generator")
+Loader = TypeVar("Loader", bound=DataLoader[Any])
+
+
+@dataclass(frozen=True)
+class Key:
+    """One batch as a worker process is asked for it."""
+
+    epoch: int
+    indices: tuple[int, ...]
+
+
+def make_loader(
+    dataset: Dataset[Any],
+    sampler: EpochSampler,
+    seed: int | None,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    has_signals: bool,
+    options: dict[str, Any],
+    kind: type[Loader],
+) -> Loader:
+    """The DataLoader behind `Training.loader`; `kind` is its class."""
+    refused = [name for name in _OURS if name in options]
+    if refused:
+        raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
+    if has_signals and options.get("num_workers", 0) > 0:
+        options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
+    # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
+    # generator: without one of its own, each start of a loader draws from the global one.
+    batches = Batches(dataset, collate_fn or default_collate, seed)
+    generator = torch.Generator().manual_seed(sampler.plan.seed)
+    return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
+
+
+class EpochSampler(Sampler[Key]):
+    """This rank's batches of the position's epoch, as far as they are still to come."""
+
+    def __init__(self, position: Position, plan: Plan) -> None:
+        self._start = 0
+        self._position, self._plan = position, plan
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    def __iter__(self) -> Iterator[Key]:
+        epoch = self._position.epoch
+        return (Key(epoch, batch) for batch in self._plan.steps(epoch, self._start))
+
+    @contextmanager
+    def starting_at(self, batch: int) -> Iterator[None]:
+        """Iterations that are begun inside begin with this batch (a loader may begin several and use the last)."""
+        self._start = batch
+        try:
+            yield
+        finally:
+            self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._plan.steps(self._position.epoch, 0))
+
+
+class Batches(Dataset[Any]):
+    """Whole batches of a dataset.  With a seed, each sample draws from generators seeded for it alone.
+
+    Then a batch is the same wherever it is made (in this process or in any worker), and making it leaves no trace in
+    this process's generators.
+    """
+
+    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
+        self.dataset = dataset
+        self._collate, self._seed = collate, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Key) -> Any:
+        if self._seed is None:
+            fetch = getattr(self.dataset, "__getitems__", None)
+            samples = fetch(list(key.indices)) if fetch else [self.dataset[index] for index in key.indices]
+            return self._collate(samples)
+        with generators_kept():
+            samples = []
+            for index in key.indices:
+                seed_generators(seed_from(self._seed, key.epoch, index))
+                samples.append(self.dataset[index])
+            seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
+            return self._collate(samples)
+
+
+class RandomKept(Dataset[Any]):
+    """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
+
+    torchdata saves the state of a data set for each worker process, and no random generators.  So here they are such a
+    state: what is drawn goes on exactly after a restart in the middle of an epoch, with as many workers.
+    """
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def state_dict(self) -> dict[str, Any]:
+        if get_worker_info() is None:  # those of the training's own process are in its state already
+            return {}
+        kind, words, *rest = np.random.get_state()
+        numbers = torch.default_generator.get_state().numpy().tobytes()
+        # One value: torchdata would send the items of a dictionary in any order.
+        return {"random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if get_worker_info() is None or "random" not in state:
+            return
+        python, (kind, words, *rest), numbers = state["random"]
+        random.setstate(python)
+        np.random.set_state((kind, np.frombuffer(words, dtype=np.uint32), *rest))
+        torch.default_generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
+
+
+class WorkerStart:
+    """Prepares a worker process for signals that reach all processes of a job, then does what the user asked for.
+
+    A worker that dies of one takes the training down before it could save.  TERM from the parent means what it
+    says; from anybody else it is meant for the parent, which notices by itself.
+    """
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker_id: int) -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_leave_when_told, args=(os.getppid(),), daemon=True).start()
+        if self._then:
+            self._then(worker_id)
+
+
+@contextmanager
+def start_of_workers(loader: DataLoader[Any]) -> Iterator[None]:
+    """Inside, worker processes may be started that do not die of a TERM before `WorkerStart` has prepared them."""
+    held = {signal.SIGTERM} if isinstance(loader.worker_init_fn, WorkerStart) else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)  # which they inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_workers(iterator: object) -> None:
+    """Ends the worker processes of a DataLoader's iterator now; at exit, without it, one may wait for them forever."""
+    # Not public, but what the iterator's own __del__ calls, which comes too late while a traceback holds the iterator.
+    shut_down = getattr(iterator, "_shutdown_workers", None)
+    if shut_down:
+        shut_down()
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python's, numpy's and torch's global generators; call it before the model is made."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _leave_when_told(parent: int) -> None:
+    while True:
+        if signal.sigwaitinfo({signal.SIGTERM}).si_pid == parent:
+            os._exit(0)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """What is drawn inside leaves no trace in the global generators on the CPU."""
+    kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.default_generator.set_state(kept[2])
+
+
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators on the CPU."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    # Not torch.manual_seed: that seeds the GPUs too, which the dataset has nothing to do with.
+    torch.default_generator.manual_seed(seed)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,148 @@
+"""Checkpoints that several ranks make together, and how they go on from one, as many as before or not.
+
+The first rank writes what all have in common (`state.pt`, as a single process would), each rank its own random
+generators and gradients (`ranks/00001.pt`), and all of them the tensors that are spread over them (`shards/`).  Then
+each says how that went, and the first rank hands the folder over if it went well everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unbroken.errors import CheckpointError
+from unbroken.runs.progress import FileDigest
+from unbroken.system import fs
+from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.training.torch import gradients, sharded_state
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.sharded_state import SHARDS
+from unbroken.training.torch.snapshot import NEEDED_MEMORY
+from unbroken.training.torch.state import STATE_FILE
+from unbroken.training.torch.validation import SickState
+
+OWN = "ranks"
+GRADIENTS = "unbroken.gradients"
+
+Digests = dict[str, FileDigest]
+Pieces = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a rank says before a save: where to write if it is the first, and what a copy of its pieces would take."""
+
+    draft: str
+    node: str
+    size_bytes: int
+    available_bytes: int
+
+
+def has_memory(offers: Iterable[Offer]) -> bool:
+    """True if on each node the copies of all its ranks fit beside the training."""
+    needed: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for offer in offers:
+        needed[offer.node] = needed.get(offer.node, 0) + NEEDED_MEMORY * offer.size_bytes
+        free[offer.node] = min(free.get(offer.node, offer.available_bytes), offer.available_bytes)
+    return all(free[node] > needed[node] for node in needed)
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a rank's part of a save went."""
+
+    digests: Digests = field(default_factory=dict)
+    is_torn: bool = False
+    error: str = ""
+    is_sick: bool = False  # the error is a state that must not be saved
+
+
+def verdict(said: Sequence[Said]) -> Exception | None:
+    """What to raise of what the ranks said, on each of them; None if all went well or is to be made anew."""
+    for rank, each in enumerate(said):
+        if each.is_sick:
+            return SickState(each.error)
+        if each.error:
+            return CheckpointError(f"rank {rank} could not save: {each.error}")
+    return None
+
+
+def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> Pieces:
+    """What this rank writes of a state, by the name of its file; `own` names the parts that each has for itself."""
+    shards: sharded_state.Shards = {}
+    common = {name: part for name, part in state["parts"].items() if name not in own}
+    common = {name: sharded_state.taken_out(part, name, shards) for name, part in common.items()}
+    mine = {"random": state["random"], "parts": {name: state["parts"][name] for name in own}}
+    mine[GRADIENTS] = sharded_state.taken_out(state[GRADIENTS], GRADIENTS, shards)
+    pieces: Pieces = {_own_file(ranks.rank): mine, SHARDS: shards}
+    if ranks.is_first:
+        whole = {key: value for key, value in state.items() if key != GRADIENTS}
+        whole |= {"parts": common, "ranks": ranks.size, "own": sorted(own)}
+        pieces[STATE_FILE] = torch_state.canonical(whole, "state")
+    return pieces
+
+
+def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
+    """Writes the pieces of this rank into `draft`, all ranks together; returns the digests of its own files."""
+    made: dict[str, FileDigest | None] = {}
+    if pieces[SHARDS]:  # first, because all ranks must come here whatever becomes of their own files
+        files = sharded_state.write(pieces[SHARDS], draft / SHARDS, ranks)
+        made = {f"{SHARDS}/{path.name}": _digest(path) for path in files}
+    (draft / OWN).mkdir(exist_ok=True)
+    for name in sorted(pieces.keys() - {SHARDS}):
+        made[name] = save_verified(pieces[name], draft / name)
+        if not ranks.is_first:  # unbroken flushes on the first rank's node
+            fs.flush_file(draft / name)
+    return {name: digest for name, digest in made.items() if digest}
+
+
+def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """The state in a checkpoint as this rank goes on from it; "random" is None if other ranks made it.
+
+    What is spread stays a note (`torch_shards.put_in`).  CheckpointError if something is missing, before any of it is
+    used.
+    """
+    state = torch_state.load(folder)
+    saved, names = int(state.get("ranks", 1)), list(state.get("own", ()))
+    missing = [name for name in map(_own_file, range(saved)) if saved > 1 and not (folder / name).exists()]
+    if missing:
+        raise CheckpointError(f"{folder}: made by {saved} ranks, and {', '.join(missing)} is missing")
+    sharded_state.check(folder / SHARDS, state["parts"])
+    if saved == ranks.size:
+        if saved > 1:
+            mine = torch_state.load_file(folder / _own_file(ranks.rank))
+            state = {**state, "random": mine["random"], "parts": {**state["parts"], **mine["parts"]}}
+            state |= _checked_gradients(folder, [mine])
+        return state
+    if names:
+        raise CheckpointError(
+            f"{folder}: made by {saved} ranks, each with a state of its own for {', '.join(names)}, which "
+            f"{ranks.size} cannot share; allowed: {saved} ranks"
+        )
+    ranks.say(
+        f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
+        f"{'is 1' if ranks.size == 1 else f'are {ranks.size}'}: its state is brought into the new form, and the epoch "
+        "goes on where it was; random generators begin anew, so the result is as good, not the same"
+    )
+    files = [torch_state.load_file(folder / _own_file(rank)) for rank in range(saved)] if saved > 1 else [state]
+    return {**state, "random": None, **_checked_gradients(folder, files)}
+
+
+def _checked_gradients(folder: Path, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the files of ranks say of gradients, shared among all of them; nothing if they are from before that."""
+    said = [file[GRADIENTS] for file in files if GRADIENTS in file]
+    sharded_state.check(folder / SHARDS, said)
+    return {GRADIENTS: said[0] if len(said) == 1 else gradients.shared(said)} if said else {}
+
+
+def _own_file(rank: int) -> str:
+    return f"{OWN}/{rank:05d}.pt"
+
+
+def _digest(path: Path) -> FileDigest:
+    return FileDigest(path.stat().st_size, digest_file(path, preferred_algorithm()))

@@ -1,0 +1,86 @@
+"""A loader for the loops of others: its order is a function of seed and epoch, and it begins where it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from unbroken.training.core.batch_order import Share
+from unbroken.training.core.position import Position
+from unbroken.training.torch.loader import EpochSampler, Key, make_loader, start_of_workers
+from unbroken.training.torch.samplers import Order, Plan, order_of
+
+
+class PlaceSampler(EpochSampler, DistributedSampler[Key]):
+    """This rank's batches of an epoch from a place on, which counts the batches of one rank.
+
+    It is called a DistributedSampler, because Lightning puts one of its own in the place of any other on several ranks.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.place = Position()
+        super().__init__(self.place, plan)
+
+    def __iter__(self) -> Iterator[Key]:
+        begun = self.place.batch * self.plan.ranks
+        return (Key(self.place.epoch, batch) for batch in self.plan.steps(self.place.epoch, begun))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
+        if epoch != self.place.epoch:
+            self.place.epoch, self.place.batch = epoch, 0
+
+
+class ResumableLoader(DataLoader[Any]):
+    """A DataLoader whose state is a place: seed, epoch and batch.  Its length is that of a whole epoch."""
+
+    sampler: PlaceSampler
+
+    def __iter__(self) -> Any:
+        with start_of_workers(self):
+            return super().__iter__()
+
+    def share_with(self, share: Share) -> None:
+        """From now on its batches and its length are those of one of several ranks."""
+        self.sampler.plan.share = share
+
+    def go_to(self, epoch: int, batch: int) -> None:
+        """The next iteration begins there; one that has begun goes on as it was."""
+        self.sampler.place.epoch, self.sampler.place.batch = epoch, batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Where it was told to be."""
+        place = self.sampler.place
+        return {"seed": self.sampler.plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
+
+    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+        """Goes there; ValueError if that is a place in other data."""
+        for name, own in (("seed", self.sampler.plan.seed), ("batches", len(self))):
+            if state_dict[name] != own:
+                raise ValueError(
+                    f"the checkpoint was made with {name} = {state_dict[name]}, and the loader has {own}; "
+                    "take the same data, batch size and seed as before"
+                )
+        self.go_to(state_dict["epoch"], state_dict["batch"])
+
+
+def resumable_loader(
+    dataset: Dataset[Any],
+    batch_size: int,
+    seed: int,
+    *,
+    shuffle: bool = True,
+    order: Order | None = None,
+    drop_last: bool = False,
+    seeded_samples: bool = True,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    **options: Any,
+) -> ResumableLoader:
+    """A loader like that of `Training.loader`, of one process as long as `share_with` says nothing else."""
+    order = order or order_of(len(dataset), shuffle)  # type: ignore[arg-type]
+    sampler = PlaceSampler(Plan(order, seed, batch_size, drop_last=drop_last))
+    sample_seed = seed if seeded_samples else None
+    return make_loader(dataset, sampler, sample_seed, collate_fn, True, options, ResumableLoader)

@@ -1,0 +1,78 @@
+"""A file of tensors and its digest, both in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from unbroken.runs.progress import FileDigest
+from unbroken.system import fs
+from unbroken.system.digests import Hasher, new_hasher, preferred_algorithm
+from unbroken.training.torch.state import tensor_bytes
+
+# Small enough that what was just written is still in the processor's cache when it is digested.
+CHUNK_BYTES = 1024 * 1024
+# blake2b would more than double the time of a save; the parent process can do it while the training goes on.
+INLINE_ALGORITHM = "xxh3_128"
+
+
+def save_verified(obj: object, path: Path, zip_checksums: bool = False) -> FileDigest | None:
+    """Saves like `torch.save` and returns size and digest; None where xxhash is missing (digest the file later).
+
+    The zip checksums (CRC-32) inside the file are left out, because torch never looks at them and the digest finds
+    more in less time; other programs that unzip the file want `zip_checksums=True`.  Nothing is flushed to the disk.
+    StorageError if the disk is full; the file is not usable then.
+    """
+    is_inline = preferred_algorithm() == INLINE_ALGORITHM
+    hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
+    with fs.storage_errors(path, tensor_bytes(obj)), path.open("wb", buffering=CHUNK_BYTES) as file:
+        writer = _Writer(file, hasher)
+        with _zip_checksums(zip_checksums or not is_inline):
+            try:
+                torch.save(obj, writer)  # type: ignore[arg-type]
+            except RuntimeError:
+                # torch hides what went wrong in `write` behind an error about the zip archive.
+                if writer.error is None:
+                    raise
+                raise writer.error from None
+    return FileDigest(writer.size_bytes, hasher.hexdigest()) if hasher else None
+
+
+class _Writer:
+    """What torch.save needs of a file; `error` is why a write failed."""
+
+    def __init__(self, file: BinaryIO, hasher: Hasher | None) -> None:
+        self.size_bytes = 0
+        self.error: OSError | None = None
+        self._file, self._hasher = file, hasher
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data)
+        try:
+            for start in range(0, len(view), CHUNK_BYTES):
+                chunk = view[start : start + CHUNK_BYTES]
+                self._file.write(chunk)
+                if self._hasher:
+                    self._hasher.update(chunk)
+        except OSError as error:
+            self.error = error
+            raise
+        self.size_bytes += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@contextmanager
+def _zip_checksums(is_wanted: bool) -> Iterator[None]:
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(is_wanted)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)

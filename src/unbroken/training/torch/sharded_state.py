@@ -1,0 +1,172 @@
+"""State that is spread over ranks (FSDP2's tensors): taken out of a state, saved by all ranks, put back for any number.
+
+`torch.distributed.checkpoint` writes and reads them; it brings them into another form where the number of ranks has
+changed.  What is not spread stays in the state as it is, with a note where each spread tensor was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from unbroken.errors import CheckpointError
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.provenance import is_wrapped_by_compile
+
+SHARDS = "shards"
+_NOTE = "unbroken.shard"
+
+Shards = dict[str, torch.Tensor]
+
+
+def check_kinds(parts: Mapping[str, object]) -> None:
+    """TypeError names the keyword of Training whose state is spread over ranks in a way that is not known here."""
+    for name, part in parts.items():
+        modules = part.modules() if isinstance(part, torch.nn.Module) else ()
+        if any(isinstance(module, FullyShardedDataParallel) for module in modules):
+            raise TypeError(
+                f"Training({name}=...) holds a FullyShardedDataParallel (FSDP1), whose optimizer has another state on "
+                "each rank under the same names; allowed: FSDP2; type fully_shard(model) (torch.distributed.fsdp)"
+            )
+
+
+def own_part(part: Any) -> Any:
+    """What has the state: of a model in DDP or of torch.compile the model itself, whose state has the same names."""
+    while True:
+        if isinstance(part, DistributedDataParallel):
+            part = part.module
+        elif is_wrapped_by_compile(part):
+            part = part._orig_mod
+        else:
+            return part
+
+
+def taken_out(value: Any, where: str, shards: Shards) -> Any:
+    """The value with a note in the place of each spread tensor, which is put into `shards`."""
+    if isinstance(value, DTensor):
+        shards[where] = value
+        return {_NOTE: where, "shape": list(value.shape), "dtype": value.dtype}
+    return _mapped(value, where, lambda item, place: taken_out(item, place, shards))
+
+
+def notes_in(value: Any) -> list[dict[str, Any]]:
+    """The notes of all tensors that were taken out."""
+    if isinstance(value, Mapping):
+        if _NOTE in value:
+            return [dict(value)]
+        return [note for item in value.values() for note in notes_in(item)]
+    if isinstance(value, (list, tuple)):
+        return [note for item in value for note in notes_in(item)]
+    return []
+
+
+def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
+    """Saves the tensors into `folder`, all ranks at once; returns the files that this rank wrote.
+
+    CheckpointError, on all ranks, if one of them cannot.
+    """
+    try:
+        state_dict_saver.save(dict(shards), storage_writer=FileSystemWriter(folder), process_group=ranks.group)
+    except CheckpointException as error:
+        told = "; ".join(f"rank {rank}: {failure!r}" for rank, (failure, _) in error.failures.items())
+        raise CheckpointError(f"{folder}: {told}") from error
+    own = sorted(folder.glob(f"__{ranks.rank}_*"))
+    return [*own, folder / ".metadata"] if ranks.is_first else own
+
+
+def check(folder: Path, states: Any) -> None:
+    """CheckpointError unless each tensor that was taken out of `states` is there, in its shape."""
+    wanted = notes_in(states)
+    if not wanted:
+        return
+    try:
+        there = FileSystemReader(folder).read_metadata().state_dict_metadata
+    except Exception as error:  # reading a pickle ends in whatever its bytes lead to
+        raise CheckpointError(f"{folder}: cannot be read ({error!r})") from error
+    for note in wanted:
+        found = there.get(note[_NOTE])
+        if not isinstance(found, TensorStorageMetadata) or list(found.size) != note["shape"]:
+            raise CheckpointError(f"{folder}: holds no {note[_NOTE]} of shape {note['shape']}")
+
+
+def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """The states with all tensors as the parts hold them now: spread over the ranks of today, or whole.
+
+    A part may be a mapping of tensors, too.
+    """
+    shards: Shards = {}
+    filled = {name: _filled(state, name, _likes(parts[name], name), shards) for name, state in states.items()}
+    if shards:
+        reader, alone = FileSystemReader(folder), ranks.size == 1
+        state_dict_loader.load(shards, storage_reader=reader, process_group=ranks.group, no_dist=alone)
+    return filled
+
+
+def whole(value: Any) -> Any:
+    """The same with each spread tensor whole; all ranks call it."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    return _mapped(value, "", lambda item, place: whole(item))
+
+
+def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
+    """For a place in the state of a part, the tensor that shows how the one there is spread."""
+    found: dict[str, torch.Tensor] = {}
+
+    def note(value: Any, where: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            found[where] = value
+            return value
+        return _mapped(value, where, note)
+
+    note(part if isinstance(part, Mapping) else part.state_dict(), name)
+    if not isinstance(part, torch.optim.Optimizer):
+        return found.get
+    parameters = [parameter for group in part.param_groups for parameter in group["params"]]
+    at = {f"{name}/state/{number}/": parameter for number, parameter in enumerate(parameters)}
+    # An optimizer has no state before its first step; what it will have for a parameter is spread like it.
+    return lambda where: found.get(where, at.get(where[: where.rfind("/") + 1]))
+
+
+def _filled(value: Any, where: str, likes: Callable[[str], torch.Tensor | None], shards: Shards) -> Any:
+    if isinstance(value, Mapping) and _NOTE in value:
+        shards[value[_NOTE]] = _empty(value, where, likes(where))
+        return shards[value[_NOTE]]
+    if isinstance(value, torch.Tensor):
+        like = likes(where)
+        if isinstance(like, DTensor) and like.shape == value.shape:
+            return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+        return value
+    return _mapped(value, where, lambda item, place: _filled(item, place, likes, shards))
+
+
+def _empty(note: Mapping[str, Any], where: str, like: torch.Tensor | None) -> torch.Tensor:
+    if isinstance(like, DTensor) and list(like.shape) == note["shape"]:
+        return torch.empty_like(like, dtype=note["dtype"])
+    if isinstance(like, DTensor):
+        raise CheckpointError(f"{where}: saved with shape {note['shape']}, and has {list(like.shape)} now")
+    return torch.empty(note["shape"], dtype=note["dtype"])
+
+
+def _mapped(value: Any, where: str, change: Callable[[Any, str], Any]) -> Any:
+    """A container with each item changed, which is told its place; anything else as it is."""
+    if isinstance(value, dict):
+        fresh = type(value)()
+        for key, item in value.items():
+            fresh[key] = change(item, f"{where}/{key}")
+        if hasattr(value, "_metadata"):
+            fresh._metadata = value._metadata  # type: ignore[attr-defined]
+        return fresh
+    if type(value) in (list, tuple):
+        return type(value)(change(item, f"{where}/{index}") for index, item in enumerate(value))
+    return value

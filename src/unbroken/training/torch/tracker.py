@@ -1,0 +1,107 @@
+"""Sums over the batches of all ranks that survive a restart in the middle of an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+
+from unbroken.training.torch.sharded_state import own_part
+
+Value = TypeVar("Value")
+
+
+class Tracker:
+    """Weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
+
+    `add` is for each batch and does not wait for a GPU; `means`, `sums` and `state_dict` bring the ranks together where
+    torch.distributed is initialised, so all ranks have to call them.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float | torch.Tensor] = {}
+        self._weights: dict[str, float] = {}
+
+    def add(self, weight: float = 1.0, **values: float | torch.Tensor) -> None:
+        """Adds `weight` times each value; the weight of a batch's mean is the number of its samples."""
+        for name, value in values.items():
+            number = value.detach().to(torch.float64) if isinstance(value, torch.Tensor) else float(value)
+            self._sums[name] = self._sums.get(name, 0.0) + weight * number
+            self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def means(self) -> dict[str, float]:
+        """The weighted mean of each name over all batches of all ranks since the last `reset`."""
+        sums, weights = self.sums(), self._over_ranks(self._weights)
+        return {name: value / weights[name] if weights[name] else math.nan for name, value in sums.items()}
+
+    def sums(self) -> dict[str, float]:
+        """The weighted sum of each name over all batches of all ranks since the last `reset`."""
+        return self._over_ranks({name: float(value) for name, value in self._sums.items()})
+
+    def reset(self) -> None:
+        """Begins anew, as at the start of an epoch."""
+        self._sums.clear()
+        self._weights.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums of each rank: so it is the same on all of them."""
+        sums = {name: float(value) for name, value in self._sums.items()}
+        return {"ranks": _of_each_rank({"sums": sums, "weights": dict(self._weights)})}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Puts back what `state_dict` gave; of other ranks than then, the first one takes all."""
+        each, rank, ranks = state_dict["ranks"], *_place()
+        if len(each) == ranks:
+            mine = each[rank]
+        else:
+            mine = {key: _added([one[key] for one in each]) if rank == 0 else {} for key in ("sums", "weights")}
+        self._sums, self._weights = dict(mine["sums"]), dict(mine["weights"])
+
+    def _over_ranks(self, own: Mapping[str, float]) -> dict[str, float]:
+        return _added(_of_each_rank(dict(own)))
+
+
+def _place() -> tuple[int, int]:
+    """This rank, and how many there are."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _of_each_rank(own: Value) -> list[Value]:
+    ranks = _place()[1]
+    each = [own] * ranks
+    if ranks > 1:
+        distributed.all_gather_object(each, own)
+    return each
+
+
+def _added(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Added in the order of the ranks, so that it comes out the same each time."""
+    names = dict.fromkeys(name for one in each for name in one)
+    return {name: math.fsum(one.get(name, 0.0) for one in each) for name in names}
+
+
+class BestCopy:
+    """A copy of a model's weights from the moment that was worth it, a part of the state like the model itself."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = own_part(model)
+        self.weights: dict[str, torch.Tensor] = {}
+        self.keep()
+
+    def keep(self) -> None:
+        """Copies the weights of now, on the CPU."""
+        # Always another memory: on the CPU `.cpu()` alone would give the model's own.
+        self.weights = {name: value.detach().cpu().clone() for name, value in self._model.state_dict().items()}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The copy."""
+        return self.weights
+
+    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        """Takes over the copy of another one."""
+        self.weights = dict(state_dict)

@@ -1,0 +1,254 @@
+"""PyTorch trainings that can be stopped after any batch and go on bit for bit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from unbroken.program.verdict import Kind
+from unbroken.training.core.guard import Guard
+from unbroken.training.core.loop import Loop
+from unbroken.training.core.position import UNITS
+from unbroken.training.core.run_log import Book
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.timers import DATA, STEP
+from unbroken.training.core.validation import Validate
+from unbroken.training.torch import sharded_state
+from unbroken.training.torch import state as torch_state
+from unbroken.training.torch.batch_source import Batches, Feed, feed_of
+from unbroken.training.torch.content import Content
+from unbroken.training.torch.loader import EpochSampler, RandomKept, end_workers, make_loader, seed_everything
+from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.rank_writer import linked
+from unbroken.training.torch.samplers import (
+    InterruptibleBatchSampler,
+    InterruptibleDistributedSampler,
+    InterruptibleSampler,
+    Order,
+    Plan,
+    order_of,
+)
+from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
+from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.tensorboard import open_board
+from unbroken.training.torch.tracker import BestCopy, Tracker
+from unbroken.training.torch.validation import sick_weight
+from unbroken.training.torch.writer import Link, Point
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+__all__ = [
+    "BestCopy",
+    "DistributedShardedDataset",
+    "Guard",
+    "InterruptibleBatchSampler",
+    "InterruptibleDistributedSampler",
+    "InterruptibleSampler",
+    "RandomKept",
+    "Saves",
+    "Tracker",
+    "Training",
+    "Validate",
+    "save_verified",
+    "seed_everything",
+]
+
+NORMAL, OFTEN = Guard(), Saves()
+NO_MORE = object()
+
+
+class Training(Loop):
+    """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
+
+    Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, or a random generator of
+    torch or numpy.  `seed` fixes the order of the data and what is drawn for each sample; `best` names the metric
+    whose best value so far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the
+    metrics ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several
+    ranks all make one; `own` names the parts that each rank has for itself.
+
+    Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
+    on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
+    """
+
+    _ranks: Ranks
+    _link: Link | None
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        best: tuple[str, str] | None = None,
+        guard: Guard = NORMAL,
+        validate: Validate | Callable[[], Any] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+        own: Collection[str] = (),
+        **parts: Stateful | RandomGenerator,
+    ) -> None:
+        torch_state.check_parts(parts)
+        sharded_state.check_kinds(parts)
+        self._seed, self._book, self._ranks = seed, Book(guard, best), Ranks.here()
+        self._book.is_alone = self._ranks.size == 1
+        self._content = Content(seed, parts, self._book, validate, self._ranks)
+        self._course = self._content.course
+        stateful = self._content.loaders
+        self._loaders = [part.loader for part in stateful.values()]
+        # A state is made at once, because what cannot be saved is better known now than after the first hour.
+        self._link = None  # should that end the training
+        self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
+        if self._link is None:
+            self._ranks.say("started by hand without a folder, so nothing is saved")
+            return
+        self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
+        for part in stateful.values():
+            part.prepare_workers()
+        self._resume(self._link)
+
+    def loader(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int = 1,
+        *,
+        shuffle: bool = True,
+        order: Order | None = None,
+        drop_last: bool = False,
+        groups: Sequence[object] | None = None,
+        seeded_samples: bool = True,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        **options: Any,
+    ) -> DataLoader[Any]:
+        """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
+
+        With `seeded_samples`, random numbers drawn in the dataset are a function of (seed, epoch, index), in this
+        process or in any worker.  `order` takes the place of the shuffle: it draws the indices of one epoch from the
+        generator that it is given.  With `groups`, the kind of each sample, each batch is of one kind.  Several ranks
+        share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
+        """
+        size = len(dataset)  # type: ignore[arg-type]
+        order, share = order or order_of(size, shuffle), self._ranks.share
+        plan = Plan(order, self._seed, batch_size, share=share, drop_last=drop_last, groups=groups)
+        sampler = EpochSampler(self._course.position, plan)
+        seed = self._seed if seeded_samples else None
+        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, DataLoader)
+        self._loaders.append(loader)
+        return loader
+
+    def batches(self, loader: Batches) -> Iterator[Any]:
+        """The batches of this epoch that are still to be trained; may save or leave between any two of them.
+
+        Code between `epochs` and here runs again after a restart in the middle of the epoch.
+        """
+        course = self._course
+        feed = self._enter(loader)
+        is_over = course.is_epoch_over
+        if is_over:
+            self._put_back()
+            return
+        iterator = feed.begin()
+        self._put_back()  # not before: the start of a loader is no part of the training
+        self._book.show_steps(course)
+        phase = Phase.START
+        try:
+            while not is_over:
+                with self._book.timers.timed(DATA):
+                    batch = next(iterator, NO_MORE)
+                before = course.position.batch
+                if batch is NO_MORE:
+                    course.find_end()
+                    break
+                course.is_in_batch, course.next_batch = True, feed.end_after(before)
+                with self._book.timers.timed(STEP):
+                    yield batch
+                course.land()
+                self._book.show_steps(course)
+                feed.advance()
+                self._book.timers.samples += feed.samples(before, course.position.batch)
+                if phase is Phase.START:  # now, not when it is to be saved
+                    self._check_gradients()
+                self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+                phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
+        finally:
+            if self._link:
+                self._link.look(Phase.END)  # also where the loop is left early
+            if isinstance(loader, DataLoader) and not loader.persistent_workers:
+                end_workers(iterator)
+
+    def finish(self, files: Mapping[str, object] | None = None) -> None:
+        """Hands over the last checkpoint, with what the user came for in its folder `final/`.
+
+        That is metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
+        `torch.save` can save.
+        """
+        self._course.land()
+        self._ranks.settle()
+        self._book.close(self._course.position.step)
+        if self._link is None:
+            return
+        results = {**sharded_state.whole(dict(files or {})), **self._book.results(self._course)}
+        self._book.forget_end(self._course)
+        self._save(self._course.done, self._book.watch.is_new_best, results=results)
+
+    def tensorboard(self, folder: Path | None = None) -> SummaryWriter:
+        """A SummaryWriter that shows all metrics, in live/tensorboard; a restart purges what it will write again."""
+        return open_board(self._book, self._course.position.step, folder)
+
+    def _restore(self, folder: Path) -> str:
+        return self._content.restore(folder)
+
+    @property
+    def _is_repeating(self) -> bool:
+        return self._content.has_rest_to_put_back
+
+    def _put_back(self) -> None:
+        self._content.put_the_rest_back()
+
+    def _clean_up(self) -> None:
+        for loader in self._loaders:
+            end_workers(loader._iterator)
+
+    def _enter(self, loader: Batches) -> Feed:
+        """Checks that the loader fits the position in the epoch, and notes how long the epoch is."""
+        course, position = self._course, self._course.position
+        feed = feed_of(loader, position, self._content.parts)
+        course.per_step = feed.per_step
+        self._check_once()
+        batches = feed.length()
+        if batches is None and course.unit == UNITS[0]:
+            raise TypeError(
+                "batches(): the epochs of an IterableDataset are of unknown length; allowed: a goal in steps"
+            )
+        if batches is not None:
+            course.begin(batches, "the loader has")
+        elif not position.batch:
+            position.batches = None
+        if batches is not None and not feed.has_more():
+            position.batch = batches  # with drop_last, what is left is not enough for all ranks
+        return feed
+
+    def _save(self, done: float, is_best: bool, following: Phase | None = None, **more: Any) -> None:
+        if self._link:
+            trust, step = self._content.trust, self._course.position.step
+            more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
+            self._link.save(Point(self._state(), self._progress(done), step, is_best, **more), following)
+
+    def _check_gradients(self) -> None:
+        if unshared := self._content.gradients.unshared():
+            self._give_up(Kind.HOPELESS, unshared)
+
+    def _state(self) -> dict[str, Any]:
+        self._check_gradients()
+        state, trust = self._content.state(), self._content.trust
+        if self._book.watch.guard.finite:
+            sick = trust.sick_prediction(state["trust"])
+            if sick or self._link is None:  # else the weights are asked in the copy of them that is saved
+                sick = sick_weight(trust.weights()) or sick
+            if sick:
+                self._give_up(Kind.HOPELESS, sick)
+        return state

@@ -1,0 +1,209 @@
+"""A training's connection to the place where its checkpoints go: what it is told, and what it hands over."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from unbroken.errors import CheckpointError
+from unbroken.program.contract import FINAL
+from unbroken.runs.progress import FileDigest, Handover, Progress
+from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.training.core.environment import Contract, Place
+from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import Phase
+from unbroken.training.core.session import Connection
+from unbroken.training.torch.async_save import Flight
+from unbroken.training.torch.provenance import made_with
+from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.snapshot import Stage, has_memory_for, optimizer_storages
+from unbroken.training.torch.state import STATE_FILE, canonical, tensor_bytes
+from unbroken.training.torch.validation import SickState, Weights, sick_weight
+
+# Before the first step nothing is known: optimizers keep about twice the model.
+GUESSED_GROWTH = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is to be saved, and what is said of it."""
+
+    state: object
+    progress: Progress
+    step: int
+    is_best: bool
+    is_last: bool = False  # the process leaves after it
+    weights: Weights = field(default_factory=dict)  # which must be numbers, else it is no checkpoint
+    where: str = ""  # in the training
+    results: Mapping[str, object] | None = None  # of a training that is finished
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_last or self.results is not None
+
+
+class Link(Connection):
+    """That of a PyTorch training."""
+
+    ranks_count = 1
+    exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
+
+    def __init__(
+        self, contract: Contract, place: Place, saves: Saves, state_bytes: int, parts: Mapping[str, object]
+    ) -> None:
+        super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
+        self._parts = parts
+        self._stage = Stage()
+        self._flight: Flight | None = None
+        self._may_leave_it_for_later = True
+        self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
+
+    def save(self, point: Point, following: Phase | None = None) -> None:
+        """Hands over one checkpoint, beside the training if that may go on; a kill inside leaves a draft, no more.
+
+        `following` is what the training does next, if it goes on.
+        """
+        self.land()
+        self.pace.begin_save(point.step)
+        if not point.is_over and self._may_be_in_background(tensor_bytes(point.state)):
+            self._take_off(point, is_step_next=following is Phase.BATCH)
+            return
+        with self._giving_up():
+            self._note_saved(self._write(point))
+        if point.is_over:
+            self.place.close()
+
+    def look(self, following: Phase) -> None:
+        if self._flight and not self._flight.is_in_the_air(is_step_next=following is Phase.BATCH):
+            self.land()
+
+    def land(self) -> None:
+        with self._giving_up():
+            self._land()
+
+    def _land(self, patience_seconds: float | None = None) -> None:
+        flight, self._flight, self.pace.is_saving = self._flight, None, False
+        if flight is None:
+            return
+        flight.land(patience_seconds)
+        if flight.is_dropped:
+            self._may_leave_it_for_later = False
+            self.pace.forget_save()
+            self._say(
+                "something changed a parameter before the optimizer's step: this save is made anew, copied at once"
+            )
+        else:
+            self._note_saved(flight.seconds, flight.stall_seconds)
+
+    def _made_with(self) -> dict[str, str]:
+        return made_with(self.ranks_count, self._parts)
+
+    def _lack_of_memory(self, size_bytes: int) -> str:
+        return "" if has_memory_for(size_bytes) else f"a copy of {size_bytes / 1e6:,.0f} MB"
+
+    def _take_off(self, point: Point, is_step_next: bool) -> None:
+        began = time.monotonic()
+        optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
+        # A best value is saved now or never.
+        may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
+        later = optimizer_storages(optimizers) if may_wait else set()
+        snapshot = self._stage.take((point.state, point.weights), later)
+        copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
+        self._flight = Flight(snapshot, lambda flight: self._write(copy, flight), optimizers)
+        self.pace.is_saving = True
+        self._flight.stall_seconds += time.monotonic() - began
+
+    def _write(self, point: Point, flight: Flight | None = None) -> float:
+        """Writes, digests and hands over; returns the seconds.  A flight has the last word before it is shown."""
+        began = time.monotonic()
+        check_weights(point)
+        draft = self.place.new_draft()
+        self._show(draft, {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}, point, began, flight)
+        return time.monotonic() - began
+
+    def _show(
+        self,
+        draft: Path,
+        written: Mapping[str, FileDigest | None],
+        point: Point,
+        began: float,
+        flight: Flight | None = None,
+    ) -> None:
+        """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
+        digests = dict(written)
+        for name, content in (point.results or {}).items():
+            digests[f"{FINAL}/{name}"] = _write_result(draft / FINAL, name, content)
+        known = {name: digest for name, digest in digests.items() if digest}
+        handover = _handover(point, time.monotonic() - began, known, self._made_with())
+        if point.is_over:
+            _read_back(draft, known)
+        if flight and not flight.may_be_shown():
+            shutil.rmtree(draft)
+        else:
+            self.place.hand_over(draft, handover)
+
+    def _land_at_last(self) -> None:
+        self._land(self.exit_seconds)
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
+        except SickState as sick:
+            self.give_up(str(sick))
+
+
+def check_weights(point: Point) -> None:
+    """SickState if one of the weights is no number."""
+    if sick := sick_weight(point.weights):
+        raise SickState(f"{sick}, {point.where}")
+
+
+def _handover(point: Point, seconds: float, digests: Mapping[str, FileDigest], versions: Mapping[str, str]) -> Handover:
+    return Handover(
+        point.progress,
+        is_best=point.is_best,
+        is_finished=point.results is not None,
+        versions=versions,
+        save_seconds=round(seconds, 3),
+        algorithm=preferred_algorithm(),
+        digests=digests,
+    )
+
+
+def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
+    """Before a segment says that it is paused or finished: what was written is what lies there."""
+    for name, made in digests.items():
+        if digest_file(draft / name, preferred_algorithm()) != made.digest:
+            raise CheckpointError(f"{draft / name}: reads back otherwise than it was written; look at the disk")
+
+
+def _write_result(folder: Path, name: str, content: object) -> FileDigest | None:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(f"finish(): {name!r} lies outside of final/, allowed: a file name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, str):
+        path.write_text(content)
+    else:
+        return save_verified(_canonical_if_plain(content, name), path, zip_checksums=True)
+    return None
+
+
+def _canonical_if_plain(content: object, name: str) -> object:
+    try:
+        return canonical(content, name)
+    except CheckpointError:
+        return content  # it is the user's own file: what torch.save can write is good enough
