@@ -14,8 +14,9 @@ from pathlib import Path
 from snakemake_executor_plugin_unbroken.segments import Segment
 from snakemake_executor_plugin_unbroken.tickets import Slip
 from unbroken.errors import LeaseError
+from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import Watch
-from unbroken.runs.lease import HEARTBEAT_SECONDS, Claim, claim_path, current_claim
+from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
 from unbroken.slurm.queue import job_of_anyone
 
 # Between two looks at a job of another user that still waits; each asks the controller.

@@ -15,8 +15,8 @@ from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
 
 from unbroken.runs import lease
+from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import Watch
-from unbroken.runs.lease import Claim
 from unbroken.runs.outcome import Outcome
 from unbroken.slurm.ended_job import ended_job
 from unbroken.slurm.job_end import ended
@@ -70,7 +70,7 @@ def working(work: WorkDir, job: OtherJob) -> Iterator[None]:
     """That job holds the run, on a node that is out of sight; its heart beats."""
     places = work.places("a")
     with lease.take(places.lease, 1, 0.0, print) as held:
-        path = lease.claim_path(places.lease, held.claim.token)
+        path = claim_path(places.lease, held.claim.token)
         claim = {**json.loads(path.read_text()), "host": "elsewhere", "user": OTHER, "slurm_job": job.number}
         path.write_text(json.dumps(claim))
         yield

@@ -5,7 +5,7 @@ import sys
 
 from engines.conformance import ROOT, Case
 
-from unbroken.config.load import read_runs
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.plan.plan import schemas
 
 CASE = Case(
@@ -22,7 +22,7 @@ CASE = Case(
 
 def toy_run(**settings):
     config = {"runs": {"demo": {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": settings}}}
-    return read_runs(config, schemas(), ROOT)[0]
+    return read_checked_runs(config, schemas(), ROOT)[0]
 
 
 def test_the_command_carries_every_setting(load_script):

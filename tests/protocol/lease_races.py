@@ -22,6 +22,7 @@ from support.toyrun import toy_job
 
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.history import History
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
@@ -68,7 +69,7 @@ def stale(folder: Path, rounds: int) -> list[list[str]]:
     return [_race_for_stale(folder / str(number), dead) for number in range(rounds)]
 
 
-def _race_for_stale(folder: Path, dead: lease.Claim) -> list[str]:
+def _race_for_stale(folder: Path, dead: Claim) -> list[str]:
     folder.mkdir()
     (folder / "000001.json").write_text(lease._text(dead))
 

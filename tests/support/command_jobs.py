@@ -12,9 +12,10 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, SegmentProcess
 
-from unbroken.config.load import engine_identity, read_runs
+from unbroken.config.load import engine_identity
 from unbroken.engines.base import Task
 from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.plan.plan import schemas
 from unbroken.program.contract import Desk
 from unbroken.runs.record import Record
@@ -57,7 +58,7 @@ def _option(name: str, value: object) -> list[str]:
 def command_run(run_keys: Mapping[str, object] = {}, base: Path = Path(), **settings: object) -> Run:
     """A run of one core."""
     run = {"engine": "command", "segments": 9, "segment_minutes": 1, "save_minutes": 0.003, **run_keys}
-    return read_runs({"runs": {"demo": {**run, "settings": settings}}}, schemas(), base)[0]
+    return read_checked_runs({"runs": {"demo": {**run, "settings": settings}}}, schemas(), base)[0]
 
 
 def command_job(

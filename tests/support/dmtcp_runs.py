@@ -10,8 +10,9 @@ from pathlib import Path
 from support.dmtcp_here import PROGRAMS, REAL
 from support.workdir import until
 
-from unbroken.config.load import engine_identity, read_runs
+from unbroken.config.load import engine_identity
 from unbroken.engines.dmtcp.engine import DmtcpEngine
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.plan.plan import schemas
 from unbroken.runs.history import History
 from unbroken.runs.store import Store
@@ -34,7 +35,7 @@ class Run:
 
     def job(self, segment=1):
         run = {"engine": "dmtcp", **self.keys, "settings": self.settings}
-        (run,) = read_runs({"runs": {"demo": run}}, schemas(), self.base)
+        (run,) = read_checked_runs({"runs": {"demo": run}}, schemas(), self.base)
         job = Job(run, engine_identity(schemas(), "dmtcp"), segment, 1, self.base)
         job.log.parent.mkdir(parents=True, exist_ok=True)
         self.places = job.places
@@ -126,7 +127,7 @@ class Run:
         program = self.program()
         if REAL:  # where the command line of a process is gone after a restart
             return [int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])]
-        return [pid for pid in self.pids("echo $? > .unbroken-exit-code") if pid != program]
+        return [pid for pid in self.pids("echo $? > .longhaul-exit-code") if pid != program]
 
     def command(self, request):
         """As somebody types it."""

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, until
 
-from unbroken.config.load import engine_identity, read_runs
+from unbroken.config.load import engine_identity
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.plan.plan import schemas
 from unbroken.runs.record import Record
@@ -41,7 +42,7 @@ def gmx_run(base: Path, **keys: object) -> Run:
     }
     run.update({name: value for name, value in keys.items() if name in names})
     settings = {name: value for name, value in keys.items() if name not in names}
-    return read_runs({"runs": {RUN: {**run, "settings": settings}}}, schemas(), base)[0]
+    return read_checked_runs({"runs": {RUN: {**run, "settings": settings}}}, schemas(), base)[0]
 
 
 def gmx_job(base: Path, segment: int = 1, attempt: int = 1, **keys: object) -> Job:

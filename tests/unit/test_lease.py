@@ -17,8 +17,9 @@ import pytest
 
 from unbroken.errors import FencedError, LeaseError
 from unbroken.runs import holder, lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.holder import Watch
-from unbroken.runs.lease import Claim, current_claim, take, watched_claim
+from unbroken.runs.lease import current_claim, take, watched_claim
 from unbroken.slurm import cluster
 from unbroken.slurm.job_end import Ended, Ending
 from unbroken.system import fs, host

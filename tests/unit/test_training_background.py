@@ -13,7 +13,7 @@ from unbroken.runs.progress import Progress  # noqa: E402
 from unbroken.runs.select import verify  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
-from unbroken.training.torch import state as torch_state
+from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.snapshot import Stage, optimizer_storages  # noqa: E402
 

@@ -20,7 +20,7 @@ from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training.core.guard import Guard, Watch  # noqa: E402
 from unbroken.training.torch import Training, save_verified  # noqa: E402
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
-from unbroken.training.torch import state as torch_state
+from unbroken.training.torch import state as torch_state  # noqa: E402
 
 
 class Noisy(Dataset):

@@ -9,8 +9,8 @@ from support.toyrun import toy_job
 
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.job_note import FILE
-from unbroken.runs.lease import Claim
 from unbroken.segment.turn import leaves_to
 
 OURS = {"SLURM_JOB_ID": "18", FILE: "/proc/1/fd/3"}

@@ -23,10 +23,10 @@ from unbroken.cli.back import go_back
 from unbroken.cli.profile_command import profile
 from unbroken.cli.status import RunStatus, State, known_runs, status_of
 from unbroken.config.duplicate_keys import keys_written_twice, too_large
-from unbroken.config.load import read_runs
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.engines.rehearsal import rehearsal_of
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.plan.plan import Plan, schemas
@@ -217,7 +217,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         raise ConfigError(twice)
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("unbroken") if isinstance(data, dict) else None
-    return read_runs(inner or data or {}, schemas(), directory)
+    return read_checked_runs(inner or data or {}, schemas(), directory)
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:

@@ -12,6 +12,7 @@ from unbroken.errors import LeaseError, StorageError
 from unbroken.program.contract import Desk
 from unbroken.runs import lease
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.layout import RESULTS, RunFolder
@@ -112,7 +113,7 @@ def known_runs(base: Path) -> list[str]:
 class _Holder:
     """The claim of a live holder; else that it has shown no sign of life for long, or what is wrong with it."""
 
-    claim: lease.Claim | None = None
+    claim: Claim | None = None
     silence: str = ""
     problem: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from unbroken.config.schema import Key, Schema, Schemas, load_schemas
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import mistakes as task_mistakes
 from unbroken.config.tasks import settled_enter
-from unbroken.engines.own_checks import own_mistakes
 from unbroken.errors import AbsentFileError, ConfigError
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.run import CopySettings, Run
@@ -24,10 +23,21 @@ __all__ = ["Run", "engine_identity", "read_runs", "schema_engines"]
 _NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
 
 
-def read_runs(config: Mapping[str, object], schemas: Path, base: Path) -> tuple[Run, ...]:
+def no_mistakes(_entry: Entry, _run: Run, _base: Path) -> Iterator[str]:
+    """For who does not ask the engines."""
+    return iter(())
+
+
+def read_runs(
+    config: Mapping[str, object],
+    schemas: Path,
+    base: Path,
+    own_mistakes: Callable[[Entry, Run, Path], Iterator[str]] = no_mistakes,
+) -> tuple[Run, ...]:
     """The runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
 
-    Paths are looked up relative to `base` and stay as written.
+    Paths are looked up relative to `base` and stay as written.  `own_mistakes` is what the engine of a run finds in its
+    settings, a line each (`engines.own_checks`); nothing here knows an engine.
     """
     book = load_schemas(schemas)
     defaults = mapping(config.get("defaults"))

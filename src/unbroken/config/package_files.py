@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def root_folder() -> Path:

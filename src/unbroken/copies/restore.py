@@ -16,9 +16,10 @@ from unbroken.copies.place import NOTE, Note, Place, file_system_of, new_number,
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, FormatError, NoCheckpointError, StorageError
 from unbroken.runs import lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.lease import Lease
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own

@@ -1,6 +1,6 @@
 """What a job does whose driver waits for it: one segment, and a line in the history if its work never begins.
 
-python -m unbroken.detached.driven_job --run demo --segment 3 --start 20261121T022642Z-1a2b3c4d -- python -m snakemake ...
+python -m unbroken.detached.driven_job --run demo --segment 3 --start 20261121T022642Z-1a2b -- python -m snakemake ...
 """
 
 from __future__ import annotations

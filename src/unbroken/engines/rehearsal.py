@@ -15,8 +15,8 @@ Rehearsal = Callable[[Run, Path, float], str]
 
 
 def rehearsal_of(run: Run) -> Rehearsal:
-    """`rehearse` of `unbroken.<engine>.rehearsal`; ConfigError if the engine of the run has none."""
-    name = f"unbroken.{run.engine}.rehearsal"
+    """`rehearse` of `unbroken.engines.<engine>.rehearsal`; ConfigError if the engine of the run has none."""
+    name = f"unbroken.engines.{run.engine}.rehearsal"
     try:
         is_there = importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # there is no package of that name

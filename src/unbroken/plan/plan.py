@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.config.duplicate_keys import keys_written_twice, too_large
-from unbroken.config.load import engine_identity, read_runs
+from unbroken.config.load import engine_identity
 from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
+from unbroken.engines.own_checks import read_checked_runs
 from unbroken.errors import ConfigError, ForeignFolderError, UnbrokenError
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
@@ -228,7 +229,7 @@ def load_plan(
             if twice := [line for file in files for line in keys_written_twice(Path(file))]:
                 raise ConfigError(twice)
             config = with_site_of_the_profile(config, brought or {})
-            plan = Plan(read_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
+            plan = Plan(read_checked_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
             plan.targets()  # reads what the Snakefile is then given
             if is_driver:
                 plan.check(files)

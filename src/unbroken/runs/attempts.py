@@ -10,10 +10,10 @@ from typing import Any
 
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.lease import Claim
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.slurm.job_end import Ended, Ending, ended

@@ -17,7 +17,7 @@ from unbroken.system import host
 from unbroken.system.clock import unix_seconds
 
 if TYPE_CHECKING:
-    from unbroken.runs.lease import Claim
+    from unbroken.runs.claim import Claim
 
 # Longer than a file server's usual hang, far shorter than a night.
 STALE_POLLS = 12

@@ -17,10 +17,11 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
+from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import STALE_POLLS, Life, Watch, life_of
 from unbroken.system import fs, host, jsontext
@@ -32,31 +33,6 @@ STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
 
 # More than a claim has; so it can be rewritten in its place.
 CLAIM_BYTES = 1024
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Who holds, or held, a run."""
-
-    token: int
-    segment: int
-    host: str
-    pid: int
-    pid_start: str
-    pid_namespace: str
-    boot_id: str
-    slurm_job: str
-    user: str
-    started_utc: str
-    released_utc: str = ""
-    slurm_node: str = ""
-    slurm_cluster: str = ""  # a job's number means something there alone
-    mem_mb: int = 0
-    start: str = ""  # the start of snakemake that its attempt belongs to
-
-    def describe(self) -> str:
-        job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
-        return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
 
 
 class Lease:
@@ -316,11 +292,6 @@ def _read_claim(path: Path) -> Claim:
         raise LeaseError(
             f"{path}: not a claim of unbroken ({error}); if no job of this run lives, remove it"
         ) from error
-
-
-def claim_path(folder: Path, token: int) -> Path:
-    """The file of a claim."""
-    return folder / f"{token:06d}.json"
 
 
 def _text(claim: Claim) -> str:

@@ -9,10 +9,11 @@ import time
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
+from unbroken.runs.claim import Claim
 from unbroken.runs.failure_limits import stop_reason
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.lease import Lease
 from unbroken.runs.store import Store
 from unbroken.segment.classify import Judgement, has_newer
 from unbroken.segment.job import Job

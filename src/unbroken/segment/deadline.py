@@ -21,12 +21,6 @@ MOVED_SECONDS = 2.0
 SAFETY = 1.5
 # Of the first margin so much stays, after a save has shown what one takes.
 UNSEEN_SHARE = 0.25
-# A program that leaves by its own clock begins so long before it would be told, at most a twentieth of what it has.
-LEAD_SECONDS = 1.0
-LEAD_SHARE = 0.05
-# srun and mpirun need a while to start the tasks, whose own clocks begin then.
-LAUNCH_SECONDS = 15.0
-LAUNCH_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -104,15 +98,6 @@ def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
         return Deadline(now + segment_seconds)
     forced = now + job.end_here_unix - time.time()
     return Deadline(min(now + segment_seconds, forced), forced)
-
-
-def lead_seconds(left: float, is_launched: bool) -> float:
-    """How long before it would be told to stop a program that watches its own clock is to leave.
-
-    `is_launched` where a launcher starts its tasks, which also kills them when it is told by force.
-    """
-    launching = min(LAUNCH_SECONDS, LAUNCH_SHARE * left) if is_launched else 0.0
-    return launching + min(LEAD_SECONDS, LEAD_SHARE * left)
 
 
 def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seconds: float | None) -> Margin:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from unbroken.program.guard import MARK, marked
-from unbroken.runs.lease import Claim
+from unbroken.runs.claim import Claim
 from unbroken.segment.job import Job
 
 # How long the guards of an attempt that has just died may take.

@@ -11,8 +11,8 @@ from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import ForeignFolderError, SegmentError, StorageError
 from unbroken.program.contract import Found
+from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
-from unbroken.runs.lease import Claim
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.store import Checkpoint, Store, describe_done

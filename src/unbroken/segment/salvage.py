@@ -13,8 +13,9 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
 from unbroken.program.contract import Desk, Found
+from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
-from unbroken.runs.lease import Claim, Lease
+from unbroken.runs.lease import Lease
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment.job import Job
 from unbroken.segment.publisher import Publisher

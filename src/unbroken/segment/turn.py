@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 
 from unbroken.runs import lease
+from unbroken.runs.claim import Claim
 from unbroken.runs.job_note import FILE
-from unbroken.runs.lease import Claim
 from unbroken.segment.job import Job
 
 # A holder that works to its own end needs its length and a little more; one that cannot be seen, its silence.

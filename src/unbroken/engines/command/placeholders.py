@@ -10,7 +10,7 @@ from pathlib import Path
 from unbroken.config.tasks import starts_tasks
 from unbroken.engines.base import Task
 from unbroken.engines.command.settings import Program
-from unbroken.segment.deadline import lead_seconds
+from unbroken.program.own_clock import lead_seconds
 
 # Of the checkpoint that a resumed program goes on from; at the start there is none.
 OF_CHECKPOINT = ("checkpoint", "file", "progress")

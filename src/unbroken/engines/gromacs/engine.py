@@ -19,12 +19,12 @@ from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, 
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.errors import CheckpointError, SegmentError, SickError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
-from unbroken.segment.deadline import lead_seconds
 from unbroken.system import fs
 
 # The folders on the desk that become checkpoints.

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
@@ -131,7 +130,7 @@ def _how(code: int) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m {Path(__file__).stem}", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m unbroken.training.launch.ranks", description=__doc__)
     parser.add_argument("--ranks", type=int, required=True, help="how many to start here")
     parser.add_argument("--tasks", type=int, default=1, help="how many launchers there are, each with as many ranks")
     parser.add_argument("--tf-config", action="store_true", help="tell each rank TF_CONFIG, for workers of TensorFlow")

@@ -19,7 +19,7 @@ from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import Validate
-from unbroken.training.tensorflow import keras_callbacks, rank_checkpoint
+from unbroken.training.tensorflow import callback_states, rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
 from unbroken.training.tensorflow.rank_checkpoint import State
 from unbroken.training.tensorflow.validation import Trust
@@ -77,7 +77,7 @@ class Core(Loop):
 
     def restore_callbacks(self, callbacks: Sequence[Any]) -> None:
         """Lets the callbacks remember what they knew; says so if they are others than before."""
-        if self._notes is not None and not keras_callbacks.restore_callbacks(callbacks, self._notes["callbacks"]):
+        if self._notes is not None and not callback_states.restore_callbacks(callbacks, self._notes["callbacks"]):
             self.workers.say("fit() is given other callbacks than before, which begin anew")
 
     def note_running(self, values: Mapping[str, Any]) -> None:
@@ -167,7 +167,7 @@ class Core(Loop):
             "trust": trust,
             "metrics": {"names": metrics.names, **{key: list(own) for key, own in metrics.arrays().items()}},
             "random": tensorflow_state.random_state(),
-            "callbacks": keras_callbacks.callback_states(self._callbacks),
+            "callbacks": callback_states.callback_states(self._callbacks),
         }
         return rank_checkpoint.state_of(self._groups(), notes, self.workers)
 

@@ -6,13 +6,11 @@ the checkpoint was made, and `stop_training`, which ends an epoch and the traini
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.timers import STEP
@@ -138,42 +136,3 @@ def check(model: Any, data: Data, callbacks: Sequence[Any], workers: Workers) ->
             )
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise ValueError("fit(): BackupAndRestore begins a broken epoch anew; leave it out, Training saves")
-
-
-def callback_states(callbacks: Sequence[Any]) -> list[list[Any]]:
-    """What the callbacks remember in numbers, text, and lists and dictionaries of them.
-
-    Not what they are made with: Keras turns the sign of `min_delta` when the training begins.
-    """
-    return [[type(callback).__name__, _memory(callback)] for callback in callbacks]
-
-
-def restore_callbacks(callbacks: Sequence[Any], states: Sequence[Sequence[Any]]) -> bool:
-    """Puts back what `callback_states` returned; False if the callbacks are others."""
-    if [type(callback).__name__ for callback in callbacks] != [name for name, _ in states]:
-        return False
-    for callback, (_, items) in zip(callbacks, states, strict=True):
-        for name, value in items.items():
-            setattr(callback, name, value)
-    return True
-
-
-def _memory(callback: Any) -> dict[str, Any]:
-    settings = {"params", "_params", *inspect.signature(type(callback)).parameters}
-    found = {name: _plain(value) for name, value in vars(callback).items() if name not in settings}
-    return {name: value[0] for name, value in found.items() if value is not None}
-
-
-def _plain(value: Any) -> tuple[Any] | None:
-    """The value in JSON's terms, in a tuple; None if it has no such form."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return (value,)
-    if isinstance(value, (np.bool_, np.integer, np.floating)):
-        return (value.item(),)
-    if isinstance(value, list):
-        items = [_plain(item) for item in value]
-        return None if None in items else ([item[0] for item in items if item],)
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        pairs = {key: _plain(item) for key, item in value.items()}
-        return None if None in pairs.values() else ({key: item[0] for key, item in pairs.items() if item},)
-    return None

@@ -26,7 +26,8 @@ from unbroken.training.torch.state import STATE_FILE
 from unbroken.training.torch.validation import SickState
 
 OWN = "ranks"
-GRADIENTS = "unbroken.gradients"
+# As it stands in checkpoints that are older than the name of this project.
+GRADIENTS = "longhaul.gradients"
 
 Digests = dict[str, FileDigest]
 Pieces = dict[str, Any]

@@ -24,7 +24,8 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import is_wrapped_by_compile
 
 SHARDS = "shards"
-_NOTE = "unbroken.shard"
+# As it stands in checkpoints that are older than the name of this project.
+_NOTE = "longhaul.shard"
 
 Shards = dict[str, torch.Tensor]
 
