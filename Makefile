@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
-	test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs-keys format clean
+	test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -50,10 +50,11 @@ quick: setup ## under a minute: checks of the changed files, and the tests that 
 quick-list: setup ## write down which tests start a process or take long (tests/not_quick.txt)
 	@$(TESTS) quick-list -- -p quick_tests --quick-list -rfE --timeout=120 $(FILES)
 
-check: lint types format-check workflow-lint ## the quick part: lint, types, layout
+check: lint types format-check workflow-lint docs ## the quick part: lint, types, layout, dead links
 
-lint: setup ## ruff
+lint: setup ## ruff, and the layers of the package (import-linter)
 	@$(STEP) ruff $(BIN)/ruff check $(CODE)
+	@$(STEP) import-linter $(BIN)/lint-imports --no-cache --no-logo
 
 types: setup ## mypy --strict
 	@$(STEP) mypy $(BIN)/mypy
@@ -104,6 +105,9 @@ bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
 	@for script in $(BENCHMARKS); do \
 		case "$$script" in */keras_*) python=$(TENSORFLOW)/bin/python ;; *) python=$(BIN)/python ;; esac; \
 		echo "== $$script"; $$python "$$script" || exit 1; done
+
+docs: setup ## the pages as a site, build/site/index.html; a dead link fails
+	@NO_MKDOCS_2_WARNING=1 $(STEP) docs $(BIN)/mkdocs build --quiet
 
 docs-keys: setup ## write the table of configuration keys from the schemas
 	$(BIN)/python -m unbroken.config.reference
