@@ -17,7 +17,7 @@ from support.measure import in_turns, machine, options, publish, spread, table
 
 from unbroken.engines.dmtcp.images import compress
 from unbroken.engines.dmtcp.programs import Programs, clean_environment
-from unbroken.engines.dmtcp.session import Stage, images_in
+from unbroken.engines.dmtcp.session import DmtcpSession, images_in
 from unbroken.errors import SegmentError
 
 MB, GB = 1e6, 1e9
@@ -62,8 +62,8 @@ def measured(programs: Programs, base: Path, megabytes: float) -> Took:
 
 
 @contextlib.contextmanager
-def _stage(programs: Programs, folder: Path, name: str) -> Iterator[Stage]:
-    stage = Stage(programs, folder / f"{name}.stage", folder / f"{name}.images", folder / "live", folder / "log")
+def _stage(programs: Programs, folder: Path, name: str) -> Iterator[DmtcpSession]:
+    stage = DmtcpSession(programs, folder / f"{name}.stage", folder / f"{name}.images", folder / "live", folder / "log")
     try:
         yield stage
     finally:

@@ -27,8 +27,8 @@ from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
 from unbroken.training.torch.state import STATE_FILE, canonical, load
-from unbroken.training.torch.validation import Trust, sick_weight
-from unbroken.training.torch.writer import Link, Point
+from unbroken.training.torch.validation import TorchValidation, sick_weight
+from unbroken.training.torch.writer import Point, TorchWriter
 
 LAYERS = 10
 SECONDS_BETWEEN = 30.0
@@ -88,8 +88,8 @@ def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way
     none, stop = DeadlineFile(None, None), folder / "stop"
     place = Outbox(folder)
     contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
-    link = Link(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
-    trust = Trust(None, {"model": loop.model}, {})
+    link = TorchWriter(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
+    trust = TorchValidation(None, {"model": loop.model}, {})
     loop.after = lambda: link.look(Phase.BATCH)
     flights = []
 
@@ -207,7 +207,7 @@ def resumed(megabytes: float) -> tuple[float, float]:
 def checked(megabytes: float, rounds: int) -> list[float]:
     """Seconds for the question whether all weights are numbers (`Guard(finite=...)`), asked of each copy."""
     torch.set_num_threads(1)
-    trust, seconds = Trust(None, {"model": Loop(megabytes).model}, {}), []
+    trust, seconds = TorchValidation(None, {"model": Loop(megabytes).model}, {}), []
     for _ in range(rounds + 1):
         began = time.perf_counter()
         sick_weight(trust.weights())

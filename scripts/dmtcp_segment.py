@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from unbroken.engines.dmtcp.engine import DmtcpEngine, keeper_command
-from unbroken.engines.dmtcp.state import State, read_state
+from unbroken.engines.dmtcp.state import DmtcpState, read_state
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
@@ -16,7 +16,7 @@ def build_command(run: Run, base: Path) -> list[str]:
     return keeper_command(run, base, RunFolder(run.name, base).root)
 
 
-def read_checkpoint(folder: Path) -> State:
+def read_checkpoint(folder: Path) -> DmtcpState:
     """What a checkpoint says of the program: how long it has worked, on what machine."""
     return read_state(folder)
 

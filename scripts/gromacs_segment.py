@@ -5,7 +5,7 @@ from pathlib import Path
 from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.outcome import Ending, newest_state
+from unbroken.engines.gromacs.outcome import MdrunEnd, newest_state
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -18,7 +18,7 @@ def build_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list
     return mdrun_command(run, tpr, cpt, seconds)
 
 
-def read_ending(folder: Path, origin: Checkpoint | None, end_step: int | None) -> Ending:
+def read_ending(folder: Path, origin: Checkpoint | None, end_step: int | None) -> MdrunEnd:
     """What mdrun left in its folder: the checkpoint that counts, and whether the simulation is over."""
     log = Log(max(folder.glob("md.part*.log"), default=folder / "md.log"))
     log.read()

@@ -25,7 +25,7 @@ LOOK_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Found:
+class AdoptedJob:
     """A job to take over, or the need to wait before anything can be said, or neither: submit."""
 
     job_id: str = ""
@@ -59,14 +59,14 @@ class Adoption:
         """This job is not to be taken over any more."""
         self._ended.add(job_id)
 
-    def find(self, segment: Segment, known: Collection[str], taken: Collection[str | None]) -> Found:
+    def find(self, segment: Segment, known: Collection[str], taken: Collection[str | None]) -> AdoptedJob:
         """The job that is out for a segment.
 
         `known` are the numbers that Snakemake has kept for it, `taken` those that this driver looks after for others.
         """
         slip = tickets.newest(segment)
         if slip is not None and slip.is_being_filled:
-            return Found(slip=slip, wait_seconds=1.0)
+            return AdoptedJob(slip=slip, wait_seconds=1.0)
         with self._lock:
             if self._jobs is None or (slip is not None and self._may_be_newer(slip)):
                 self._ask()
@@ -75,21 +75,21 @@ class Adoption:
             if self._jobs is None:
                 line = "" if self._has_told else "squeue does not answer; nothing is submitted until it does"
                 self._has_told = True
-                return Found(slip=slip, wait_seconds=15.0, line=line)
+                return AdoptedJob(slip=slip, wait_seconds=15.0, line=line)
             self._has_told = False
             job = self._match(segment, slip, known, taken)
             if job is not None and job.is_leaving:
                 return self._wait_for(job, segment, slip)
-            return Found(job.job_id if job else "", slip)
+            return AdoptedJob(job.job_id if job else "", slip)
 
-    def _wait_for(self, job: MyJob, segment: Segment, slip: Slip | None) -> Found:
+    def _wait_for(self, job: MyJob, segment: Segment, slip: Slip | None) -> AdoptedJob:
         """A job that is ending is no longer one to take over: the end that it comes to was ordered before."""
         is_new = job.job_id not in self._leaving
         if time.monotonic() - self._leaving.setdefault(job.job_id, time.monotonic()) > LEAVING_SECONDS:
             self._ended.add(job.job_id)
         self._jobs = None  # the next look asks again
         line = f"{segment.name}: job {job.job_id} is ending; the segment goes on as soon as it has left"
-        return Found(slip=slip, wait_seconds=LOOK_SECONDS, line=line if is_new else "")
+        return AdoptedJob(slip=slip, wait_seconds=LOOK_SECONDS, line=line if is_new else "")
 
     def _ask(self) -> None:
         # The answer is as old as the question.

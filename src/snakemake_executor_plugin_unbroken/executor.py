@@ -15,12 +15,12 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
-from snakemake_executor_plugin_unbroken.job_outcome import Follows, Verdict
+from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment
 from snakemake_executor_plugin_unbroken.slurm_logs import remove_older
 from snakemake_executor_plugin_unbroken.submitting import Submitting
-from snakemake_executor_plugin_unbroken.watch import Ended
+from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.segment.already_done import settle
 
@@ -81,7 +81,7 @@ class Executor(Submitting):
         self._others_seconds = self.next_seconds_between_status_checks
         self._others_due = time.monotonic() + self._others_seconds
 
-    def _close(self, info: SubmittedJobInfo, end: Ended) -> bool:
+    def _close(self, info: SubmittedJobInfo, end: EndedJobOfSegment) -> bool:
         """Acts upon the end of a job without a record; False if it is too early to say."""
         segment = _the_out(info).segment
         try:
@@ -97,14 +97,14 @@ class Executor(Submitting):
             _the_out(info).not_before = time.monotonic() + HELD_SECONDS
             return False
         except UnbrokenError as error:
-            self._fail(info, segment, Verdict(Follows.STOP, str(error)))
+            self._fail(info, segment, JobOutcome(Follows.STOP, str(error)))
             return True
         asked = info.job.resources
         partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
         self._follow(info, segment, self._watch.verdict(_the_out(info), end.state, partition, nodes, self._tell))
         return True
 
-    def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
+    def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
         if verdict.follows in (Follows.RETRY, Follows.STOP):
             self._fail(info, segment, verdict)
             return
@@ -114,7 +114,7 @@ class Executor(Submitting):
         self._forget(info)
         self._hand_over(info.job)
 
-    def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: Verdict) -> None:
+    def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
         self._forget(info)
         tickets.drop(segment)
         if verdict.follows is Follows.STOP:

@@ -8,10 +8,10 @@ from enum import Enum
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
-from unbroken.slurm.job_end import Ending
+from unbroken.slurm.job_end import EndState
 
 # Slurm took the job away; the segment did nothing wrong.
-TAKEN_AWAY = frozenset(ending.value for ending in Ending if ending.is_interruption)
+TAKEN_AWAY = frozenset(ending.value for ending in EndState if ending.is_interruption)
 UNKNOWN = "UNKNOWN"
 
 
@@ -25,7 +25,7 @@ class Follows(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobOutcome:
     """What follows and, in one line, why."""
 
     follows: Follows
@@ -42,20 +42,20 @@ class Evidence:
     is_held: bool = False  # it left because another job does the run's work
 
 
-def verdict(segment: Segment, job_id: str, evidence: Evidence) -> Verdict:
+def verdict(segment: Segment, job_id: str, evidence: Evidence) -> JobOutcome:
     """What follows the end of a job; pure."""
     start = f"{segment.name}: job {job_id} ended as {evidence.state}"
     if evidence.state == "CANCELLED":
-        return Verdict(Follows.STOP, f"{start}; this run stops, the others go on; to go on, start snakemake again")
+        return JobOutcome(Follows.STOP, f"{start}; this run stops, the others go on; to go on, start snakemake again")
     if evidence.is_held:
-        return Verdict(Follows.AFTER, f"{start}: another job holds the run; the same segment goes on after it")
+        return JobOutcome(Follows.AFTER, f"{start}: another job holds the run; the same segment goes on after it")
     if evidence.why_stop:
-        return Verdict(Follows.STOP, f"{start}; this run stops: {evidence.why_stop}")
+        return JobOutcome(Follows.STOP, f"{start}; this run stops: {evidence.why_stop}")
     if _follows(evidence) is Follows.RETRY:
         log = segment.places.log(segment.number)
         why = f": {evidence.attempt.message}" if evidence.attempt else f" and left no record; log: {log}"
-        return Verdict(Follows.RETRY, start + why)
-    return Verdict(Follows.AGAIN, f"{start}, no failure; the same segment goes on from the newest checkpoint")
+        return JobOutcome(Follows.RETRY, start + why)
+    return JobOutcome(Follows.AGAIN, f"{start}, no failure; the same segment goes on from the newest checkpoint")
 
 
 def _follows(evidence: Evidence) -> Follows:

@@ -15,7 +15,7 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from snakemake_executor_plugin_unbroken.tickets import Slip
 from unbroken.errors import LeaseError
 from unbroken.runs.claim import Claim, claim_path
-from unbroken.runs.holder import Watch
+from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
 from unbroken.slurm.queue import job_of_anyone
 
@@ -36,7 +36,7 @@ class Others:
     """Who else works on the runs of this driver."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, HolderWatch] = {}
         self._held: set[str] = set()
         self._told: set[str] = set()
 
@@ -65,7 +65,7 @@ class Others:
         run = segment.run.name
         if held.user == getpass.getuser() and run not in self._held:
             return False
-        watch = self._watches.setdefault(run, Watch(HEARTBEAT_SECONDS))
+        watch = self._watches.setdefault(run, HolderWatch(HEARTBEAT_SECONDS))
         return not watch.why_free(claim_path(segment.places.lease, held.token), held)
 
     def _other(self, segment: Segment, job_id: str, seconds: float, line: str) -> Other:

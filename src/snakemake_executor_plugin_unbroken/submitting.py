@@ -25,7 +25,7 @@ from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment, segment_of
 from snakemake_executor_plugin_unbroken.slurm_logs import SlurmLogs
 from snakemake_executor_plugin_unbroken.tickets import Slip
-from snakemake_executor_plugin_unbroken.watch import Watch
+from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
 from unbroken.detached.pending_jobs import SLOT_NAME
 from unbroken.errors import LeaseError, UnbrokenError
@@ -60,7 +60,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._known: set[str] = set()
         self._newest_done: dict[str, Segment] = {}
         self._records = Records(settings.record_seconds)
-        self._watch = Watch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
+        self._watch = JobWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
         self._slurm_logs = SlurmLogs()

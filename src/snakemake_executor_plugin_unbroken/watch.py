@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
-from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Verdict, verdict
+from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, JobOutcome, verdict
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.detached.unnoted import is_held, line_of
@@ -36,14 +36,14 @@ SILENT_CONTROLLER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJobOfSegment:
     """A job that is over: its state in Slurm's words, and since when this is known here (time.monotonic())."""
 
     state: str
     since: float
 
 
-class Watch:
+class JobWatch:
     """Asks about all jobs in one question, and as rarely as it may."""
 
     def __init__(self, first_seconds: float, latency_seconds: float) -> None:
@@ -53,7 +53,7 @@ class Watch:
         self._due = float("inf")
         self._pulse_due = 0.0
         self._unanswered: float | None = None
-        self._known: dict[str, Ended] = {}
+        self._known: dict[str, EndedJobOfSegment] = {}
         self._lost: dict[Segment, list[Attempt]] = {}
 
     def expect(self) -> None:
@@ -64,7 +64,7 @@ class Watch:
         """The segment is over."""
         self._lost.pop(segment, None)
 
-    def look(self, outs: Sequence[Out], tell: Callable[[str], None]) -> dict[str, Ended]:
+    def look(self, outs: Sequence[Out], tell: Callable[[str], None]) -> dict[str, EndedJobOfSegment]:
         """Which of these jobs, none of which has a record, are over; Slurm is asked only when it is time."""
         self._feel(outs)
         if outs and time.monotonic() >= self._due:
@@ -78,7 +78,7 @@ class Watch:
             if end.state != "COMPLETED" or now - end.since > self._latency_seconds
         }
 
-    def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> Verdict:
+    def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> JobOutcome:
         """What follows the end of a job that left no record and whose work cannot be settled.
 
         It asked for so many nodes of that partition; of the default one if it named none.
@@ -154,7 +154,7 @@ class Watch:
         out.ended.append(state)
         is_sure = is_queued or state not in ALIVE | {UNKNOWN}
         if len(out.ended) >= (LOOKS if is_sure else LOST_LOOKS):
-            self._known.setdefault(out.job_id, Ended(state if is_sure else UNKNOWN, now))
+            self._known.setdefault(out.job_id, EndedJobOfSegment(state if is_sure else UNKNOWN, now))
         else:
             self._interval = self.first_seconds
             self._due = min(self._due, now + SOON_SECONDS)

@@ -8,7 +8,7 @@ from cluster.lab import Cluster
 
 from unbroken.slurm import controller_clock
 from unbroken.slurm.cluster import own_cluster
-from unbroken.slurm.job_end import Ended, Ending, end_of, ended
+from unbroken.slurm.job_end import EndState, JobEnd, end_of, ended
 
 
 @pytest.fixture(autouse=True)
@@ -17,23 +17,23 @@ def _in_the_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def over(cluster: Cluster, job: str, started: float) -> Ended:
+def over(cluster: Cluster, job: str, started: float) -> JobEnd:
     """How the job ended, once Slurm says so."""
     found = cluster.wait_until(lambda: ended(job, started))
-    assert isinstance(found, Ended)
+    assert isinstance(found, JobEnd)
     return found
 
 
 @pytest.mark.parametrize(
     ("script", "ending"),
-    [("sleep 1", Ending.COMPLETED), ("sleep 1; exit 3", Ending.FAILED)],
+    [("sleep 1", EndState.COMPLETED), ("sleep 1; exit 3", EndState.FAILED)],
     ids=["completed", "failed"],
 )
-def test_the_end_of_a_job_has_slurms_own_name(cluster: Cluster, script: str, ending: Ending) -> None:
+def test_the_end_of_a_job_has_slurms_own_name(cluster: Cluster, script: str, ending: EndState) -> None:
     job = cluster.sbatch(script)
     cluster.wait_until(lambda: cluster.state(job) != "PENDING")
 
-    assert over(cluster, job, time.time()) == Ended(ending, is_certain=True)
+    assert over(cluster, job, time.time()) == JobEnd(ending, is_certain=True)
 
 
 def test_a_cancelled_job_is_known_as_such_and_by_whom(cluster: Cluster) -> None:
@@ -46,7 +46,7 @@ def test_a_cancelled_job_is_known_as_such_and_by_whom(cluster: Cluster) -> None:
     found = over(cluster, job, started)
 
     assert lives is None
-    assert (found.ending, found.is_certain) == (Ending.CANCELLED, True)
+    assert (found.ending, found.is_certain) == (EndState.CANCELLED, True)
     assert found.who in {"", str(os.getuid())}  # the controller names nobody, accounting does
 
 
@@ -57,7 +57,7 @@ def test_a_job_whose_node_did_not_boot_is_known_as_such_and_may_still_run(cluste
 
     cluster.fail_boot(job)
 
-    assert over(cluster, job, started) == Ended(Ending.BOOT_FAIL, is_certain=False)
+    assert over(cluster, job, started) == JobEnd(EndState.BOOT_FAIL, is_certain=False)
 
 
 def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(cluster: Cluster) -> None:
@@ -72,7 +72,7 @@ def test_an_earlier_start_of_a_requeued_job_has_ended_although_the_job_lives(clu
     found = over(cluster, job, first_start)
     cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
 
-    assert found == Ended(Ending.REQUEUED, is_certain=True)
+    assert found == JobEnd(EndState.REQUEUED, is_certain=True)
     assert ended(job, time.time()) is None
 
 
@@ -87,7 +87,7 @@ def test_without_accounting_a_requeued_start_is_over_but_nobody_swears_that_noth
     cluster.run("scontrol", "requeue", job)
     found = over(cluster, job, first_start)
 
-    assert found == Ended(Ending.REQUEUED, is_certain=False)
+    assert found == JobEnd(EndState.REQUEUED, is_certain=False)
 
 
 def test_nobody_knows_a_job_that_never_was(cluster: Cluster) -> None:
@@ -125,5 +125,5 @@ def test_a_job_is_asked_for_on_its_own_cluster_alone(cluster: Cluster, monkeypat
     name = own_cluster()
 
     assert name != ""
-    assert ended(job, time.time(), name) == Ended(Ending.COMPLETED, is_certain=True)
+    assert ended(job, time.time(), name) == JobEnd(EndState.COMPLETED, is_certain=True)
     assert ended(job, time.time(), f"not-{name}") is None

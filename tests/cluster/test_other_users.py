@@ -16,7 +16,7 @@ from support.workdir import WorkDir, one_step_segments, until
 
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim, claim_path
-from unbroken.runs.holder import Watch
+from unbroken.runs.holder import HolderWatch
 from unbroken.runs.outcome import Outcome
 from unbroken.slurm.ended_job import ended_job
 from unbroken.slurm.job_end import ended
@@ -232,7 +232,7 @@ def test_a_job_that_the_site_hides_is_not_taken_for_one_that_has_ended(
         return [str(job_of_anyone(job)), str(ended(job, now)), str(ended_job(job)), why_free()]
 
     def why_free() -> str:
-        return Watch(1.0).why_free(path, claim)
+        return HolderWatch(1.0).why_free(path, claim)
 
     with working(work, other):
         (path,) = places.lease.glob("*.json")

@@ -11,7 +11,7 @@ from support.toyrun import history
 from unbroken.engines.command.holes import (
     MissingRecordsError,
     PieceEnd,
-    Steps,
+    StepColumn,
     confirm_behind,
     confirm_follows,
     confirm_whole,
@@ -264,7 +264,7 @@ def test_a_table_that_lacks_what_was_written_once_is_refused(case):
 
 
 def test_a_table_without_a_column_that_counts_up_is_not_checked():
-    steps = Steps(last=3.0)
+    steps = StepColumn(last=3.0)
     for number in (5.0, 7.0, 6.0, 100.0):
         steps.add(number)
 

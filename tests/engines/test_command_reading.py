@@ -10,7 +10,7 @@ from unbroken.engines.command import joined_tables
 from unbroken.engines.command.joined_tables import Outputs, records
 from unbroken.engines.command.placeholders import filled, filled_template, seconds_left
 from unbroken.engines.command.reading import last_number, progress_of
-from unbroken.engines.command.settings import ROWS, Output, program_of
+from unbroken.engines.command.settings import ROWS, OutputSetting, program_of
 from unbroken.engines.command.states import complete_states, copied, glob_pattern, states_in
 from unbroken.errors import CheckpointError, SegmentError
 
@@ -209,7 +209,7 @@ def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
 
 
 def outputs_of(folder, done=None, pattern=ROWS):
-    return Outputs([Output("t", re.compile(pattern, re.MULTILINE))], folder, done)
+    return Outputs([OutputSetting("t", re.compile(pattern, re.MULTILINE))], folder, done)
 
 
 def piece(folder):

@@ -12,7 +12,7 @@ from support.workdir import until
 
 from unbroken.engines.dmtcp.files import put_back, save_files, size_bytes
 from unbroken.engines.dmtcp.machine import cpu_features
-from unbroken.engines.dmtcp.pace import Pace
+from unbroken.engines.dmtcp.pace import SaveSeconds
 
 UNBROKEN = Path(sys.executable).with_name("unbroken")
 
@@ -53,7 +53,7 @@ def test_a_folder_is_weighed_while_its_program_makes_and_removes_files(tmp_path)
 
 
 def test_the_margin_grows_with_the_program_and_does_not_shrink_with_it():
-    pace = Pace()
+    pace = SaveSeconds()
     first = pace.seconds_for(100_000_000)
     pace.add(100_000_000, 4.0)
 

@@ -13,7 +13,7 @@ from support.workdir import until
 from unbroken.engines.dmtcp.images import BYTES_PER_SECOND, compress
 from unbroken.engines.dmtcp.processes import vitals
 from unbroken.engines.dmtcp.programs import FOREIGN, QUIET, Programs, clean_environment
-from unbroken.engines.dmtcp.session import Stage, images_in
+from unbroken.engines.dmtcp.session import DmtcpSession, images_in
 from unbroken.errors import SegmentError
 
 PATIENCE_SECONDS = 600.0
@@ -33,7 +33,9 @@ def stage_of(tmp_path, live, monkeypatch):
     stages = []
 
     def stage_of(programs, *words):
-        stages.append(Stage(Programs(str(programs)), tmp_path / "stage", tmp_path / "images", live, tmp_path / "log"))
+        stages.append(
+            DmtcpSession(Programs(str(programs)), tmp_path / "stage", tmp_path / "images", live, tmp_path / "log")
+        )
         stages[0].launch([], words or count(30, 5, code=0))
         until(lambda: (live / "numbers.txt").exists() and (live / "numbers.txt").read_text().endswith("5\n"))
         return stages[0]
@@ -140,7 +142,7 @@ def test_a_restart_that_hangs_is_given_up(stage_of, tmp_path, live, monkeypatch)
     stage = stage_of(STAND_IN / "4.1.1")
     stage.checkpoint(PATIENCE_SECONDS)
     (tmp_path / "hang").touch()
-    again = Stage(Programs(str(STAND_IN / "4.1.1")), tmp_path / "s2", tmp_path / "i2", live, tmp_path / "log")
+    again = DmtcpSession(Programs(str(STAND_IN / "4.1.1")), tmp_path / "s2", tmp_path / "i2", live, tmp_path / "log")
 
     with pytest.raises(SegmentError) as error:
         again.restart(images_in(stage.images), 2.0)

@@ -15,7 +15,7 @@ from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.join import Piece, _join_kind
+from unbroken.engines.gromacs.join import TrajectoryPiece, _join_kind
 from unbroken.errors import CheckpointError, ConfigError, SegmentError, SickError, StalledError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.runs.identity import identity_of
@@ -508,7 +508,7 @@ def rows_of(table):
 
 def test_two_tables_of_a_kind_in_one_part_are_refused(tmp_path):
     (tmp_path / "parts").mkdir()
-    pieces = [Piece(tmp_path / "parts" / f"md.part{number}.xvg", 1) for number in ("0001", "1")]
+    pieces = [TrajectoryPiece(tmp_path / "parts" / f"md.part{number}.xvg", 1) for number in ("0001", "1")]
 
     with pytest.raises(
         CheckpointError, match=r"md\.part0001\.xvg and md\.part1\.xvg would become one table, md\.xvg; "

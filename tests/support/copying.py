@@ -6,14 +6,14 @@ from pathlib import Path
 
 from support.toyrun import run_program, toy_job, toy_run
 
-from unbroken.copies.place import Place
+from unbroken.copies.place import SecondPlace
 from unbroken.runs import lease
 from unbroken.runs.lineage import ancestors, verified_parts
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
-from unbroken.segment.second_place import Copier
+from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.segment.signals import Alarm
 
 GOAL = 6
@@ -78,10 +78,10 @@ def whole_result(steps: int = GOAL) -> list[str]:
 def copy_now(base: Path, folder: Path, **copies: object) -> None:
     """Copies what is there, without a segment's work, and waits for the end of it."""
     there = toy_job(base, 1, goal=GOAL, copies={"folder": str(folder), **copies})
-    with lease.take(there.places.lease, 1, 60.0, there.tell) as held, Copier(there, held, Alarm()):
+    with lease.take(there.places.lease, 1, 60.0, there.tell) as held, SecondPlaceCopier(there, held, Alarm()):
         pass
 
 
-def copies(folder: Path) -> Place:
+def copies(folder: Path) -> SecondPlace:
     """The second place of the run."""
-    return Place(folder / "demo")
+    return SecondPlace(folder / "demo")

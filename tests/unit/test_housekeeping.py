@@ -12,7 +12,7 @@ from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, hist
 
 from unbroken.engines.base import Task
 from unbroken.errors import SegmentError
-from unbroken.program.contract import Found
+from unbroken.program.contract import HandedOver
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
@@ -139,7 +139,7 @@ class HalfMade(ProgramEngine):
         super().__init__(program("one_step"))
         self.error = error
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         raise self.error
 
 

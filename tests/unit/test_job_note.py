@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import history, toy_job
 
-from unbroken.detached.segment_command import PATIENCE, Ended, SegmentCommand
+from unbroken.detached.segment_command import PATIENCE, CommandEnd, SegmentCommand
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
 from unbroken.runs import job_note
 from unbroken.runs.attempts import before_work
@@ -58,7 +58,7 @@ def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(why: BeforeWork) 
 TELLS = "import sys; from unbroken.runs import job_note; from unbroken.errors import *; "
 
 
-def ended(base: Path, words: list[str], told: list[str] | None = None) -> Ended:
+def ended(base: Path, words: list[str], told: list[str] | None = None) -> CommandEnd:
     command = SegmentCommand(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
     return command.run()
 
@@ -68,7 +68,7 @@ def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -
 
     found = ended(tmp_path, [sys.executable, "-c", code])
 
-    assert found == Ended(1, BeforeWork.REFUSED, "runs.demo.goall: unknown key\nb")
+    assert found == CommandEnd(1, BeforeWork.REFUSED, "runs.demo.goall: unknown key\nb")
     (line,) = history(toy_job(tmp_path))
     assert (line.before_work, line.slurm_job, line.message) == (
         "refused",
@@ -120,7 +120,7 @@ record.parent.mkdir(parents=True)
 record.touch()
 """
 
-    assert ended(tmp_path, [sys.executable, "-c", code]) == Ended(0)
+    assert ended(tmp_path, [sys.executable, "-c", code]) == CommandEnd(0)
 
     first, second = there.read_text().split()
     assert first == "None"
@@ -134,7 +134,7 @@ def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: py
     record = toy_job(tmp_path).places.record(1)
     code = f"test -e {there} && mkdir -p {record.parent} && touch {record} && exit 0; touch {there}; exit 1"
 
-    assert ended(tmp_path, ["sh", "-c", code]) == Ended(0)
+    assert ended(tmp_path, ["sh", "-c", code]) == CommandEnd(0)
     assert history(toy_job(tmp_path)) == []
 
 
@@ -168,7 +168,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
     command = SegmentCommand(toy_job(tmp_path).places, 1, "17", words, print)
 
-    assert command.run(seen.touch) == Ended(3)
+    assert command.run(seen.touch) == CommandEnd(3)
     assert history(toy_job(tmp_path)) == []
 
 
@@ -186,5 +186,5 @@ def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -
 
     found = ended(tmp_path, [sys.executable, str(script)])
 
-    assert found == Ended(1, BeforeWork.REFUSED, "another computation")
+    assert found == CommandEnd(1, BeforeWork.REFUSED, "another computation")
     assert len(History(places.history).attempts()) == 1

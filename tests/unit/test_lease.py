@@ -18,10 +18,10 @@ import pytest
 from unbroken.errors import FencedError, LeaseError
 from unbroken.runs import holder, lease
 from unbroken.runs.claim import Claim
-from unbroken.runs.holder import Watch
+from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import current_claim, take, watched_claim
 from unbroken.slurm import cluster
-from unbroken.slurm.job_end import Ended, Ending
+from unbroken.slurm.job_end import EndState, JobEnd
 from unbroken.system import fs, host
 
 OTHER_HOST = {"host": "elsewhere", "boot_id": "another", "pid": 1, "pid_start": "1"}
@@ -159,7 +159,7 @@ class Waiter:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._now = folder, 1000.0
-        self._watch = Watch(lease.HEARTBEAT_SECONDS)
+        self._watch = HolderWatch(lease.HEARTBEAT_SECONDS)
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
 
     def look(self, after_seconds: float = lease.HEARTBEAT_SECONDS) -> str:
@@ -268,7 +268,7 @@ def test_a_process_that_lives_here_is_never_robbed_however_silent_and_whatever_s
     folder: Path, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(holder, "ended", lambda *words: asked.append(words) or Ended(Ending.CANCELLED, True))
+    monkeypatch.setattr(holder, "ended", lambda *words: asked.append(words) or JobEnd(EndState.CANCELLED, True))
     put(folder, our_claim(slurm_job="17"), 10**6)
 
     looks = [waiter.look() for _ in range(30)]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from unbroken.cli import main as cli
 from unbroken.cli.main import app
-from unbroken.cli.status import State, status_of
+from unbroken.cli.status import RunState, status_of
 from unbroken.program.contract import Desk
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
@@ -28,7 +28,7 @@ def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:
         row = status_of("demo", tmp_path, None)
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["status", "--directory", str(tmp_path)]).output
 
-    assert (row.state, row.left_seconds) == (State.WORKING, 7200)
+    assert (row.state, row.left_seconds) == (RunState.WORKING, 7200)
     assert "500/1000 steps, 93.4 ns/day" in shown
     assert "2.0 h" in shown
 

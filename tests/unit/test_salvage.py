@@ -8,7 +8,7 @@ from pathlib import Path
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
 from unbroken.engines.base import Task
-from unbroken.program.contract import Desk, Found
+from unbroken.program.contract import Desk, HandedOver
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
 from unbroken.segment.lifecycle import run_segment
@@ -22,12 +22,12 @@ class Saving(ProgramEngine):
         self.done = done
         self.asked: list[Task] = []
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         self.asked.append(task)
         draft = task.desk.root / "saved"
         draft.mkdir()
         (draft / "state").write_text(f"{self.done}\n")
-        return [Found(draft, Handover(Progress(self.done, 100, "steps")))]
+        return [HandedOver(draft, Handover(Progress(self.done, 100, "steps")))]
 
 
 def killed(base: Path, segment: int = 1) -> int:

@@ -13,7 +13,7 @@ import pytest
 from support.making import publish
 
 from unbroken.cli import main as cli
-from unbroken.cli.status import RunStatus, State, status_of
+from unbroken.cli.status import RunState, RunStatus, status_of
 from unbroken.errors import ConfigError
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
@@ -43,7 +43,7 @@ def test_a_holder_that_was_silent_for_long_is_shown_as_such_and_what_to_type(tmp
 
     row = shown(tmp_path)
 
-    assert row.state is State.STOPPED
+    assert row.state is RunState.STOPPED
     assert row.advice.startswith("no sign of life for 4.0 h from segment 2 by process ")
     assert row.advice.endswith("; type snakemake: it goes on if that job is gone")
     assert path.exists()
@@ -53,7 +53,7 @@ def test_a_holder_that_was_silent_for_long_is_shown_as_such_and_what_to_type(tmp
 def test_a_holder_that_was_heard_of_lately_or_in_the_future_is_at_work(tmp_path: Path, silent_seconds: float) -> None:
     held(tmp_path, silent_seconds)
 
-    assert shown(tmp_path).state is State.WORKING
+    assert shown(tmp_path).state is RunState.WORKING
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_holder_that_is_stopped_on_this_machine_is_named_with_what_to_type(tmp
     with pytest.raises(ConfigError) as caught:
         cli.restart("demo", tmp_path)
 
-    assert row.state is State.WORKING
+    assert row.state is RunState.WORKING
     assert row.advice.endswith(f"; process {sleeper} is stopped (SIGSTOP, or Ctrl-Z); {todo}")
     assert str(caught.value).endswith(todo)
 

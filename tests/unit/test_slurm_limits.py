@@ -8,7 +8,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.config.site import read_site
-from unbroken.plan.limits import Cluster, absences, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
 from unbroken.slurm.partitions import parse_partitions
 
 SINFO = """\
@@ -23,8 +23,8 @@ SITE = "site: {places: {short: {partition: short}, gpu: {partition: gpu}}}"
 FILE = "profiles/slurm/site.yaml"
 
 
-def cluster(accounts: tuple[str, ...] = ()) -> Cluster:
-    found = Cluster(parse_partitions(SINFO))
+def cluster(accounts: tuple[str, ...] = ()) -> ClusterLimits:
+    found = ClusterLimits(parse_partitions(SINFO))
     found.__dict__["accounts"] = list(accounts)  # what the property would have asked sacctmgr for
     return found
 

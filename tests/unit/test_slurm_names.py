@@ -9,7 +9,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import read_site
-from unbroken.plan.limits import Cluster, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.names import Doors, features_in, is_choice, parse_doors, parse_features
 from unbroken.slurm.partitions import parse_partitions
 
@@ -52,7 +52,7 @@ def said(*runs: object, site: str = "site: {partition: short}") -> list[str]:
     known = read_site(yaml.safe_load(site), workflow_folder() / "schemas")
     assert known is not None
     asked = [(run, known.request(run)) for run in runs]
-    return limit_mistakes(asked, Cluster(parse_partitions(SINFO)), lambda: FILE)
+    return limit_mistakes(asked, ClusterLimits(parse_partitions(SINFO)), lambda: FILE)
 
 
 FITTING = [

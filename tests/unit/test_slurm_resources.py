@@ -11,7 +11,7 @@ from support.toyrun import toy_run
 
 from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import Site, read_site
-from unbroken.plan.limits import Cluster
+from unbroken.plan.limits import ClusterLimits
 from unbroken.plan.resources import extra_words, resources
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
 from unbroken.runs.history import History
@@ -115,7 +115,7 @@ def test_nodes_are_avoided_beside_those_that_the_user_excludes(own):
 
 def plan(base: Path, *runs, told: list[str] | None = None, is_driver: bool = True) -> SlurmPlan:
     found = SlurmPlan(runs, site(), base, is_driver, (told if told is not None else []).append)
-    found._cluster = Cluster(parse_partitions("batch*|up|10:00|3|4|700|(null)|idle\n"))
+    found._cluster = ClusterLimits(parse_partitions("batch*|up|10:00|3|4|700|(null)|idle\n"))
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from unbroken.errors import SegmentError
 from unbroken.training.launch.rendezvous import Meeting, Seat
-from unbroken.training.launch.tf_config import Cluster, read_cluster
+from unbroken.training.launch.tf_config import WorkerCluster, read_cluster
 
 TWO = {"worker": ["a:1", "b:1"]}
 
@@ -23,9 +23,9 @@ def test_without_tf_config_or_a_cluster_in_it_there_are_no_workers() -> None:
 def test_a_chief_comes_before_the_workers() -> None:
     with_chief = {"chief": ["c:1"], **TWO}
 
-    assert read_cluster(told(TWO, index=1)) == Cluster(("a:1", "b:1"), 1)
-    assert read_cluster(told(with_chief, "chief")) == Cluster(("c:1", "a:1", "b:1"), 0)
-    assert read_cluster(told(with_chief, index=1)) == Cluster(("c:1", "a:1", "b:1"), 2)
+    assert read_cluster(told(TWO, index=1)) == WorkerCluster(("a:1", "b:1"), 1)
+    assert read_cluster(told(with_chief, "chief")) == WorkerCluster(("c:1", "a:1", "b:1"), 0)
+    assert read_cluster(told(with_chief, index=1)) == WorkerCluster(("c:1", "a:1", "b:1"), 2)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
-from unbroken.training.torch.snapshot import Stage, optimizer_storages  # noqa: E402
+from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
 PATIENCE_SECONDS = 600
@@ -88,7 +88,7 @@ def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_me
     state = torch_state.canonical(parts, "state")
     save_verified(state, tmp_path / "original")
 
-    stage = Stage()
+    stage = SnapshotBuffer()
     for name, later in (("at once", set()), ("later", optimizer_storages([optimizer]))):
         snapshot = stage.take(state, later)
         was_copied = snapshot.is_copied
@@ -100,7 +100,7 @@ def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_me
 
 
 def test_room_for_a_snapshot_is_used_again() -> None:
-    stage, state = Stage(), {"a": torch.ones(10), "b": torch.ones(20)}
+    stage, state = SnapshotBuffer(), {"a": torch.ones(10), "b": torch.ones(20)}
     places = [[tensor.data_ptr() for tensor in stage.take(state, set()).state.values()] for _ in range(2)]
 
     assert places[0] == places[1]
@@ -272,7 +272,7 @@ def test_a_snapshot_of_a_gpu_is_of_one_moment_and_lies_in_the_memory_of_the_host
     parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     expected = model.weight.detach().cpu().clone()
 
-    snapshot = Stage().take(torch_state.canonical(parts, "state"), optimizer_storages([optimizer]))
+    snapshot = SnapshotBuffer().take(torch_state.canonical(parts, "state"), optimizer_storages([optimizer]))
     snapshot.wait_for_copy()
     is_torn = snapshot.is_torn()
     optimizer.step()

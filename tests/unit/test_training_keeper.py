@@ -15,7 +15,7 @@ from unbroken.program.verdict import Kind, read_verdict
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
 from unbroken.training.core.environment import read_contract
-from unbroken.training.core.framework_session import Keeper, Wish
+from unbroken.training.core.framework_session import FrameworkSession, NextAction
 from unbroken.training.core.save_policy import Saves, best_interval
 
 
@@ -26,14 +26,14 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
-    keeper = Keeper({})
+    keeper = FrameworkSession({})
 
     before = keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
     signal.raise_signal(signal.SIGUSR1)
     after = keeper.step(Progress(2, 9))
 
     said = json.loads((told / "progress.json").read_text())
-    assert (before, after) == (Wish.GO_ON, Wish.LEAVE)
+    assert (before, after) == (NextAction.GO_ON, NextAction.LEAVE)
     assert (said["done"], said["metrics"]) == (1, {"loss": 0.5})
     with pytest.raises(SystemExit, match="85"):
         keeper.leave()
@@ -41,15 +41,15 @@ def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
 
 def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBROKEN_SAVE_SECONDS", "0")
-    keeper = Keeper({"framework": "1.0"})
+    keeper = FrameworkSession({"framework": "1.0"})
     wishes = []
     for done in (1, 2, 3):
         wishes.append(keeper.step(Progress(done, 9)))
-        if wishes[-1] is Wish.SAVE:
+        if wishes[-1] is NextAction.SAVE:
             keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
 
     said = json.loads((told / "save" / "000001.ready" / "progress.json").read_text())
-    assert wishes == [Wish.SAVE, Wish.SAVE, Wish.GO_ON]  # two wait to be taken
+    assert wishes == [NextAction.SAVE, NextAction.SAVE, NextAction.GO_ON]  # two wait to be taken
     assert (said["done"], said["versions"], said["is_finished"]) == (1, {"framework": "1.0"}, False)
 
 
@@ -59,7 +59,7 @@ def test_a_write_that_fails_leaves_nothing(told: Path) -> None:
         raise OSError("no")
 
     with pytest.raises(OSError, match="no"):
-        Keeper({}).hand_over(torn, Progress(1, 9))
+        FrameworkSession({}).hand_over(torn, Progress(1, 9))
 
     assert list((told / "save").iterdir()) == []
 
@@ -68,7 +68,7 @@ def test_with_a_mean_time_between_failures_the_interval_follows_from_the_save_an
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNBROKEN_MTBF_HOURS", "24")
-    keeper = Keeper({})
+    keeper = FrameworkSession({})
 
     keeper.hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
     keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
@@ -102,11 +102,11 @@ def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_pa
 
 def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNBROKEN_SAVE", raising=False)
-    keeper = Keeper({})
+    keeper = FrameworkSession({})
 
     keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
 
-    assert (keeper.step(Progress(1, 9)), keeper.resume) == (Wish.GO_ON, None)
+    assert (keeper.step(Progress(1, 9)), keeper.resume) == (NextAction.GO_ON, None)
 
 
 def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:

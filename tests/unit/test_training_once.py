@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
-from unbroken.training.core.framework_session import Keeper  # noqa: E402
+from unbroken.training.core.framework_session import FrameworkSession  # noqa: E402
 from unbroken.training.torch import Training, seed_everything  # noqa: E402
 
 DATA = TensorDataset(torch.arange(12.0).reshape(6, 2))
@@ -88,7 +88,7 @@ def test_a_second_training_beside_the_first_is_refused(told: Path) -> None:
 def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
     from unbroken.runs.progress import Progress
 
-    first, second = Keeper({}), Keeper({})
+    first, second = FrameworkSession({}), FrameworkSession({})
     first.step(Progress(1))
     first.step(Progress(2))
 

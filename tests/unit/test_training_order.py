@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from unbroken.training.core.batch_order import Row, Share, Steps, grouped
+from unbroken.training.core.batch_order import BatchRow, EpochSteps, Share, grouped
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -21,7 +21,7 @@ def of_each_rank(make, ranks):
 
 def one_step(row, place, ranks, **options):
     """The batches that all ranks take in the step that begins at a place, and where it ends."""
-    steps = of_each_rank(lambda share: Steps(row, share, place, options.get("drop_last", False)), ranks)
+    steps = of_each_rank(lambda share: EpochSteps(row, share, place, options.get("drop_last", False)), ranks)
     assert len({len(each) for each in steps}) == 1
     assert len({each.end_after(place) for each in steps}) == 1
     return [next(iter(each)) for each in steps], steps[0].end_after(place)
@@ -31,7 +31,7 @@ def one_step(row, place, ranks, **options):
 def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed):
     dice = random.Random(seed)
     size, batch_size = dice.randint(20, 90), dice.randint(6, 9)
-    row = Row(dice.sample(range(size), size), batch_size)
+    row = BatchRow(dice.sample(range(size), size), batch_size)
     seen, place = Counter(), 0
     while place < len(row):
         # Never more ranks than there are samples left: then some would come twice.
@@ -44,24 +44,24 @@ def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed)
 
 
 def test_batches_that_do_not_divide_by_the_ranks_are_halved():
-    row = Row(range(13), 5)
+    row = BatchRow(range(13), 5)
 
     assert one_step(row, 2, 2) == ([(10, 11), (12,)], 3)
     assert one_step(row, 1, 3) == ([(5, 6, 7), (8, 9), (10, 11, 12)], 3)
 
 
 def test_fewer_samples_than_ranks_join_the_step_before():
-    row = Row(range(11), 5)
+    row = BatchRow(range(11), 5)
 
     assert one_step(row, 0, 2) == ([(0, 1, 2, 3, 4, 10), (5, 6, 7, 8, 9)], 3)
     assert one_step(row, 2, 2) == ([(10,), (10,)], 3)  # there is no step before
 
 
 def test_drop_last_leaves_out_what_is_not_enough_for_all_ranks():
-    row = Row(range(23), 5, drop_last=True)
+    row = BatchRow(range(23), 5, drop_last=True)
 
     assert one_step(row, 2, 2, drop_last=True) == ([(10, 11, 12, 13, 14), (15, 16, 17, 18, 19)], 4)
-    assert [len(Steps(row, Share(0, 3), place, True)) for place in (0, 1, 2)] == [1, 1, 0]
+    assert [len(EpochSteps(row, Share(0, 3), place, True)) for place in (0, 1, 2)] == [1, 1, 0]
 
 
 def test_batches_of_groups_are_of_one_kind_and_hold_every_sample_once():

@@ -18,7 +18,7 @@ from unbroken.training.core.environment import DeadlineFile, Outbox, Reporter, S
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course, Position
 from unbroken.training.core.save_policy import Saves, best_interval
-from unbroken.training.core.save_schedule import LEAVE_SECONDS, SAFETY, Pace, Phase
+from unbroken.training.core.save_schedule import LEAVE_SECONDS, SAFETY, Phase, SaveSchedule
 
 
 class Clock:
@@ -29,11 +29,11 @@ class Clock:
         return self.now
 
 
-def make_pace(clock: Clock, stop: Path, deadline: float = math.inf, has_signal: bool = False) -> Pace:
-    return Pace(deadline, stop, save_interval=60, save_seconds=2, has_signal=lambda: has_signal, now=clock)
+def make_pace(clock: Clock, stop: Path, deadline: float = math.inf, has_signal: bool = False) -> SaveSchedule:
+    return SaveSchedule(deadline, stop, save_interval=60, save_seconds=2, has_signal=lambda: has_signal, now=clock)
 
 
-def take_step(pace: Pace, clock: Clock, phase: Phase, seconds: float) -> None:
+def take_step(pace: SaveSchedule, clock: Clock, phase: Phase, seconds: float) -> None:
     pace.begin_step()
     clock.now += seconds
     pace.end_step(phase)
@@ -240,7 +240,7 @@ def test_the_parts_without_torch_import_only_the_standard_library() -> None:
 
 def test_a_training_follows_a_deadline_that_is_moved(tmp_path: Path) -> None:
     clock, moved = Clock(), iter([None, 500.0, None])
-    pace = Pace(130, tmp_path / "stop", 60, 2, lambda: False, now=clock, moved_deadline=lambda: next(moved))
+    pace = SaveSchedule(130, tmp_path / "stop", 60, 2, lambda: False, now=clock, moved_deadline=lambda: next(moved))
     take_step(pace, clock, Phase.BATCH, 1)
 
     stops = []
@@ -258,7 +258,7 @@ class Suspended:
         self.clock, self.resumed, self.rests = Clock(), -math.inf, 0
         self.moves = iter([150.0 + 600.0])
         self.moved_at = 100.0 + 601.0 + moved_after_seconds
-        self.pace = Pace(
+        self.pace = SaveSchedule(
             150, tmp_path / "stop", 60, 2, lambda: False, now=self.clock, moved_deadline=self.moved,
             resumed=lambda: self.resumed, rest=self.rest,
         )  # fmt: skip
@@ -333,7 +333,7 @@ def test_a_save_that_takes_longer_than_failures_let_it_is_made_once_a_failure() 
 def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Path) -> None:
     clock = Clock()
     saves = Saves(mtbf_hours=24)
-    pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, now=clock, saves=saves)
+    pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, now=clock, saves=saves)
     guessed = pace.interval_seconds
     pace.begin_save()
     pace.saved(1.0, stall_seconds=0.5)
@@ -349,7 +349,7 @@ def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Pa
 
 
 def test_a_save_is_due_after_so_many_steps(tmp_path: Path) -> None:
-    pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=Saves(steps=3))
+    pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=Saves(steps=3))
     due = []
     for step in range(11, 20):
         due.append(pace.is_save_due(step))
@@ -361,7 +361,7 @@ def test_a_save_is_due_after_so_many_steps(tmp_path: Path) -> None:
 
 def test_a_save_that_came_to_nothing_is_due_again_at_once(tmp_path: Path) -> None:
     for saves in (Saves(), Saves(steps=3)):
-        pace = Pace(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=saves)
+        pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=saves)
         pace.begin_save(3)
         pace.forget_save()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from unbroken.runs.progress import Progress
-from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.framework_session import NextAction
 from unbroken.training.torch.framework_session import RanksKeeper
 
 first_save_at, told_at = map(int, sys.argv[1:])
@@ -31,9 +31,9 @@ for step in range(1, 9):
     wish = keeper.step(Progress(step, 8, "steps"))
     with seen.open("a") as file:
         file.write(f"{step} {wish.name}\\n")
-    if wish is Wish.LEAVE or (wish is Wish.SAVE and step >= first_save_at):
+    if wish is NextAction.LEAVE or (wish is NextAction.SAVE and step >= first_save_at):
         keeper.hand_over(lambda draft: (draft / f"rank-{rank}").write_text(f"{step}"), Progress(step, 8, "steps"))
-        if wish is Wish.LEAVE:
+        if wish is NextAction.LEAVE:
             keeper.leave()
 """
 

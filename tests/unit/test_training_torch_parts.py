@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, default_collate  # noqa: E402
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
-from unbroken.training.core.guard import Guard, Watch  # noqa: E402
+from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.torch import Training, save_verified  # noqa: E402
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
@@ -161,7 +161,7 @@ def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pyt
 
 
 def test_only_a_better_value_is_the_best() -> None:
-    watch = Watch(Guard(), ("error", "min"))
+    watch = MetricsWatch(Guard(), ("error", "min"))
     found = []
     for value in (float("nan"), 2.0, 3.0, 1.0):
         watch.is_new_best = False

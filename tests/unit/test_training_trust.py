@@ -19,10 +19,10 @@ from unbroken.errors import SickError, StalledError  # noqa: E402
 from unbroken.runs.outcome import Outcome  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.segment.lifecycle import run_segment  # noqa: E402
-from unbroken.training.core.guard import Guard, Watch  # noqa: E402
+from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
-from unbroken.training.torch.validation import Trust, sick_weight  # noqa: E402
+from unbroken.training.torch.validation import TorchValidation, sick_weight  # noqa: E402
 
 NAN = math.nan
 
@@ -289,7 +289,7 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
     dtype: torch.dtype, large: float, other: float
 ) -> None:
     model = torch.nn.Linear(8, 8).to(dtype)
-    weights = Trust(None, {"model": model}, {}).weights()
+    weights = TorchValidation(None, {"model": model}, {}).weights()
     torch.nn.init.constant_(model.weight, large)  # their sum is none, or not in this type
 
     sound = sick_weight(weights)
@@ -398,7 +398,7 @@ def test_predictions_are_compared_number_by_number() -> None:
 
 
 def test_saves_wait_while_a_violation_may_have_spoilt_what_is_saved() -> None:
-    watch = Watch(Guard(in_a_row=3), None)
+    watch = MetricsWatch(Guard(in_a_row=3), None)
 
     seen = [(watch.look({name: value}), watch.is_sound) for name, value in (("loss", NAN), ("lr", 1), ("loss", 1))]
 
@@ -411,7 +411,7 @@ def test_saves_wait_while_a_violation_may_have_spoilt_what_is_saved() -> None:
         (lambda: Guard(finite="loss"), r"Guard\(finite='loss'\), allowed: a tuple of names; type: finite=\('loss',\)"),
         (lambda: Guard(patience=0), r"Guard\(patience=0\), allowed: 1 or more"),
         (lambda: Guard(in_a_row=0), r"Guard\(in_a_row=0\), allowed: 1 or more"),
-        (lambda: Watch(Guard(patience=2), None), r"Guard\(patience=...\) needs Training\(best=...\)"),
+        (lambda: MetricsWatch(Guard(patience=2), None), r"Guard\(patience=...\) needs Training\(best=...\)"),
     ],
 )
 def test_mistakes_in_a_guard_are_named(mistake, line: str) -> None:

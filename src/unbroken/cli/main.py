@@ -21,7 +21,7 @@ from rich.table import Table
 from unbroken import __version__
 from unbroken.cli.back import go_back
 from unbroken.cli.profile_command import profile
-from unbroken.cli.status import RunStatus, State, known_runs, status_of
+from unbroken.cli.status import RunState, RunStatus, known_runs, status_of
 from unbroken.config.duplicate_keys import keys_written_twice, too_large
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
@@ -48,12 +48,12 @@ Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working 
 Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
 HERE, CONFIG = Path(), Path("config/config.yaml")
 COLORS = {
-    State.FINISHED: "green",
-    State.WORKING: "cyan",
-    State.QUEUED: "blue",
-    State.STOPPED: "red",
-    State.UNREADABLE: "red",
-    State.USED_UP: "yellow",
+    RunState.FINISHED: "green",
+    RunState.WORKING: "cyan",
+    RunState.QUEUED: "blue",
+    RunState.STOPPED: "red",
+    RunState.UNREADABLE: "red",
+    RunState.USED_UP: "yellow",
 }
 
 

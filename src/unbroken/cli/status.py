@@ -30,7 +30,7 @@ RECENT_ATTEMPTS = 5
 NO_SLURM = Queue(is_known=False)
 
 
-class State(Enum):
+class RunState(Enum):
     """Where a run is between its first segment and its goal."""
 
     NOT_STARTED = "not started"
@@ -48,7 +48,7 @@ class RunStatus:
     """One run as `unbroken status` shows it; times in seconds, None where nothing is known yet."""
 
     run: str
-    state: State
+    state: RunState
     progress: Progress | None
     segments_used: int
     segments: int | None
@@ -73,7 +73,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
             return _status_of(name, base, run, queue)
     except StorageError as error:
         segments = run.segments if run else None
-        return RunStatus(name, State.UNREADABLE, None, 0, segments, None, None, None, str(error))
+        return RunStatus(name, RunState.UNREADABLE, None, 0, segments, None, None, None, str(error))
 
 
 def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
@@ -85,9 +85,9 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     live = read_progress(Desk(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
     progress = live or (newest.passport.progress if newest else None)
     used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
-    state = State.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))
-    if jobs and state not in {State.WORKING, State.FINISHED}:
-        state = State.QUEUED
+    state = RunState.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))
+    if jobs and state not in {RunState.WORKING, RunState.FINISHED}:
+        state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
     return RunStatus(
@@ -98,7 +98,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         run.segments if run else None,
         newest.name if newest else None,
         age_seconds(newest.passport.created_utc) if newest else None,
-        0.0 if state is State.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
+        0.0 if state is RunState.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
         holder.problem or _with_jobs(advice, state, jobs),
     )
 
@@ -135,16 +135,16 @@ def _holder(places: RunFolder, attempts: Sequence[Attempt]) -> _Holder:
 
 def _state(
     newest: Checkpoint | None, attempts: Sequence[Attempt], used: int, run: Run | None, is_silent: bool
-) -> State:
+) -> RunState:
     if is_finished(newest, run):
-        return State.FINISHED
+        return RunState.FINISHED
     if is_silent:
-        return State.STOPPED
+        return RunState.STOPPED
     if not attempts:
-        return State.NOT_STARTED if newest is None else State.PAUSED
+        return RunState.NOT_STARTED if newest is None else RunState.PAUSED
     if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
-        return State.STOPPED
-    return State.USED_UP if run and used >= run.segments else State.PAUSED
+        return RunState.STOPPED
+    return RunState.USED_UP if run and used >= run.segments else RunState.PAUSED
 
 
 def _own_forecast(live: Progress | None) -> float | None:
@@ -162,36 +162,36 @@ def _left_seconds(progress: Progress | None, goal: float | None, attempts: Seque
     return max(goal - progress.done, 0.0) * seconds / advance
 
 
-def _unfollowed(state: State, places: RunFolder, queue: Queue) -> str:
+def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:
     """Why a run stands still that jobs were to carry on without a driver, where no line of its history says it."""
-    if state not in {State.NOT_STARTED, State.PAUSED, State.STOPPED} or not queue.is_known:
+    if state not in {RunState.NOT_STARTED, RunState.PAUSED, RunState.STOPPED} or not queue.is_known:
         return ""
     if why := why_no_job(places, queue):
         return f"no job of this run waits; {why}; mend the cause, then start snakemake again"
     return ""
 
 
-def _with_jobs(advice: str, state: State, jobs: Sequence[OutJob]) -> str:
+def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
     """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works."""
-    told = [job.describe() for job in jobs if job.is_waiting or state is not State.WORKING]
-    if state is State.FINISHED and told:
+    told = [job.describe() for job in jobs if job.is_waiting or state is not RunState.WORKING]
+    if state is RunState.FINISHED and told:
         told[-1] += "; it will find nothing to do"
-    kept = [advice] if advice and state is not State.QUEUED else []
+    kept = [advice] if advice and state is not RunState.QUEUED else []
     return "; ".join([*kept, *told])
 
 
-def _advice(state: State, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
+def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
     """What to read or to type next."""
     match state:
-        case State.FINISHED:
+        case RunState.FINISHED:
             return f"results: {places.final}"
-        case State.WORKING:
+        case RunState.WORKING:
             return "; ".join(filter(None, (holder.claim.describe(), if_stopped(holder.claim)))) if holder.claim else ""
-        case State.STOPPED if holder.silence:
+        case RunState.STOPPED if holder.silence:
             return holder.silence
-        case State.STOPPED:
+        case RunState.STOPPED:
             message, log = attempts[-1].message, places.log(attempts[-1].segment)
             return message if str(log.parent) in message else f"{message}; {log}"
-        case State.USED_UP:
+        case RunState.USED_UP:
             return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
     return "snakemake"

@@ -10,7 +10,7 @@ from typing import Any
 from unbroken.config.checks import Checker
 from unbroken.config.location import Branch, Entry, mapping
 from unbroken.config.messages import NO_SUCH_FILE
-from unbroken.config.schema import Key, Schema, Schemas, load_schemas
+from unbroken.config.schema import Schema, Schemas, SettingKey, load_schemas
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import mistakes as task_mistakes
 from unbroken.config.tasks import settled_enter
@@ -94,7 +94,7 @@ def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings |
     """What the run says of its second place, the rest as the schema has it."""
     if written is None:
         return None
-    parts = {name: Key(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}
+    parts = {name: SettingKey(name, part) for name, part in schema.keys["copies"].schema["properties"].items()}
     defaults = {name: part.schema["default"] for name, part in parts.items() if "default" in part.schema}
     settled: dict[str, Any] = {name: parts[name].settled(value) for name, value in {**defaults, **written}.items()}
     return CopySettings(**settled)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from unbroken.config.schema import Key
+from unbroken.config.schema import SettingKey
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Spot(Protocol):
     def at(self, *path: object) -> str:
         """The name of what stands at `path` in here."""
 
-    def lacks(self, key: Key, *parent: str) -> str:
+    def lacks(self, key: SettingKey, *parent: str) -> str:
         """The whole line for a required key that stands nowhere."""
 
 
@@ -36,7 +36,7 @@ class Branch:
         """The keys that lead there, joined by dots."""
         return dotted(*self.path, *path)
 
-    def lacks(self, key: Key, *parent: str) -> str:
+    def lacks(self, key: SettingKey, *parent: str) -> str:
         """The whole line for a required key that stands nowhere."""
         return f"{self.at(*parent)}: `{key.name}` is missing; type for example `{key.name}: {key.example}`"
 

@@ -15,14 +15,14 @@ from typing import Any
 from jsonschema.exceptions import ValidationError
 
 from unbroken.config.location import Item, Spot
-from unbroken.config.schema import Key
+from unbroken.config.schema import SettingKey
 
 NO_SUCH_FILE = "there is no such file"
 _LONG_TEXT = 60
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
-def wrong_values(key: Key, value: object, spot: Spot, *parent: str) -> list[str]:
+def wrong_values(key: SettingKey, value: object, spot: Spot, *parent: str) -> list[str]:
     """A line for each part of a value that its schema refuses."""
     lines: dict[str, str] = {}
     for error in key.errors(value):
@@ -31,7 +31,7 @@ def wrong_values(key: Key, value: object, spot: Spot, *parent: str) -> list[str]
     return [f"{where}: {text}" for where, text in lines.items()]
 
 
-def _refused(key: Key, error: ValidationError) -> str:
+def _refused(key: SettingKey, error: ValidationError) -> str:
     schema = error.schema if isinstance(error.schema, Mapping) else key.schema
     return refused(error.instance, schema, key.name)
 
@@ -127,7 +127,7 @@ def _range(schema: Mapping[str, Any]) -> str:
 
 
 def _hint(value: object, schema: Mapping[str, Any]) -> str | None:
-    key = Key("", schema)
+    key = SettingKey("", schema)
     if key.types & {"integer", "number"} and isinstance(value, str):
         number = number_in(value)
         return f"type {number}" if number is not None and not key.errors(number) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from unbroken.config.messages import allowed
 from unbroken.config.package_files import root_folder, workflow_folder
-from unbroken.config.schema import Key, Schema, Schemas, load_schemas
+from unbroken.config.schema import Schema, Schemas, SettingKey, load_schemas
 
 _MARKED = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- /keys -->)", re.DOTALL)
 _IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "switch": "no"}
@@ -55,7 +55,7 @@ def key_table(schema: Schema) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(schema: Schema, key: Key, is_engine: bool) -> Iterator[str]:
+def _cells(schema: Schema, key: SettingKey, is_engine: bool) -> Iterator[str]:
     unit = key.schema.get("unit", "none")
     yield f"`{key.name}`"
     yield allowed({**key.schema, "unit": "none"})

@@ -39,7 +39,7 @@ _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
-class Key:
+class SettingKey:
     """One key as its schema describes it."""
 
     name: str
@@ -86,7 +86,7 @@ class Schema:
     """The keys of one mapping of the configuration."""
 
     title: str
-    keys: Mapping[str, Key]
+    keys: Mapping[str, SettingKey]
     required: tuple[str, ...]
     identity_run_keys: tuple[str, ...]
     layout_run_keys: tuple[str, ...] = ()
@@ -117,9 +117,9 @@ class Schemas:
     engines: Mapping[str, Schema]
 
     @functools.cached_property
-    def run_name(self) -> Key:
+    def run_name(self) -> SettingKey:
         """What a run may be called."""
-        return Key("run", self.config.keys["runs"].schema["propertyNames"])
+        return SettingKey("run", self.config.keys["runs"].schema["propertyNames"])
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _schema(document: Mapping[str, Any]) -> Schema:
-    keys = {name: Key(name, schema) for name, schema in document["properties"].items()}
+    keys = {name: SettingKey(name, schema) for name, schema in document["properties"].items()}
     run_keys = tuple(document.get("identity_run_keys", ()))
     layout = tuple(document.get("layout_run_keys", ()))
     return Schema(document["title"], keys, tuple(document.get("required", ())), run_keys, layout)

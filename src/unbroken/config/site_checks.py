@@ -7,7 +7,7 @@ from typing import Any
 
 from unbroken.config.location import Branch, Item, Spot, mapping
 from unbroken.config.messages import refused, unknown, wrong_values
-from unbroken.config.schema import Key, Schemas
+from unbroken.config.schema import Schemas, SettingKey
 
 _A_PLACE = {"type": "object", "allowed": "keys of the site"}
 
@@ -30,7 +30,7 @@ def extra_mistakes(key: str, value: object, spot: Spot) -> Iterator[str]:
         yield f"{spot.at(key, Item(number))}: {text}"
 
 
-def _of_place(place: object, keys: object, below: Mapping[str, Key], schemas: Schemas) -> Iterator[str]:
+def _of_place(place: object, keys: object, below: Mapping[str, SettingKey], schemas: Schemas) -> Iterator[str]:
     spot = Branch(("site", "places", place))
     if place not in schemas.places:
         yield f"{spot.at()}: {unknown(place, schemas.places, {})}"
@@ -40,7 +40,7 @@ def _of_place(place: object, keys: object, below: Mapping[str, Key], schemas: Sc
         yield from _of_key(name, value, below, spot, schemas)
 
 
-def _of_key(name: object, value: object, keys: Mapping[str, Key], spot: Spot, schemas: Schemas) -> Iterator[str]:
+def _of_key(name: object, value: object, keys: Mapping[str, SettingKey], spot: Spot, schemas: Schemas) -> Iterator[str]:
     key = keys.get(name) if isinstance(name, str) else None
     if key is None:
         of_run = {

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from unbroken.config.location import Entry, dotted
 from unbroken.config.messages import allowed, number_in, unknown, unusable_file
-from unbroken.config.schema import Key, Schemas
+from unbroken.config.schema import Schemas, SettingKey
 
 NAME_COLUMN = "run"
 _SETTING = "settings."
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line of the table."""
 
     file: str
@@ -28,7 +28,7 @@ class Row:
         """The column that holds what stands at `path` in a run, or the line itself."""
         return f"{self.file} line {self.line}" + (f", column {dotted(*path)}" if path else "")
 
-    def lacks(self, key: Key, *parent: str) -> str:
+    def lacks(self, key: SettingKey, *parent: str) -> str:
         """The whole line for a required key; the same for every row where the column itself is missing."""
         column = dotted(*parent, key.name)
         if column in self.columns:
@@ -55,7 +55,7 @@ def read_table(file: str, base: Path, schemas: Schemas, default_engine: object) 
     header = tuple(lines[0][1])
     if mistakes := [f"{file} line {lines[0][0]}, {text}" for text in _wrong_columns(header, schemas)]:
         return Table(mistakes=tuple(mistakes))
-    rows = (_entry(Row(file, line, header), cells, schemas, default_engine) for line, cells in lines[1:])
+    rows = (_entry(TableRow(file, line, header), cells, schemas, default_engine) for line, cells in lines[1:])
     return Table(tuple(rows))
 
 
@@ -119,7 +119,7 @@ def _wrong_columns(header: tuple[str, ...], schemas: Schemas) -> Iterator[str]:
         yield f"column {NAME_COLUMN}: is missing; add it, it holds the names of the runs"
 
 
-def _entry(row: Row, cells: Sequence[str], schemas: Schemas, default_engine: object) -> Entry:
+def _entry(row: TableRow, cells: Sequence[str], schemas: Schemas, default_engine: object) -> Entry:
     filled = {column: cell for column, cell in zip(row.columns, cells, strict=True) if cell}
     engine = schemas.engines.get(str(filled.get("engine", default_engine)))
     values: dict[str, object] = {}
@@ -134,7 +134,7 @@ def _entry(row: Row, cells: Sequence[str], schemas: Schemas, default_engine: obj
     return Entry(filled.get(NAME_COLUMN), values, row)
 
 
-def _typed(cell: str, key: Key | None) -> object:
+def _typed(cell: str, key: SettingKey | None) -> object:
     """The value that a cell says for a key; its text where it says none, for the schema to refuse."""
     if key is None or "string" in key.types:
         return cell

@@ -38,7 +38,7 @@ class Note:
     noted_utc: str
 
 
-class Place:
+class SecondPlace:
     """`<folder>/<run>`."""
 
     def __init__(self, root: Path) -> None:
@@ -102,9 +102,9 @@ class Place:
         fs.flush_folder(self.root.parent)
 
 
-def place_of(run: Run, base: Path) -> Place | None:
+def place_of(run: Run, base: Path) -> SecondPlace | None:
     """The second place that the config names for a run."""
-    return Place(base / run.copies.folder / run.name) if run.copies else None
+    return SecondPlace(base / run.copies.folder / run.name) if run.copies else None
 
 
 def number_of(root: Path) -> str:
@@ -244,7 +244,7 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _elsewhere(place: Place) -> str:
+def _elsewhere(place: SecondPlace) -> str:
     return f"mv {place.root} {place.root}.old, or name another folder"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.copies.place import NOTE, Note, Place, file_system_of, new_number, number_of, said, write_number
+from unbroken.copies.place import NOTE, Note, SecondPlace, file_system_of, new_number, number_of, said, write_number
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, FormatError, NoCheckpointError, StorageError
 from unbroken.runs import lease
@@ -71,7 +71,7 @@ def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
 class _Rebuilding:
     """Fills the folder beside the run's place."""
 
-    def __init__(self, run: str, place: Place, draft: RunFolder, held: Lease, tell: Tell) -> None:
+    def __init__(self, run: str, place: SecondPlace, draft: RunFolder, held: Lease, tell: Tell) -> None:
         self.run, self.place, self.draft, self.tell = run, place, draft, tell
         token = held.claim.token
         self.to_store = Transfer(draft.checkpoints, token, confirm=held.confirm)
@@ -131,10 +131,10 @@ class _Rebuilding:
         return found
 
 
-def _place(run: str, source: Path) -> tuple[Place, Note]:
+def _place(run: str, source: Path) -> tuple[SecondPlace, Note]:
     """The copies that are meant, and what they say of themselves."""
     for root in (source, source / run):
-        place = Place(root)
+        place = SecondPlace(root)
         if (note := place.note()) is not None:
             if note.run != run:
                 raise ConfigError([f"--from: {root} holds copies of the run {note.run!r}, not of {run!r}"])
@@ -143,7 +143,7 @@ def _place(run: str, source: Path) -> tuple[Place, Note]:
     raise ConfigError([f"--from: found {source}, which holds no copies of {run}; allowed: {allowed}"])
 
 
-def _refuse_existing(places: RunFolder, place: Place) -> None:
+def _refuse_existing(places: RunFolder, place: SecondPlace) -> None:
     if os.path.lexists(places.root):
         again = f"unbroken restore {places.name} --from {place.root}"
         advice = f"type: snakemake (it goes on), or: unbroken restart {places.name} (sets it aside), then: {again}"
@@ -173,7 +173,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _seeded(draft: RunFolder, place: Place) -> Path:
+def _seeded(draft: RunFolder, place: SecondPlace) -> Path:
     """The folder of the lease, whose next claim is above all that the lost run may have used."""
     draft.lease.mkdir(exist_ok=True)
     confirm_own(draft.lease)
@@ -186,7 +186,7 @@ def _seeded(draft: RunFolder, place: Place) -> Path:
     return draft.lease
 
 
-def _take_over(place: Place, note: Note, places: RunFolder, draft: RunFolder, tell: Tell) -> None:
+def _take_over(place: SecondPlace, note: Note, places: RunFolder, draft: RunFolder, tell: Tell) -> None:
     """A new number for the run and its copies: the lost one, should it come back, copies nothing there any more."""
     number = new_number()
     root = places.root.parent.resolve() / places.name

@@ -22,7 +22,7 @@ from unbroken.detached import adjust_pending, last_look, resubmit
 from unbroken.detached.pending_jobs import wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import (
-    Ended,
+    CommandEnd,
     SegmentCommand,
     become_deaf,
     give_up_at,
@@ -129,9 +129,9 @@ class _Chain:
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self._segment = 0
 
-    def work(self) -> Ended:
+    def work(self) -> CommandEnd:
         """One segment's work; segments whose record only had to be made anew do not count."""
-        slot, ended = self.slot, Ended(0)
+        slot, ended = self.slot, CommandEnd(0)
         while (segment := slot.next_segment()) is not None:
             attempt = _attempt(slot, segment)
             self._segment = segment

@@ -37,7 +37,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnd:
     """How a segment's command ended; `why` is None if its work had begun, or if it ended well.
 
     `since` is when (time.monotonic()) it began to wait in vain for what it misses, if it did.
@@ -73,7 +73,7 @@ class SegmentCommand:
     words: Sequence[str]
     tell: Callable[[str], None]
 
-    def run(self, has_begun: Callable[[], None] = lambda: None) -> Ended:
+    def run(self, has_begun: Callable[[], None] = lambda: None) -> CommandEnd:
         """Runs it; `has_begun` is called once its work begins, if that is seen in time.
 
         An attempt that ended before its work has its line in the history afterwards, if it can be written.
@@ -94,20 +94,20 @@ class SegmentCommand:
             self._note(ended.why, ended.message, began_utc)
         return ended
 
-    def _once(self, has_begun: Callable[[], None], known: int, give_up: float | None) -> Ended:
+    def _once(self, has_begun: Callable[[], None], known: int, give_up: float | None) -> CommandEnd:
         code, note, tail = _follow(self.words, has_begun, give_up)
         lines = self._lines()[known:]
         has_worked = note.has_begun or any(not line.before_work for line in lines)
         if has_worked or (code == 0 and self.places.record(self.segment).exists()):
-            return Ended(code)
+            return CommandEnd(code)
         if note.why is not None:
-            return Ended(code, note.why, note.message, note.since)
+            return CommandEnd(code, note.why, note.message, note.since)
         if lines:
-            return Ended(code, BeforeWork(lines[-1].before_work), lines[-1].message)
+            return CommandEnd(code, BeforeWork(lines[-1].before_work), lines[-1].message)
         said = tail or obstacle(self.places)
         how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
         message = f"the job's own snakemake {how}{f': {said}' if said else ''}"
-        return Ended(code, BeforeWork.UNAVAILABLE, message)
+        return CommandEnd(code, BeforeWork.UNAVAILABLE, message)
 
     def _lines(self) -> list[Attempt]:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.program.contract import FINAL, Desk, Found, copied_states, loose_state, ready_states
+from unbroken.program.contract import FINAL, Desk, HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
@@ -86,11 +86,11 @@ class Engine(ABC):
         """When, on the monotonic clock, a program that watches the deadline itself began to leave."""
         return None
 
-    def states(self, task: Task) -> list[Found]:
+    def states(self, task: Task) -> list[HandedOver]:
         """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
         return ready_states(task.desk)
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """The same once the program is gone; what it left loose counts only if it left well."""
         found = ready_states(task.desk)
         loose = loose_state(task.desk, task.desk.root / "loose") if has_left_well else None
@@ -100,7 +100,7 @@ class Engine(ABC):
         """Why what the program left is no newer checkpoint, for the line of a failed attempt; empty if unknown."""
         return ""
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         """Complete states on the desk of an attempt that was killed, oldest first; `task` is that attempt's.
 
         Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.

@@ -15,7 +15,7 @@ from unbroken.slurm.partitions import Partition, together
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterLimits:
     """What was asked of Slurm once, for all runs."""
 
     partitions: Mapping[str, Partition]
@@ -56,7 +56,7 @@ class Cluster:
 Asked = tuple[Run, Request]
 
 
-def limit_mistakes(asked: Iterable[Asked], cluster: Cluster, site_file: Callable[[], str]) -> list[str]:
+def limit_mistakes(asked: Iterable[Asked], cluster: ClusterLimits, site_file: Callable[[], str]) -> list[str]:
     """A line for each mistake, also where many runs share it; `site_file` is what to edit for a mistake of the site."""
     runs: dict[tuple[str, str], list[str]] = {}
     for run, request in asked:
@@ -65,7 +65,7 @@ def limit_mistakes(asked: Iterable[Asked], cluster: Cluster, site_file: Callable
     return [f"{_where(key, sharing)}: {text}" for (key, text), sharing in runs.items()]
 
 
-def absences(asked: Iterable[Asked], cluster: Cluster) -> list[str]:
+def absences(asked: Iterable[Asked], cluster: ClusterLimits) -> list[str]:
     """A line for each partition in use in which no job can start at present."""
     used = {request.partition: cluster.of(request) for _, request in asked}
     away = [partition for partition in used.values() if partition is not None and not partition.is_there]
@@ -80,7 +80,9 @@ def _where(key: str, runs: list[str]) -> str:
     return f"runs.{runs[0]}.{key}{more}"
 
 
-def _mistakes(run: Run, request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
+def _mistakes(
+    run: Run, request: Request, cluster: ClusterLimits, site_file: Callable[[], str]
+) -> Iterator[tuple[str, str]]:
     accounts = cluster.accounts if request.account else []
     yield from _of_names("account", request, accounts, "your accounts (sacctmgr) are {}", site_file)
     known = list(cluster.partitions)
@@ -105,7 +107,7 @@ def _of_names(
             yield where, f"found '{name}', but {are.format(_all_of(known))}; {hint}"
 
 
-def _of_qos(request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
+def _of_qos(request: Request, cluster: ClusterLimits, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
     qos = request.qos
     if qos is None:
         return
@@ -123,7 +125,7 @@ def _of_qos(request: Request, cluster: Cluster, site_file: Callable[[], str]) ->
     yield where, f"found '{qos}', but partition {request.partition} {takes} (scontrol show partition); {hint}"
 
 
-def _of_constraint(request: Request, cluster: Cluster, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
+def _of_constraint(request: Request, cluster: ClusterLimits, site_file: Callable[[], str]) -> Iterator[tuple[str, str]]:
     constraint = request.constraint
     if constraint is None or not cluster.features:
         return

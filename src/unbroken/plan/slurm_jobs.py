@@ -13,7 +13,7 @@ import yaml
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_in_a_step
 from unbroken.errors import ConfigError
-from unbroken.plan.limits import Cluster, absences, limit_mistakes
+from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
 from unbroken.plan.resources import constant, extra_words, names, resources
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
@@ -50,7 +50,7 @@ class SlurmPlan:
         self._by_name = {run.name: run for run in self.runs}
         self._resources = {run.name: resources(run, self._requests[run.name]) for run in self.runs}
         self._base, self._is_driver, self._tell = base, is_driver, tell
-        self._cluster = Cluster({})
+        self._cluster = ClusterLimits({})
         self._told: set[str] = set()
         self._killed: dict[str, int] = {}
         self._bad_nodes: dict[str, list[str]] = {}
@@ -62,7 +62,7 @@ class SlurmPlan:
             _point_to_partitions(site_file(files))
         found = [line for run in self.runs for line in mistakes_in_a_step(run)]
         try:
-            self._cluster = Cluster(ask_partitions())
+            self._cluster = ClusterLimits(ask_partitions())
         except ConfigError as error:
             return [*found, *error.mistakes]
         for line in absences(asked, self._cluster):

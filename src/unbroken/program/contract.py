@@ -92,7 +92,7 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Found:
+class HandedOver:
     """A complete state that the program left for us: a folder ready to become a checkpoint."""
 
     draft: Path
@@ -112,16 +112,16 @@ class Found:
             self.save.confirm()
             self.save.move_out(self.draft.name, target)
 
-    def taken(self) -> Found:
+    def taken(self) -> HandedOver:
         """The same beside the save folder, where no program puts anything in its place while it is published."""
         if self.save is None:
             return self
         target = self.draft.parent.parent / f"{TAKEN}{self.draft.name}"
         self.move(target)
-        return Found(target, self.handover)
+        return HandedOver(target, self.handover)
 
 
-def ready_states(desk: Desk) -> list[Found]:
+def ready_states(desk: Desk) -> list[HandedOver]:
     """What the program has handed over with `.ready` folders, in name order; removes their progress file.
 
     CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
@@ -129,7 +129,7 @@ def ready_states(desk: Desk) -> list[Found]:
     return _ready_in(desk.open_save(), desk)
 
 
-def copied_states(desk: Desk) -> list[Found]:
+def copied_states(desk: Desk) -> list[HandedOver]:
     """What an attempt that was killed had handed over and nobody had published; copies, for its program may live.
 
     Only a state with a progress file of its own says how far it is: by now the program may be further.
@@ -152,7 +152,7 @@ def _second_name(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _ready_in(save: OwnFolder, desk: Desk) -> list[Found]:
+def _ready_in(save: OwnFolder, desk: Desk) -> list[HandedOver]:
     names = sorted(name for name in save.names() if name.endswith(READY))
     if links := [name for name in names if save.is_link(name)]:
         raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
@@ -166,7 +166,7 @@ def left_states(desk: Desk) -> list[Path]:
     return taken + [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
-def loose_state(desk: Desk, scratch: Path) -> Found | None:
+def loose_state(desk: Desk, scratch: Path) -> HandedOver | None:
     """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
     save = desk.open_save()
     names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
@@ -186,12 +186,12 @@ def _is_draft(save: OwnFolder, name: str) -> bool:
     return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
 
 
-def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> Found:
+def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> HandedOver:
     own = folder.path / HANDOVER_FILE
     with folder:
         if HANDOVER_FILE not in folder.names():
             progress = read_progress(desk.progress)
-            return Found(folder.path, Handover(progress) if progress else None, save)
+            return HandedOver(folder.path, Handover(progress) if progress else None, save)
         try:
             handover = parse_handover(read_told(own), str(own))
         except ValueError as error:
@@ -199,4 +199,4 @@ def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> Foun
         except IsADirectoryError as error:
             raise CheckpointError(f"{own}: a folder, allowed: a file with an object in it") from error
         folder.remove_file(HANDOVER_FILE)
-    return Found(folder.path, handover, save)
+    return HandedOver(folder.path, handover, save)

@@ -16,7 +16,7 @@ from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Checkpoint, Store
-from unbroken.slurm.job_end import Ended, Ending, ended
+from unbroken.slurm.job_end import EndState, JobEnd, ended
 from unbroken.system.clock import unix_seconds, utc_now
 
 # A node is avoided after so many attempts that failed there without a step forward ...
@@ -109,7 +109,7 @@ def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [*attempts[:settled], *map(with_cause, attempts[settled:])]
 
 
-def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> Ended | None:
+def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -> JobEnd | None:
     """How Slurm ended the start of a job that ran then; None outside Slurm, while it lives, or if nobody knows."""
     return ended(slurm_job, unix_seconds(started_utc), slurm_cluster) if slurm_job else None
 
@@ -122,7 +122,7 @@ def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
 
 def ran_out_of_memory(attempt: Attempt) -> bool:
     """True if it was ended for want of memory."""
-    return attempt.cause == Ending.OUT_OF_MEMORY.value
+    return attempt.cause == EndState.OUT_OF_MEMORY.value
 
 
 def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
@@ -149,13 +149,18 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
 
 def _is_failure_of_node(attempt: Attempt) -> bool:
     """A program's own crash may be the node's fault too; want of memory and somebody's scancel are not."""
-    of_others = {Ending.OUT_OF_MEMORY.value, Ending.CANCELLED.value, Ending.PREEMPTED.value, Ending.REQUEUED.value}
+    of_others = {
+        EndState.OUT_OF_MEMORY.value,
+        EndState.CANCELLED.value,
+        EndState.PREEMPTED.value,
+        EndState.REQUEUED.value,
+    }
     if attempt.before_work == BeforeWork.REFUSED.value:
         return False
     return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
 
 
-def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: Ended | None) -> Attempt:
+def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: JobEnd | None) -> Attempt:
     last = made[-1] if made else None
     before = attempts[-1].progress_to if attempts else 0.0
     why = f": {found.ending.in_words} ({found.ending.value})" if found else ""

@@ -46,7 +46,7 @@ def life_of(claim: Claim) -> Life:
     return Life.OUT_OF_SIGHT if host.is_hidden(claim.pid) else Life.GONE
 
 
-class Watch:
+class HolderWatch:
     """Polls a holder's claim, at most every `interval_seconds`, in which its heart must have beaten once."""
 
     def __init__(self, interval_seconds: float) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.driver_start import START
-from unbroken.runs.holder import STALE_POLLS, Life, Watch, life_of
+from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
 from unbroken.system import fs, host, jsontext
 from unbroken.system.clock import duration, utc_now
 
@@ -148,7 +148,7 @@ def _taken(
     leaves_to: Callable[[Claim], bool],
 ) -> Lease:
     give_up = time.monotonic() + wait_seconds
-    watch, told = Watch(HEARTBEAT_SECONDS), list[str]()
+    watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()
     while True:
         held, reason = current_claim(folder)
         if held is not None and not reason:
@@ -192,7 +192,7 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
 
 def watched_claim(folder: Path, tell: Callable[[str], None]) -> tuple[Claim | None, str]:
     """The same, surely: a holder that cannot be seen from here is watched until its heart beats, or is found dead."""
-    watch, has_told = Watch(HEARTBEAT_SECONDS), False
+    watch, has_told = HolderWatch(HEARTBEAT_SECONDS), False
     while True:
         held, reason = current_claim(folder)
         if held is None or reason:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unbroken.runs.history import Attempt
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.outcome import Outcome
-from unbroken.slurm.job_end import NOT_TO_BLAME, Ending
+from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2
@@ -53,7 +53,7 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
     if not attempts:
         return ""
     last = attempts[-1]
-    if last.cause == Ending.CANCELLED.value:
+    if last.cause == EndState.CANCELLED.value:
         return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
     if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
         return f"no further attempt is made: {last.message}{_todo(last)}"
@@ -65,7 +65,7 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
         return f"segment {now.segment} failed {failures} times; {_told(last, now.log)}"
     idle = idle_attempts(attempts, now.segment)
     # Want of memory is no reason to stop: the next attempt gets more.
-    if last.cause == Ending.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
+    if last.cause == EndState.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
         return ""
     if goes_back(attempts, rules, now):
         return ""
@@ -84,7 +84,7 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 
 
 def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
-    has_worked = not attempt.before_work and attempt.cause != Ending.OUT_OF_MEMORY.value
+    has_worked = not attempt.before_work and attempt.cause != EndState.OUT_OF_MEMORY.value
     return has_worked and attempt.from_checkpoint == checkpoint
 
 

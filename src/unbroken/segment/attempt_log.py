@@ -18,7 +18,7 @@ from unbroken.runs.store import Store
 from unbroken.segment.classify import Judgement, has_newer
 from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work
-from unbroken.slurm.job_end import Ending
+from unbroken.slurm.job_end import EndState
 from unbroken.slurm.nodes import own_spare_nodes
 from unbroken.system.clock import utc_now
 
@@ -48,7 +48,7 @@ class AttemptLog:
         rules = policy.Rules(self._job.run.attempts_without_progress)
         why, now = stop_reason(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
         if why:
-            was_cancelled = recent[-1].cause == Ending.CANCELLED.value
+            was_cancelled = recent[-1].cause == EndState.CANCELLED.value
             raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {why}")
         return policy.goes_back(recent, rules, now)
 
@@ -127,7 +127,7 @@ class AttemptLog:
             message=judgement.message,
             slurm_node=self._held.claim.slurm_node,
             slurm_cluster=self._held.claim.slurm_cluster,
-            cause=Ending.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
+            cause=EndState.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
             mem_mb=self._job.run.mem_mb,
             is_hopeless=work.is_hopeless,
             start=self._held.claim.start,

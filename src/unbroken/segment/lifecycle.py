@@ -41,7 +41,7 @@ from unbroken.segment.job import Job
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.rejected import Rejections
-from unbroken.segment.second_place import Copier
+from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
 from unbroken.segment.turn import leaves_to, patience_seconds
@@ -75,7 +75,7 @@ def run_segment(job: Job, engine: Engine) -> Record:
             mem_mb=job.run.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
-            with Copier(job, held, alarm) as copier:
+            with SecondPlaceCopier(job, held, alarm) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
                 copier.is_last = record.outcome is Outcome.FINISHED
             return record
@@ -89,7 +89,7 @@ class _Segment:
     engine: Engine
     held: Lease
     alarm: Alarm
-    copier: Copier
+    copier: SecondPlaceCopier
 
     def __post_init__(self) -> None:
         self.store = Store(self.job.places.checkpoints)

@@ -10,14 +10,14 @@ from typing import Protocol
 from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import ForeignFolderError, SegmentError, StorageError
-from unbroken.program.contract import Found
+from unbroken.program.contract import HandedOver
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment.job import Job
-from unbroken.segment.second_place import Copier
+from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
@@ -53,13 +53,13 @@ class Publisher:
     started: float = field(default_factory=time.monotonic)
     started_utc: str = field(default_factory=utc_now)
     doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
-    copier: Copier | None = None  # who copies them to a second place, and must not lose one meanwhile
+    copier: SecondPlaceCopier | None = None  # who copies them to a second place, and must not lose one meanwhile
 
     def __post_init__(self) -> None:
         # Its program may read it for as long as it works.
         self._origin = self.last.name if self.last else ""
 
-    def publish(self, found: Found, has_ended_done: bool = False) -> None:
+    def publish(self, found: HandedOver, has_ended_done: bool = False) -> None:
         """Makes a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
 
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
@@ -155,7 +155,7 @@ class Publisher:
         )
 
 
-def _is_finished(found: Found, handover: Handover, is_its_last: bool) -> bool:
+def _is_finished(found: HandedOver, handover: Handover, is_its_last: bool) -> bool:
     """By its own word, by its count, or by exit code 0 where its count does not speak against that."""
     says_less = found.handover is not None and handover.progress.goal is not None
     says_so = handover.is_finished or handover.progress.is_finished

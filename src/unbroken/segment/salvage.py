@@ -12,7 +12,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
-from unbroken.program.contract import Desk, Found
+from unbroken.program.contract import Desk, HandedOver
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
 from unbroken.runs.lease import Lease
@@ -100,7 +100,7 @@ class _Salvage:
             self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
         return publisher.last
 
-    def _is_further(self, found: Found) -> bool:
+    def _is_further(self, found: HandedOver) -> bool:
         if self.origin is None or found.handover is None:
             return True
         return found.handover.progress.done > self.origin.passport.progress.done

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from unbroken.copies.place import Place, number_of, place_of, said
+from unbroken.copies.place import SecondPlace, number_of, place_of, said
 from unbroken.copies.transfer import Transfer, drafts
 from unbroken.errors import CheckpointError, ConfigError, FencedError, ForeignFolderError, StorageError, UnbrokenError
 from unbroken.runs.lease import Lease
@@ -47,7 +47,7 @@ class _CutOffError(Exception):
     """The segment is over."""
 
 
-class Copier:
+class SecondPlaceCopier:
     """Copies in the background while its `with` block lasts; does nothing for a run without `copies`.
 
     ConfigError on entering if the second place belongs to another run.  If it is out of reach, full, or not writable,
@@ -70,7 +70,7 @@ class Copier:
         """There is a new checkpoint."""
         self._awake.set()
 
-    def __enter__(self) -> Copier:
+    def __enter__(self) -> SecondPlaceCopier:
         if self._place is None:
             return self
         self._thread.start()
@@ -119,7 +119,7 @@ class Copier:
             is_over = not self._tried(self._place) or is_over
             self._opened.set()
 
-    def _tried(self, place: Place | None) -> bool:
+    def _tried(self, place: SecondPlace | None) -> bool:
         """One round; False if there shall be no further one."""
         try:
             if place is not None:
@@ -139,7 +139,7 @@ class Copier:
         self.busy = ""
         return True
 
-    def _round(self, place: Place) -> None:
+    def _round(self, place: SecondPlace) -> None:
         place.open(self._job.run, self._job.base)
         self._opened.set()
         self._mirror(place)
@@ -153,7 +153,7 @@ class Copier:
         if self._cut.is_set():
             raise _CutOffError
 
-    def _confirm(self, place: Place) -> Callable[[], None]:
+    def _confirm(self, place: SecondPlace) -> Callable[[], None]:
         def confirm() -> None:
             self._check()
             self._held.confirm()
@@ -161,7 +161,7 @@ class Copier:
 
         return confirm
 
-    def _next(self, place: Place) -> Checkpoint | None:
+    def _next(self, place: SecondPlace) -> Checkpoint | None:
         """What to copy: one that was cut off, then the newest, unless the last copy is younger than it need be."""
         self._check()
         settings = self._job.run.copies
@@ -179,7 +179,7 @@ class Copier:
         age = unix_seconds(newest.passport.created_utc) - unix_seconds(last.passport.created_utc)
         return newest if age >= settings.every_minutes * 60 else None
 
-    def _copy(self, place: Place, checkpoint: Checkpoint) -> None:
+    def _copy(self, place: SecondPlace, checkpoint: Checkpoint) -> None:
         self.busy = checkpoint.name
         began = time.monotonic()
         token, confirm = self._held.claim.token, self._confirm(place)
@@ -220,7 +220,7 @@ class Copier:
             return False
         return True
 
-    def _pieces(self, place: Place, newest: Checkpoint) -> Iterator[Checkpoint]:
+    def _pieces(self, place: SecondPlace, newest: Checkpoint) -> Iterator[Checkpoint]:
         """The parts of earlier checkpoints that the second place has neither alone nor with their checkpoint."""
         there = {*place.store.archived(), *place.store.names(), *self._bad}
         for name in self._store.archived():
@@ -231,7 +231,7 @@ class Copier:
             if each.parts and each.age < newest.age and each.name not in there:
                 yield only_parts(each)
 
-    def _prune(self, place: Place) -> None:
+    def _prune(self, place: SecondPlace) -> None:
         settings = self._job.run.copies
         self._confirm(place)()
         if settings is not None:
@@ -243,7 +243,7 @@ class Copier:
 
     # --- the small files ---------------------------------------------------------------------------------------------
 
-    def _mirror(self, place: Place) -> None:
+    def _mirror(self, place: SecondPlace) -> None:
         """History, records and what was accepted, as they are now."""
         self._confirm(place)()
         places = self._job.places
@@ -283,7 +283,7 @@ class Copier:
             self._job.tell(f"copies: {line}; the run goes on, and the next checkpoint is tried again")
 
 
-def _must_have_room(place: Place, checkpoint: Checkpoint) -> None:
+def _must_have_room(place: SecondPlace, checkpoint: Checkpoint) -> None:
     needed = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
     there = sum(tree_bytes(path) for name, path in drafts(place.store.root) if name == checkpoint.name)
     free = fs.free_bytes(place.root)

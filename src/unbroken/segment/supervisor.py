@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from unbroken.engines.base import Engine, Task
 from unbroken.program import process as child
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.store import Checkpoint
@@ -141,7 +141,7 @@ class Work:
             self.stop_reason = StopReason.TAKEN_AWAY
             self.left_seconds_at_stop = self.deadline.left_seconds()
 
-    def _publish_all(self, states: Callable[[], list[Found]]) -> None:
+    def _publish_all(self, states: Callable[[], list[HandedOver]]) -> None:
         for found in states():
             self.publisher.publish(found, self.exit_means == EXIT_FINISHED)
             if self.exit_code is None and not self._stop_asked:

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 10.0
 SLACK_SECONDS = 5.0
 
 
-class Ending(Enum):
+class EndState(Enum):
     """Slurm's own words [man sacct: JOB STATE CODES]; what is not here counts as FAILED."""
 
     COMPLETED = "COMPLETED"
@@ -44,40 +44,40 @@ class Ending(Enum):
 
 
 _INTERRUPTIONS = {
-    Ending.TIMEOUT,
-    Ending.PREEMPTED,
-    Ending.REQUEUED,
-    Ending.NODE_FAIL,
-    Ending.BOOT_FAIL,
-    Ending.DEADLINE,
+    EndState.TIMEOUT,
+    EndState.PREEMPTED,
+    EndState.REQUEUED,
+    EndState.NODE_FAIL,
+    EndState.BOOT_FAIL,
+    EndState.DEADLINE,
 }
 # The machine was taken away, which says nothing about the program.  TIMEOUT is not among them: a program that brings no
 # step forward in all of its time never will.
-NOT_TO_BLAME = {Ending.PREEMPTED, Ending.REQUEUED, Ending.NODE_FAIL, Ending.BOOT_FAIL}
+NOT_TO_BLAME = {EndState.PREEMPTED, EndState.REQUEUED, EndState.NODE_FAIL, EndState.BOOT_FAIL}
 _WORDS = {
-    Ending.COMPLETED: "Slurm says that the job completed",
-    Ending.FAILED: "Slurm says that the job failed",
-    Ending.TIMEOUT: "Slurm ended the job at its time limit",
-    Ending.DEADLINE: "Slurm ended the job at its deadline (sbatch --deadline)",
-    Ending.PREEMPTED: "Slurm gave the machine to a more urgent job",
-    Ending.REQUEUED: "Slurm put the job back into the queue",
-    Ending.NODE_FAIL: "the node was lost",
-    Ending.BOOT_FAIL: "the node did not boot",
-    Ending.OUT_OF_MEMORY: "the job used more memory than it had asked for",
-    Ending.CANCELLED: "the job was cancelled",
+    EndState.COMPLETED: "Slurm says that the job completed",
+    EndState.FAILED: "Slurm says that the job failed",
+    EndState.TIMEOUT: "Slurm ended the job at its time limit",
+    EndState.DEADLINE: "Slurm ended the job at its deadline (sbatch --deadline)",
+    EndState.PREEMPTED: "Slurm gave the machine to a more urgent job",
+    EndState.REQUEUED: "Slurm put the job back into the queue",
+    EndState.NODE_FAIL: "the node was lost",
+    EndState.BOOT_FAIL: "the node did not boot",
+    EndState.OUT_OF_MEMORY: "the job used more memory than it had asked for",
+    EndState.CANCELLED: "the job was cancelled",
 }
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How one start of a job ended; `who` is a user's number after a cancellation that names it."""
 
-    ending: Ending
+    ending: EndState
     is_certain: bool  # false if processes of it may live on, on a node that Slurm does not reach
     who: str = ""
 
 
-def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> Ended | None:
+def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
     """How the start of the job ended that ran at that time; None while it lives, or if nobody knows.
 
     Nobody knows it of a job of another cluster; `cluster` is empty where it was not noted.
@@ -90,7 +90,7 @@ def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> Ended | None:
     if state and state not in ALIVE:
         return _ended(state)
     # Either the controller has forgotten the job, or it has started it again since.
-    return _in_accounting(job_id, ran_at_unix) or (Ended(Ending.REQUEUED, is_certain=False) if state else None)
+    return _in_accounting(job_id, ran_at_unix) or (JobEnd(EndState.REQUEUED, is_certain=False) if state else None)
 
 
 def end_of(job_id: str) -> float | None:
@@ -111,7 +111,7 @@ def _in_queue(job_id: str) -> tuple[str, float | None]:
     return state, float(start) if start.isdecimal() else None
 
 
-def _in_accounting(job_id: str, ran_at_unix: float) -> Ended | None:
+def _in_accounting(job_id: str, ran_at_unix: float) -> JobEnd | None:
     words = ("--duplicates", "--allocations", "--noheader", "--parsable2", "--jobs", job_id, "--format=State,End")
     text = ask("sacct", *words, patience_seconds=PATIENCE_SECONDS)
     rows = [line.split("|") for line in (text or "").splitlines() if line.count("|") == 1]
@@ -119,8 +119,8 @@ def _in_accounting(job_id: str, ran_at_unix: float) -> Ended | None:
     return _ended(over[0]) if over else None
 
 
-def _ended(state: str) -> Ended:
+def _ended(state: str) -> JobEnd:
     """From `TIMEOUT` or `CANCELLED by 1000`."""
     word, _, rest = state.partition(" ")
-    ending = Ending(word) if word in Ending.__members__ else Ending.FAILED
-    return Ended(ending, ending not in {Ending.NODE_FAIL, Ending.BOOT_FAIL}, rest.removeprefix("by ").strip())
+    ending = EndState(word) if word in EndState.__members__ else EndState.FAILED
+    return JobEnd(ending, ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}, rest.removeprefix("by ").strip())

@@ -17,7 +17,7 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
@@ -163,10 +163,10 @@ class Segments(Placed):
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Between two steps; while `accumulate` adds up gradients, a save waits for its end.  Others are saved."""
         wish = self._keeper.step(self._progress(self._course.reported), ended, following)
-        if wish is Wish.GO_ON or not self._accelerator.sync_gradients:
+        if wish is NextAction.GO_ON or not self._accelerator.sync_gradients:
             return
         self._save(self._course.reported)
-        if wish is Wish.LEAVE:
+        if wish is NextAction.LEAVE:
             self._keeper.leave()
 
     def _save(self, done: float, results: Mapping[str, object] | None = None, is_finished: bool = False) -> None:

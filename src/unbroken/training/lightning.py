@@ -17,7 +17,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
-from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksKeeper, refuse
@@ -125,9 +125,9 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         ended = Phase.END if batch_idx == 0 else Phase.BATCH
         wish = self._keeper.step(self._progress(trainer), ended, Phase.END if is_last else Phase.BATCH)
         # Whoever leaves before the first batch has made no progress, and is taken for a failure.
-        if wish is not Wish.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
+        if wish is not NextAction.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
             self._save(trainer, batch_idx)
-            if wish is Wish.LEAVE:
+            if wish is NextAction.LEAVE:
                 self._keeper.leave()
         self._has_trained = True
 

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
-from unbroken.training.core.framework_session import Wish
+from unbroken.training.core.framework_session import NextAction
 from unbroken.training.torch.framework_session import RanksKeeper, refuse
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
@@ -44,7 +44,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
                 "python": platform.python_version(),
             }
         )
-        self._wish = Wish.GO_ON
+        self._wish = NextAction.GO_ON
         self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet
 
     @property
@@ -82,7 +82,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         """Asks the Trainer to save if it is time to, or if it must leave."""
         self._wish = self._keeper.step(self._progress(args, state))
         is_at_end = state.global_step >= state.max_steps or control.should_training_stop
-        if self._keeper.contract and (self._wish is not Wish.GO_ON or is_at_end):
+        if self._keeper.contract and (self._wish is not NextAction.GO_ON or is_at_end):
             control.should_save = True
         return control
 
@@ -104,7 +104,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             self._last = written  # it becomes the last one, with the result
             return
         self._keeper.hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
-        if self._wish is Wish.LEAVE:
+        if self._wish is NextAction.LEAVE:
             self._keeper.leave()
 
     def on_train_end(

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from unbroken.config.messages import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, named, strange, strange_in_template
-from unbroken.engines.command.settings import Output, Program, SavedBy, program_of, record_of, texts, words
+from unbroken.engines.command.settings import OutputSetting, Program, SavedBy, program_of, record_of, texts, words
 from unbroken.engines.command.states import glob_pattern, is_progress_file_kept
 from unbroken.runs.run import Run
 
@@ -221,7 +221,7 @@ def _output_mistakes(_run: Run, program: Program, _base: Path) -> Iterator[Mista
             yield "outputs", f"found '{output.name}', which is one of `files` too; allowed: one of them"
 
 
-def _is_restart_file(output: Output, program: Program) -> bool:
+def _is_restart_file(output: OutputSetting, program: Program) -> bool:
     return any(glob_pattern(name).fullmatch(output.name) for name in program.files)
 
 

@@ -6,27 +6,27 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.command.settings import Program
-from unbroken.engines.command.supervisor import Keeper
+from unbroken.engines.command.supervisor import CommandSupervisor
 from unbroken.errors import CheckpointError
-from unbroken.program.contract import Found, copied_states, loose_state, ready_states
+from unbroken.program.contract import HandedOver, copied_states, loose_state, ready_states
 
 
-class ContractKeeper(Keeper):
+class ContractKeeper(CommandSupervisor):
     """For a program that hands its states over by itself; the outputs are added here."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
-        self._waiting: list[Found] = []
+        self._waiting: list[HandedOver] = []
         self._count = 0
 
-    def while_running(self) -> list[Found]:
+    def while_running(self) -> list[HandedOver]:
         self._waiting += [self._set_aside(found) for found in ready_states(self.task.desk)]
         ready = []
         while self._waiting and (not self.program.outputs or self.outputs.is_safe(_done(self._waiting[0]))):
             ready.append(self._with_outputs(self._waiting.pop(0), is_closed=False))
         return ready
 
-    def at_end(self, has_left_well: bool, is_finished: bool) -> list[Found]:
+    def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         found = self.while_running()
         if not has_left_well:
             return found
@@ -37,28 +37,28 @@ class ContractKeeper(Keeper):
             self.add_results(found[-1].draft)
         return found
 
-    def salvage(self) -> list[Found]:
+    def salvage(self) -> list[HandedOver]:
         """What it had handed over; with `outputs` nobody knows which of their records were on the disk by then."""
         if self.program.outputs:
             return []
         return [found for found in copied_states(self.task.desk) if found.handover is not None]
 
-    def _set_aside(self, found: Found) -> Found:
+    def _set_aside(self, found: HandedOver) -> HandedOver:
         """Out of the folder in which the program saves, so that it is not found again."""
         if not self.program.outputs:
             return found
         self._count += 1
         draft = self.task.desk.root / f"waiting-{self._count:06d}"
         found.move(draft)
-        return Found(draft, found.handover)
+        return HandedOver(draft, found.handover)
 
-    def _with_outputs(self, found: Found, is_closed: bool) -> Found:
+    def _with_outputs(self, found: HandedOver, is_closed: bool) -> HandedOver:
         if self.program.outputs:
             self.hand_over_outputs(found.draft, _done(found), is_closed)
         return found
 
 
-def _done(found: Found) -> float:
+def _done(found: HandedOver) -> float:
     if found.handover is None:
         raise CheckpointError(
             f"{found.draft}: without progress.json nobody knows which records of `outputs` belong to it"

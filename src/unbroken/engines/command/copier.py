@@ -10,12 +10,12 @@ from unbroken.engines.base import Task
 from unbroken.engines.command.open_files import Change, OpenState, OpenStates, is_held
 from unbroken.engines.command.reading import why_not_whole
 from unbroken.engines.command.settings import Program, SavedBy
-from unbroken.engines.command.states import Stamp, State, complete_states, copied
+from unbroken.engines.command.states import RestartState, Stamp, complete_states, copied
 from unbroken.errors import SegmentError
 from unbroken.system import fs
 
 
-class Copier:
+class RestartFileCopier:
     """Copies the states of one attempt; `why` is the last reason for which one was left out."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
@@ -43,12 +43,12 @@ class Copier:
         self.why = _in_place(change) if change else ""
         return change is not None
 
-    def steady(self) -> Iterable[State]:
+    def steady(self) -> Iterable[RestartState]:
         """The states that are complete: of a program that renames, as they were at the last look, and still are."""
         steady = [each.state for each in self._same.values()]
         return steady or complete_states(self._folder, self._program)
 
-    def copy(self, state: State, draft: Path, is_running: bool) -> bool:
+    def copy(self, state: RestartState, draft: Path, is_running: bool) -> bool:
         """Copies a complete state to a new folder; False, and nothing there, if it is not whole after all."""
         if is_running and self._is_renamed and is_held(state):
             same = self._same.get(state.number)

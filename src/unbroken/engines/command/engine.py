@@ -22,9 +22,9 @@ from unbroken.engines.command.placeholders import filled, values_of
 from unbroken.engines.command.reading import confirm_check, last_number
 from unbroken.engines.command.settings import Program, program_of
 from unbroken.engines.command.states import matching
-from unbroken.engines.command.supervisor import Keeper
+from unbroken.engines.command.supervisor import CommandSupervisor
 from unbroken.errors import ForeignFolderError, UnbrokenError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_own
@@ -47,7 +47,7 @@ class CommandEngine(Engine):
 
     def __init__(self, base: Path = Path()) -> None:
         self._base = base
-        self._keepers: dict[Path, Keeper] = {}
+        self._keepers: dict[Path, CommandSupervisor] = {}
         self._next_look = 0.0
         self._means: int | None = None
         self._says_done: bool | None = None
@@ -84,7 +84,7 @@ class CommandEngine(Engine):
 
     # --- while it runs ---
 
-    def states(self, task: Task) -> list[Found]:
+    def states(self, task: Task) -> list[HandedOver]:
         """Restart files that are complete, with the records of the outputs that belong to them."""
         began = time.monotonic()
         if began < self._next_look:
@@ -123,7 +123,7 @@ class CommandEngine(Engine):
         self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
         return self._means
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """What the program left; of one that failed only what was complete before."""
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
         keeper = self._keeper(task)
@@ -141,7 +141,7 @@ class CommandEngine(Engine):
         """What the restart files say, and what of the config read it."""
         return self._keeper(task).why_nothing_newer()
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had complete in its folder."""
         if program_of(task.run).folder or not self.folder(task).is_dir():
             return []
@@ -164,7 +164,7 @@ class CommandEngine(Engine):
 
     # --- inside ---
 
-    def _keeper(self, task: Task) -> Keeper:
+    def _keeper(self, task: Task) -> CommandSupervisor:
         folder = self.folder(task)
         if task.desk.root not in self._keepers:
             program = self._with_its_base(program_of(task.run))

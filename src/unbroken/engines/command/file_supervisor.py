@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.command.copier import Copier
+from unbroken.engines.command.copier import RestartFileCopier
 from unbroken.engines.command.folder import FINAL
 from unbroken.engines.command.reading import Reading, reading_of
 from unbroken.engines.command.settings import Program, SavedBy
-from unbroken.engines.command.states import Stamp, State, complete_states, linked, states_in
-from unbroken.engines.command.supervisor import Keeper
+from unbroken.engines.command.states import RestartState, Stamp, complete_states, linked, states_in
+from unbroken.engines.command.supervisor import CommandSupervisor
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.program.contract import Found
+from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
@@ -24,7 +24,7 @@ from unbroken.system import fs
 HELD = "held"
 
 
-class FileKeeper(Keeper):
+class FileKeeper(CommandSupervisor):
     """For a program with restart files of its own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
@@ -33,11 +33,11 @@ class FileKeeper(Keeper):
         self._count = 0
         self._seen = {name: stamp for state in self._states() for name, stamp in state.stamps.items()}
         self._put_back = frozenset(self._seen)
-        self._copier = Copier(task, program, folder)
+        self._copier = RestartFileCopier(task, program, folder)
         self._why = ""
         self._has_saved = False
 
-    def while_running(self) -> list[Found]:
+    def while_running(self) -> list[HandedOver]:
         is_due = time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
         self._copier.look(is_due)
         if self.program.saved_by is SavedBy.EXIT or not is_due:
@@ -45,7 +45,7 @@ class FileKeeper(Keeper):
         confirm_own(self.folder)
         return [self._found(*state, is_closed=False) for state in self._copies(is_running=True)]
 
-    def at_end(self, has_left_well: bool, is_finished: bool) -> list[Found]:
+    def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         confirm_own(self.folder)
         if not has_left_well:
             return [] if self._copier.is_torn() else self._complete()
@@ -64,7 +64,7 @@ class FileKeeper(Keeper):
             return []
         return [self._last_found(draft, reading, is_finished)]
 
-    def salvage(self) -> list[Found]:
+    def salvage(self) -> list[HandedOver]:
         if not self.program.says_progress:
             return []  # a file that was only put back looks like a new one
         confirm_own(self.folder)
@@ -87,16 +87,16 @@ class FileKeeper(Keeper):
 
     # --- what is complete ---
 
-    def _complete(self) -> list[Found]:
+    def _complete(self) -> list[HandedOver]:
         """The furthest state of a program that is gone, if it was complete before."""
         return [self._found(*state, is_closed=False) for state in self._copies(is_running=False)]
 
     # --- how far it is ---
 
-    def _states(self) -> list[State]:
+    def _states(self) -> list[RestartState]:
         return states_in(self.folder, self.program.files)
 
-    def _reading(self, state: State) -> Reading:
+    def _reading(self, state: RestartState) -> Reading:
         return reading_of(self.task.run, self.program, self.folder, state.number)
 
     def _done(self, reading: Reading) -> float:
@@ -107,7 +107,7 @@ class FileKeeper(Keeper):
         """From nothing, 0 is no step: a number that stays 0 is most often not the progress."""
         return done != 0 if self.last is None else done > self.last
 
-    def _is_further(self, state: State, reading: Reading) -> bool:
+    def _is_further(self, state: RestartState, reading: Reading) -> bool:
         """A state that says nothing of its progress is further if it was written since."""
         if not self.program.says_progress:
             self._why = "" if self._is_new(state.stamps) else "its restart files were not written again"
@@ -195,7 +195,7 @@ class FileKeeper(Keeper):
             if not draft.exists():
                 return draft
 
-    def _results_alone(self) -> Found:
+    def _results_alone(self) -> HandedOver:
         """Of a program that removes its restart files when it is done."""
         draft = self._draft()
         draft.mkdir()
@@ -208,9 +208,9 @@ class FileKeeper(Keeper):
         goal = self.task.run.goal
         self.hand_over_outputs(draft, math.inf, is_closed=True)
         done = max(self.last or 0, goal or 0)
-        return Found(draft, self._handover(done, is_finished=True))
+        return HandedOver(draft, self._handover(done, is_finished=True))
 
-    def _last_found(self, draft: Path, reading: Reading, is_finished: bool) -> Found:
+    def _last_found(self, draft: Path, reading: Reading, is_finished: bool) -> HandedOver:
         """The state of a program that has left well; one that is done for good has all that it wrote."""
         done = self._done(reading)
         is_all = is_finished and self.task.run.goal is None
@@ -221,10 +221,10 @@ class FileKeeper(Keeper):
 
     def _found(
         self, draft: Path, done: float, how: str, is_closed: bool, is_finished: bool = False, is_all: bool = False
-    ) -> Found:
+    ) -> HandedOver:
         self.hand_over_outputs(draft, math.inf if is_all else done, is_closed, how)
         self.last, self._saved_at, self._has_saved = done, time.monotonic(), True
-        return Found(draft, self._handover(done, is_finished))
+        return HandedOver(draft, self._handover(done, is_finished))
 
     def _handover(self, done: float, is_finished: bool) -> Handover:
         run = self.task.run

@@ -45,7 +45,7 @@ class PieceEnd:
     largest_step: float | None = None
 
 
-class Steps:
+class StepColumn:
     """The steps from record to record in the file of one attempt."""
 
     def __init__(self, last: float | None) -> None:
@@ -76,7 +76,7 @@ class Steps:
             self.smallest, self.largest = min(self.smallest, step), max(self.largest, step)
 
 
-def confirm_follows(name: str, before: PieceEnd, first: float | None, steps: Steps) -> None:
+def confirm_follows(name: str, before: PieceEnd, first: float | None, steps: StepColumn) -> None:
     """MissingRecordsError if records that were cut off before are not written again."""
     if not steps.is_rising or not steps.largest:
         return
@@ -84,7 +84,7 @@ def confirm_follows(name: str, before: PieceEnd, first: float | None, steps: Ste
         raise MissingRecordsError(_gap(name, before, first))
 
 
-def confirm_behind(name: str, steps: Steps, done: float | None) -> None:
+def confirm_behind(name: str, steps: StepColumn, done: float | None) -> None:
     """MissingRecordsError if an attempt that goes on from restart files of `done` begins long before that."""
     first = steps.first_new
     if done is None or first is None or not steps.is_rising or not steps.largest:
@@ -112,7 +112,7 @@ def confirm_whole(name: str, pieces: Sequence[PieceEnd], done: float) -> None:
 Kept = tuple[float | None, float | None, float | None]
 
 
-def end_of(before: PieceEnd, steps: Steps, head_bytes: int, kept: Kept) -> PieceEnd:
+def end_of(before: PieceEnd, steps: StepColumn, head_bytes: int, kept: Kept) -> PieceEnd:
     """What to note of a new piece; `kept` is its first and last record, and the first behind it."""
     first, last, cut = kept
     if not steps.is_rising:
@@ -137,7 +137,7 @@ def write_ends(path: Path, ends: Mapping[str, PieceEnd]) -> None:
     path.write_text(json.dumps({name: vars(end) for name, end in ends.items()}) + "\n")
 
 
-def _allowed_gap(pieces: Sequence[PieceEnd], steps: Steps | None = None) -> float:
+def _allowed_gap(pieces: Sequence[PieceEnd], steps: StepColumn | None = None) -> float:
     """What may lie between a record that was cut off and the first one that is written instead."""
     smallest = [piece.smallest_step for piece in pieces if piece.smallest_step is not None]
     largest = [piece.largest_step for piece in pieces if piece.largest_step is not None]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unbroken.engines.command.holes import (
     PieceEnd,
-    Steps,
+    StepColumn,
     confirm_behind,
     confirm_follows,
     confirm_whole,
@@ -23,7 +23,7 @@ from unbroken.engines.command.holes import (
     read_ends,
     write_ends,
 )
-from unbroken.engines.command.settings import Output
+from unbroken.engines.command.settings import OutputSetting
 from unbroken.errors import SegmentError
 from unbroken.runs.lineage import ancestors, verified_parts
 from unbroken.runs.store import PARTS, Checkpoint, Store
@@ -37,7 +37,7 @@ OVERLAP_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Piece:
+class TablePiece:
     """The bytes of an output that belong to a checkpoint, and those before its first record."""
 
     head_bytes: int
@@ -87,7 +87,7 @@ def piece_of(
     up_to: float,
     is_closed: bool,
     note: Callable[[float], None] = _ignore,
-) -> Piece:
+) -> TablePiece:
     """The records in `path` behind `consumed` bytes whose numbers are above `after` and at most `up_to`.
 
     `note` is told each number that is read.
@@ -114,10 +114,10 @@ def piece_of(
         last = number if begin is not None else None
     size = path.stat().st_size
     stop = end if end is not None else size if head is not None else consumed
-    return Piece(0 if consumed else head or 0, stop if begin is None else begin, stop, first, last, cut, following)
+    return TablePiece(0 if consumed else head or 0, stop if begin is None else begin, stop, first, last, cut, following)
 
 
-def write_piece(path: Path, piece: Piece, target: Path) -> None:
+def write_piece(path: Path, piece: TablePiece, target: Path) -> None:
     """Copies head and records of a piece."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as new:
@@ -130,7 +130,7 @@ class Outputs:
 
     def __init__(
         self,
-        outputs: Sequence[Output],
+        outputs: Sequence[OutputSetting],
         folder: Path,
         done: float | None,
         before: Mapping[str, PieceEnd] = {},
@@ -142,7 +142,7 @@ class Outputs:
         self._with_gaps = with_gaps
         self._consumed = {output.name: 0 for output in outputs}
         self._ends = {output.name: before.get(output.name, PieceEnd()) for output in outputs}
-        self._steps = {name: Steps(end.last) for name, end in self._ends.items()}
+        self._steps = {name: StepColumn(end.last) for name, end in self._ends.items()}
 
     def is_safe(self, up_to: float) -> bool:
         """True if each output has a later record: then all records up to there have left the program's buffers."""
@@ -166,7 +166,7 @@ class Outputs:
             self._hand_over_whole(parts, ends)
         write_ends(parts / HEADS, ends)
 
-    def _checked_end(self, name: str, piece: Piece) -> PieceEnd:
+    def _checked_end(self, name: str, piece: TablePiece) -> PieceEnd:
         before, steps = self._ends[name], self._steps[name]
         steps.look_ahead(piece.cut, piece.following)
         if name not in self._with_gaps:
@@ -191,7 +191,9 @@ class Outputs:
                 shutil.copyfile(self._folder / output.name, parts / output.name)
                 ends[output.name] = PieceEnd()
 
-    def _pieces(self, up_to: float, is_closed: bool, is_noted: bool = False) -> Iterator[tuple[Output, Piece]]:
+    def _pieces(
+        self, up_to: float, is_closed: bool, is_noted: bool = False
+    ) -> Iterator[tuple[OutputSetting, TablePiece]]:
         for output in self._outputs:
             path, name = self._folder / output.name, output.name
             if output.record is not None and path.is_file():
@@ -211,7 +213,9 @@ def ends_at(checkpoint: Checkpoint | None) -> Mapping[str, PieceEnd]:
     return read_ends(path) if path is not None and path.is_file() else {}
 
 
-def join(checkpoint: Checkpoint, outputs: Sequence[Output], final: Path, with_gaps: Collection[str] = ()) -> None:
+def join(
+    checkpoint: Checkpoint, outputs: Sequence[OutputSetting], final: Path, with_gaps: Collection[str] = ()
+) -> None:
     """Writes each output in one piece, up to a checkpoint.
 
     CheckpointError names a piece that is not whole, MissingRecordsError an output that is not, unless it has gaps.
@@ -242,6 +246,6 @@ def _ends(checkpoint: Checkpoint) -> Mapping[str, PieceEnd]:
     return read_ends(checkpoint.folder / PARTS / HEADS)
 
 
-def without_outputs(names: Sequence[str], outputs: Sequence[Output]) -> list[str]:
+def without_outputs(names: Sequence[str], outputs: Sequence[OutputSetting]) -> list[str]:
     """The names that are none of the outputs, which are joined and not copied."""
     return [name for name in names if os.path.normpath(name) not in {output.name for output in outputs}]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.command.states import Stamp, State
+from unbroken.engines.command.states import RestartState, Stamp
 from unbroken.system import fs
 
 # Of a state with more files, and of more states, nothing is held: a process may have 1024 files open.
@@ -35,7 +35,7 @@ class Change:
 class OpenState:
     """The files of a state as they were at one moment, whatever has their names by now."""
 
-    def __init__(self, state: State, files: Mapping[str, int]) -> None:
+    def __init__(self, state: RestartState, files: Mapping[str, int]) -> None:
         self.state = state
         self._files = dict(files)
 
@@ -81,7 +81,9 @@ class OpenStates:
     def __init__(self) -> None:
         self._open: dict[str, OpenState] = {}
 
-    def look(self, found: Callable[[], Iterable[State]], is_due: bool) -> tuple[dict[str, OpenState], Change | None]:
+    def look(
+        self, found: Callable[[], Iterable[RestartState]], is_due: bool
+    ) -> tuple[dict[str, OpenState], Change | None]:
         """The states that stayed as they are since the last look, and one that did not.
 
         `found` gives the states that are there now.  They are opened, for the next look; where nothing is to be copied
@@ -106,7 +108,7 @@ class OpenStates:
             state.close()
         self._open = {}
 
-    def _opened(self, found: Iterable[State], same: Mapping[str, OpenState]) -> dict[str, OpenState]:
+    def _opened(self, found: Iterable[RestartState], same: Mapping[str, OpenState]) -> dict[str, OpenState]:
         opened: dict[str, OpenState] = {}
         for state in found:
             if len(opened) == MOST_STATES or not is_held(state):
@@ -118,12 +120,12 @@ class OpenStates:
         return opened
 
 
-def is_held(state: State) -> bool:
+def is_held(state: RestartState) -> bool:
     """False for a state of too many files."""
     return len(state.files) <= MOST_FILES
 
 
-def open_state(state: State) -> OpenState | None:
+def open_state(state: RestartState) -> OpenState | None:
     """The state, held open; None if a file of it was replaced just now."""
     files: dict[str, int] = {}
     stamps: dict[str, Stamp] = {}

@@ -24,7 +24,7 @@ class SavedBy(Enum):
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputSetting:
     """A file that grows from segment to segment: where its records begin, or None where it is taken whole."""
 
     name: str
@@ -52,7 +52,7 @@ class Program:
     check_command: tuple[str, ...]
     live_file: str
     live_pattern: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputSetting, ...]
     outputs_with_gaps: frozenset[str]
     final_files: tuple[str, ...]
     stop_file: str
@@ -102,7 +102,7 @@ def program_of(run: Run) -> Program:
         check_command=words(values["check_command"]),
         live_file=str(values["live_file"]),
         live_pattern=str(values["live_pattern"]),
-        outputs=tuple(Output(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
+        outputs=tuple(OutputSetting(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
         outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
         final_files=words(values["final_files"]),
         stop_file=str(values["stop_file"]),

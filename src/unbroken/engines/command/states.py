@@ -22,7 +22,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class State:
+class RestartState:
     """Restart files that belong together, by their names in the program's folder; `number` stands in the names."""
 
     folder: Path
@@ -63,7 +63,7 @@ def plain_files(folder: Path) -> list[str]:
     return [name.as_posix() for name in fs.tree_files(folder) if not (folder / name).is_symlink()]
 
 
-def states_in(folder: Path, globs: Sequence[str]) -> list[State]:
+def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
     """The states of which every glob has a file, the furthest first; one at most where the names have no number."""
     found: dict[str, list[str]] = {}
     common: list[str] = []
@@ -81,13 +81,13 @@ def states_in(folder: Path, globs: Sequence[str]) -> list[State]:
     numbers = sorted(found, key=int, reverse=True) if any(pattern.groups for pattern in patterns) else [""]
     every = set(range(len(patterns)))
     return [
-        State(folder, tuple(sorted([*found.get(number, []), *common])), number, tuple(found.get(number, ())))
+        RestartState(folder, tuple(sorted([*found.get(number, []), *common])), number, tuple(found.get(number, ())))
         for number in numbers
         if matched.get(number, set()) | matched[""] == every
     ]
 
 
-def complete_states(folder: Path, program: Program) -> Iterator[State]:
+def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
     """Those that are complete by the program's own word while it still runs, or was killed; the furthest first."""
     states = states_in(folder, program.files)
     for position, state in enumerate(states):
@@ -99,13 +99,13 @@ def complete_states(folder: Path, program: Program) -> Iterator[State]:
             yield replace(state, complete_stamps=stamps, is_in_doubt=is_in_doubt)
 
 
-def _is_marked(state: State, stamps: Mapping[str, Stamp], marker: str) -> bool:
+def _is_marked(state: RestartState, stamps: Mapping[str, Stamp], marker: str) -> bool:
     """True if the marker is not older than the files: those that are written again are younger."""
     marked = _marked_at(state, marker)
     return marked is not None and len(stamps) == len(state.files) and marked >= _written_at(stamps)
 
 
-def _marked_at(state: State, marker: str) -> int | None:
+def _marked_at(state: RestartState, marker: str) -> int | None:
     """The time of the marker, in nanoseconds; None if there is none."""
     marked = _stamp(state.folder / marker.replace("{progress}", state.number))
     return None if marked is None else marked[2]
@@ -115,7 +115,7 @@ def _written_at(stamps: Mapping[str, Stamp]) -> int:
     return max(at for _, _, at in stamps.values())
 
 
-def copied(state: State, draft: Path) -> bool:
+def copied(state: RestartState, draft: Path) -> bool:
     """Copies the files of a state to a new folder; False, and nothing there, if they changed meanwhile.
 
     Meanwhile is: since they were found complete, where they were.
@@ -135,7 +135,7 @@ def copied(state: State, draft: Path) -> bool:
     return False
 
 
-def linked(state: State, draft: Path) -> None:
+def linked(state: RestartState, draft: Path) -> None:
     """Makes the same folder by hard links, of a program that is gone; copies where links are not possible.
 
     The program's folder stays as it is, so that a successor finds all of it if this process dies now.

@@ -11,10 +11,10 @@ from unbroken.engines.command.holes import MissingRecordsError
 from unbroken.engines.command.joined_tables import Outputs, ends_at, without_outputs
 from unbroken.engines.command.settings import Program
 from unbroken.engines.command.states import link_or_copy, matching
-from unbroken.program.contract import Found
+from unbroken.program.contract import HandedOver
 
 
-class Keeper(ABC):
+class CommandSupervisor(ABC):
     """What of an attempt becomes checkpoints."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
@@ -25,14 +25,14 @@ class Keeper(ABC):
         )
 
     @abstractmethod
-    def while_running(self) -> list[Found]:
+    def while_running(self) -> list[HandedOver]:
         """States that are complete, and whose outputs are."""
 
     @abstractmethod
-    def at_end(self, has_left_well: bool, is_finished: bool) -> list[Found]:
+    def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         """What counts now that the program is gone."""
 
-    def salvage(self) -> list[Found]:
+    def salvage(self) -> list[HandedOver]:
         """What counts of an attempt that was killed; copied, because its program may live on a lost node."""
         return []
 

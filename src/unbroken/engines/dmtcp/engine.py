@@ -9,7 +9,7 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.errors import SegmentError
-from unbroken.program.contract import Found, copied_states, ready_states
+from unbroken.program.contract import HandedOver, copied_states, ready_states
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 
@@ -41,7 +41,7 @@ class DmtcpEngine(Engine):
         except (FileNotFoundError, ValueError):
             return None
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """What was saved; SegmentError with the keeper's own line if that is nothing and it failed."""
         found = ready_states(task.desk)
         why = task.desk.root / WHY
@@ -49,7 +49,7 @@ class DmtcpEngine(Engine):
             raise SegmentError(f"runs.{task.run.name}: {why.read_text().strip()}")
         return found
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         """Checkpoints that the killed attempt had handed over but nobody had published yet."""
         return copied_states(task.desk)
 

@@ -13,7 +13,7 @@ LEAST_SECONDS = 0.5
 
 
 @dataclass
-class Pace:
+class SaveSeconds:
     """Saves as pairs: the bytes in memory and files before, and the seconds it took."""
 
     saves: list[tuple[int, float]] = field(default_factory=list)
@@ -29,6 +29,6 @@ class Pace:
         return SAFETY * longest + LEAST_SECONDS
 
     @staticmethod
-    def of(saves: Iterable[Iterable[float]]) -> Pace:
+    def of(saves: Iterable[Iterable[float]]) -> SaveSeconds:
         """From what a checkpoint says."""
-        return Pace([(int(size), float(seconds)) for size, seconds in saves])
+        return SaveSeconds([(int(size), float(seconds)) for size, seconds in saves])

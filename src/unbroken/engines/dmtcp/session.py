@@ -19,7 +19,7 @@ from unbroken.system import fs
 ASK_AGAIN_SECONDS = 5.0
 
 
-class Stage:
+class DmtcpSession:
     """The program at work in `live`; `images` is a new folder, empty until a checkpoint is asked for."""
 
     def __init__(self, programs: Programs, folder: Path, images: Path, live: Path, log: Path) -> None:

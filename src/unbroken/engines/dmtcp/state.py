@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.dmtcp.files import Listing
-from unbroken.engines.dmtcp.pace import Pace
+from unbroken.engines.dmtcp.pace import SaveSeconds
 from unbroken.errors import CheckpointError
 
 FILE_NAME = "state.json"
@@ -16,12 +16,12 @@ IMAGES, FILES, FINAL = "images", "files", "final"
 
 
 @dataclass(frozen=True)
-class State:
+class DmtcpState:
     """What stands in `state.json`: how long the program has worked, and what its folder and saves were like."""
 
     done_seconds: float
     listing: Listing
-    pace: Pace
+    pace: SaveSeconds
     machine: Mapping[str, str]
     live: str  # the whole path of the program's folder
     slot: str  # the folder that the images must lie in when they are brought back
@@ -41,16 +41,16 @@ class State:
         (folder / FILE_NAME).write_text(json.dumps(data, indent=2) + "\n")
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path) -> DmtcpState:
     """The state of a checkpoint; CheckpointError if it is none of this engine's."""
     path = folder / FILE_NAME
     try:
         data = json.loads(path.read_text())
         listing = data["listing"]
-        return State(
+        return DmtcpState(
             float(data["done_seconds"]),
             Listing(tuple(listing["folders"]), listing["links"], listing["modes"]),
-            Pace.of(data["saves"]),
+            SaveSeconds.of(data["saves"]),
             data["machine"],
             str(data["live"]),
             Path(data["slot"]).name,

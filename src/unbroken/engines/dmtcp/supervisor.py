@@ -18,12 +18,12 @@ from unbroken.engines.dmtcp.files import link_or_copy, save_files, size_bytes, t
 from unbroken.engines.dmtcp.images import compress
 from unbroken.engines.dmtcp.machine import Machine, this_machine
 from unbroken.engines.dmtcp.options import Options, read_options
-from unbroken.engines.dmtcp.pace import Pace
+from unbroken.engines.dmtcp.pace import SaveSeconds
 from unbroken.engines.dmtcp.processes import Vitals
 from unbroken.engines.dmtcp.programs import OUTPUT, clean_environment
 from unbroken.engines.dmtcp.protocol import Told, told_by
-from unbroken.engines.dmtcp.session import Stage, images_in
-from unbroken.engines.dmtcp.state import FILES, FINAL, IMAGES, State, read_state
+from unbroken.engines.dmtcp.session import DmtcpSession, images_in
+from unbroken.engines.dmtcp.state import FILES, FINAL, IMAGES, DmtcpState, read_state
 from unbroken.engines.dmtcp.workspace import Ground
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
@@ -39,7 +39,7 @@ PATIENCE, LEAST_PATIENCE_SECONDS = 10, 60.0
 
 
 @dataclass
-class Keeper:
+class DmtcpSupervisor:
     """One segment of a program."""
 
     options: Options
@@ -50,8 +50,8 @@ class Keeper:
     def __post_init__(self) -> None:
         self._machine: Machine
         self._ground = Ground(self.options.live, self.told.desk)
-        self._stage: Stage | None = None
-        self._pace = Pace()
+        self._stage: DmtcpSession | None = None
+        self._pace = SaveSeconds()
         self._done = self._shown = self._restart_seconds = 0.0
         self._vitals = Vitals()
         self._size_bytes = self._saves = 0
@@ -77,7 +77,7 @@ class Keeper:
 
     # --- the beginning ---
 
-    def _begin(self) -> Stage:
+    def _begin(self) -> DmtcpSession:
         self._machine = this_machine(self.options.programs.version())
         if self.told.resume is None:
             self._ground.clear(self.options.inputs)
@@ -97,11 +97,11 @@ class Keeper:
         self._pace = state.pace
         return self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
 
-    def _new_stage(self) -> Stage:
+    def _new_stage(self) -> DmtcpSession:
         folder, images = self._ground.next_stage()
-        return Stage(self.options.programs, folder, images, self.options.live, self.log)
+        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log)
 
-    def _restarted(self, folder: Path) -> Stage:
+    def _restarted(self, folder: Path) -> DmtcpSession:
         """The program at work again.
 
         Also if unbroken tells to leave meanwhile: then it is saved at once, a little further, which is a step forward.
@@ -122,7 +122,7 @@ class Keeper:
 
     # --- while it works ---
 
-    def _look(self, stage: Stage) -> None:
+    def _look(self, stage: DmtcpSession) -> None:
         """Now and then: whether it is alive, how far it is, and how large a save would be."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS and self._size_bytes:
@@ -153,7 +153,7 @@ class Keeper:
         needed = 2 * self._need_seconds() + self._restart_seconds
         return self.told.may_save() and self.told.left_seconds() > needed
 
-    def _save_and_go_on(self, stage: Stage) -> Stage:
+    def _save_and_go_on(self, stage: DmtcpSession) -> DmtcpSession:
         """A checkpoint in mid-segment; the stage as it is if the program was faster and ended."""
         if not self._save(stage, is_last=False):
             return stage
@@ -163,11 +163,11 @@ class Keeper:
 
     # --- saving and leaving ---
 
-    def _leave(self, stage: Stage) -> int:
+    def _leave(self, stage: DmtcpSession) -> int:
         self.told.say_leaving()
         return EXIT_PAUSED if self._save(stage, is_last=True) else self._end(stage)
 
-    def _save(self, stage: Stage, is_last: bool) -> bool:
+    def _save(self, stage: DmtcpSession, is_last: bool) -> bool:
         """Hands a checkpoint over; False if the program ended by itself meanwhile."""
         began, before, done = time.monotonic(), self._size_bytes, self._worked()
         if not stage.checkpoint(max(LEAST_PATIENCE_SECONDS, PATIENCE * self._need_seconds())):
@@ -181,7 +181,7 @@ class Keeper:
             compress(draft / IMAGES, self.told.left_seconds())
         machine, live = self._machine.to_versions(), str(self.options.live)
         names = tuple(image.name for image in images_in(stage.images))
-        State(done, listing, self._pace, machine, live, stage.images.name, names).write(draft)
+        DmtcpState(done, listing, self._pace, machine, live, stage.images.name, names).write(draft)
         self._hand_over(done, time.monotonic() - began)
         return True
 
@@ -206,7 +206,7 @@ class Keeper:
 
     # --- the end of the program ---
 
-    def _end(self, stage: Stage) -> int:
+    def _end(self, stage: DmtcpSession) -> int:
         """The program is gone: only its own exit code says how, for DMTCP's is 0 for a killed one too."""
         done = self._worked()
         code, dmtcp_code = stage.exit_code, stage.dmtcp_code(LEAVING_SECONDS)
@@ -240,7 +240,7 @@ def main(arguments: list[str]) -> int:
     clean_environment()
     termed: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: termed.append(number))
-    keeper = Keeper(options, told, Path("/proc/self/fd/1"), termed)
+    keeper = DmtcpSupervisor(options, told, Path("/proc/self/fd/1"), termed)
     try:
         return keeper.run()
     except (UnbrokenError, OSError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unbroken.engines.dmtcp.files import link_or_copy, put_back, show_inputs
 from unbroken.engines.dmtcp.programs import OUTPUT
-from unbroken.engines.dmtcp.state import FILES, IMAGES, State
+from unbroken.engines.dmtcp.state import FILES, IMAGES, DmtcpState
 from unbroken.errors import SegmentError
 
 SLOTS = "images"
@@ -30,7 +30,7 @@ class Ground:
         draft.mkdir()
         self._show(draft, inputs)
 
-    def bring_back(self, checkpoint: Path, state: State, inputs: Sequence[Path]) -> Path:
+    def bring_back(self, checkpoint: Path, state: DmtcpState, inputs: Sequence[Path]) -> Path:
         """The program's folder as it was saved; the folder of its images, under the path that they were written to.
 
         SegmentError if one of them is missing.

@@ -22,7 +22,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputPosition:
     """An output file of mdrun as a checkpoint knows it: so many bytes of it belong to the checkpoint's moment."""
 
     name: str
@@ -41,7 +41,7 @@ class Cpt:
     part: int
     step: int
     time_ps: float
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputPosition, ...]
 
 
 def read_cpt(path: Path) -> Cpt:
@@ -93,7 +93,7 @@ def _parsed(path: Path, xdr: Xdr, tail: bytes) -> Cpt:
     return Cpt(path, program, atoms, part, step, time_ps, _outputs(tail, part))
 
 
-def _outputs(tail: bytes, part: int) -> tuple[Output, ...]:
+def _outputs(tail: bytes, part: int) -> tuple[OutputPosition, ...]:
     """The list is found by the name of its first file, which has the number of this part in it."""
     found = tail.find(f".part{part:04d}.".encode())
     if found < 0:
@@ -114,8 +114,8 @@ def _is_length_before(tail: bytes, start: int) -> bool:
     return 0 < length <= LONGEST_TEXT and len(text) == length and text.isascii() and text.decode().isprintable()
 
 
-def _output(xdr: Xdr) -> Output:
+def _output(xdr: Xdr) -> OutputPosition:
     name = xdr.text()
     high, low, checked = xdr.integer(), xdr.integer(), xdr.integer()
     md5 = bytes(xdr.integer() & 0xFF for _ in range(16))
-    return Output(name, (high << 32) | (low & 0xFFFFFFFF), checked, md5.hex())
+    return OutputPosition(name, (high << 32) | (low & 0xFFFFFFFF), checked, md5.hex())

@@ -14,11 +14,11 @@ from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
 from unbroken.engines.gromacs.health import limits_of, sickness
 from unbroken.engines.gromacs.join import join
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.outcome import Ending, handover, live_progress, newest_state
+from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.errors import CheckpointError, SegmentError, SickError
-from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, Found
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
 from unbroken.runs.layout import RunFolder
@@ -84,7 +84,7 @@ class GromacsEngine(Engine):
 
     # --- while it runs ---
 
-    def states(self, task: Task) -> list[Found]:
+    def states(self, task: Task) -> list[HandedOver]:
         """None while it runs, because its files grow; notes how far it is.  SickError if it has gone wrong."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
@@ -135,7 +135,7 @@ class GromacsEngine(Engine):
         log = self.log(task)
         return log.leaving_at if log else None
 
-    def last_states(self, task: Task, has_left_well: bool) -> list[Found]:
+    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """The newest whole checkpoint and its pieces, if it is further than the one before."""
         log = self.log(task)
         if log is None:
@@ -148,7 +148,7 @@ class GromacsEngine(Engine):
             raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(log.fatal)}; nothing new was saved")
         return []
 
-    def _moved(self, task: Task, ending: Ending, cpt: Cpt, log: Log) -> list[Found]:
+    def _moved(self, task: Task, ending: MdrunEnd, cpt: Cpt, log: Log) -> list[HandedOver]:
         """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
         folder, root = self.folder(task), task.desk.root
         confirm_own(folder)
@@ -157,12 +157,12 @@ class GromacsEngine(Engine):
         if ending.earlier is not None:
             with_it = [output.name for output in ending.earlier.outputs]
             move_state(ending.earlier, folder, root / EARLIER, with_it)
-            found.append(self._found(task, root / EARLIER, Ending(ending.earlier, is_final=False), log))
+            found.append(self._found(task, root / EARLIER, MdrunEnd(ending.earlier, is_final=False), log))
             names = [name for name in names if name not in with_it]
         move_state(cpt, folder, root / NEWEST, names)
         return [*found, self._found(task, root / NEWEST, ending, log)]
 
-    def salvage(self, task: Task) -> list[Found]:
+    def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had in its folder, copied as far as its newest whole checkpoint counts."""
         draft = task.desk.root / "salvage"
         confirm_all_own([self.folder(task)])
@@ -180,12 +180,12 @@ class GromacsEngine(Engine):
         copy_state(ending.cpt, self.folder(task), draft, ending.is_final)
         return [self._found(task, draft, ending, log)]
 
-    def _ending(self, task: Task, log: Log) -> Ending:
+    def _ending(self, task: Task, log: Log) -> MdrunEnd:
         return newest_state(self.folder(task), task.origin, self.simulation(task).end_step, log.has_finished)
 
-    def _found(self, task: Task, draft: Path, ending: Ending, log: Log) -> Found:
+    def _found(self, task: Task, draft: Path, ending: MdrunEnd, log: Log) -> HandedOver:
         simulation = self.simulation(task)
-        return Found(draft, handover(ending, simulation.known_tpr, simulation.end_step, log, simulation.is_exact))
+        return HandedOver(draft, handover(ending, simulation.known_tpr, simulation.end_step, log, simulation.is_exact))
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """One trajectory, one energy file, one log, the last structure, and the energies as a table."""

@@ -30,7 +30,7 @@ _LONGEST_HEAD = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Piece:
+class TrajectoryPiece:
     """One file of one part, and how many of its bytes count."""
 
     path: Path
@@ -75,16 +75,16 @@ def segments_table(line: Sequence[Checkpoint]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def counted_pieces(line: Sequence[Checkpoint]) -> list[Piece]:
+def counted_pieces(line: Sequence[Checkpoint]) -> list[TrajectoryPiece]:
     """The pieces of an ancestry in order, each with the bytes that the last checkpoint on it counts.
 
     A checkpoint may lie beside its pieces, or count more bytes of those of the checkpoint before.
     """
-    found: dict[str, Piece] = {}
+    found: dict[str, TrajectoryPiece] = {}
     for each in line:
         parts = each.folder / PARTS
         offsets = offsets_of(parts)
-        found.update({path.name: Piece(path, path.stat().st_size) for path in sorted(parts.iterdir())})
+        found.update({path.name: TrajectoryPiece(path, path.stat().st_size) for path in sorted(parts.iterdir())})
         is_end = each is line[-1] and each.passport.is_finished
         for name, counted in offsets.items():
             found[name] = _counted(found, name, None if is_end else counted, each)
@@ -94,17 +94,19 @@ def counted_pieces(line: Sequence[Checkpoint]) -> list[Piece]:
     return list(found.values())
 
 
-def _counted(found: dict[str, Piece], name: str, counted: int | None, checkpoint: Checkpoint) -> Piece:
+def _counted(
+    found: dict[str, TrajectoryPiece], name: str, counted: int | None, checkpoint: Checkpoint
+) -> TrajectoryPiece:
     if name not in found:
         raise CheckpointError(f"{checkpoint.folder}: its checkpoint counts {name}, which is in none of those before")
     piece = found[name]
     size = piece.path.stat().st_size
     if counted is not None and counted > size:
         raise CheckpointError(f"{piece.path}: {size} bytes, {checkpoint.name} counts {counted}")
-    return Piece(piece.path, size if counted is None else counted)
+    return TrajectoryPiece(piece.path, size if counted is None else counted)
 
 
-def _join_kind(kind: str, pieces: Sequence[Piece], target: Path) -> None:
+def _join_kind(kind: str, pieces: Sequence[TrajectoryPiece], target: Path) -> None:
     for earlier, later in pairwise(pieces):
         if earlier.part >= later.part:
             names = f"{earlier.path.name} and {later.path.name}"
@@ -120,13 +122,13 @@ def _join_kind(kind: str, pieces: Sequence[Piece], target: Path) -> None:
                 append_range(piece.path, joined, skipped, piece.size_bytes)
 
 
-def _rows(piece: Piece, with_head: bool) -> list[bytes]:
+def _rows(piece: TrajectoryPiece, with_head: bool) -> list[bytes]:
     """The lines of a table of numbers; the head of the first one serves for all."""
     lines = piece.path.read_bytes()[: piece.size_bytes].splitlines(keepends=True)
     return [line for line in lines if with_head or line[:1] not in b"#@"]
 
 
-def _same_head_bytes(first: Piece, piece: Piece) -> int:
+def _same_head_bytes(first: TrajectoryPiece, piece: TrajectoryPiece) -> int:
     """The length of the head of an energy file, which names its energies; CheckpointError if the first names others."""
     heads = [energy_head(each.path) for each in (first, piece)]
     if heads[0] != heads[1]:

@@ -17,7 +17,7 @@ SECONDS_A_DAY = 86400
 
 
 @dataclass(frozen=True)
-class Ending:
+class MdrunEnd:
     """The checkpoint to hand over, None if none is further than the origin; final if the last step is done.
 
     `earlier` is the one before it in the same part, worth keeping too: should the newest turn out bad one day, minutes
@@ -29,7 +29,7 @@ class Ending:
     earlier: Cpt | None = None
 
 
-def newest_state(folder: Path, origin: Checkpoint | None, goal: int | None, is_over: bool) -> Ending:
+def newest_state(folder: Path, origin: Checkpoint | None, goal: int | None, is_over: bool) -> MdrunEnd:
     """What to hand over; `is_over` says that mdrun wrote all it had to write.
 
     A checkpoint at the last step does not yet mean that the last frame and the structure are written, which come after
@@ -42,11 +42,11 @@ def newest_state(folder: Path, origin: Checkpoint | None, goal: int | None, is_o
         is_final = is_at_goal and is_over and (folder / structure_of(cpt)).is_file()
         if is_final or (not is_at_goal and cpt.step > begun):
             between = (each for each in cpts if begun < each.step < cpt.step and each.part == cpt.part)
-            return Ending(cpt, is_final, next(between, None))
-    return Ending(None, is_final=False)
+            return MdrunEnd(cpt, is_final, next(between, None))
+    return MdrunEnd(None, is_final=False)
 
 
-def handover(ending: Ending, tpr: Tpr, goal: int | None, log: Log, is_exact: bool) -> Handover:
+def handover(ending: MdrunEnd, tpr: Tpr, goal: int | None, log: Log, is_exact: bool) -> Handover:
     """What the passport is to say of a state."""
     if ending.cpt is None:
         raise ValueError("there is no state to hand over")

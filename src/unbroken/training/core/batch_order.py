@@ -20,7 +20,7 @@ class Share:
     ranks: int = 1
 
 
-class Row(Sequence[Batch]):
+class BatchRow(Sequence[Batch]):
     """Indices cut into batches of one size, the last one perhaps smaller; cut when asked for."""
 
     def __init__(self, indices: Sequence[int], batch_size: int, drop_last: bool = False) -> None:
@@ -52,7 +52,7 @@ def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, d
     return row
 
 
-class Steps:
+class EpochSteps:
     """The steps from a place in the row to its end, as one rank sees them.
 
     Each has a batch for every rank.  Where fewer batches than ranks are left, `drop_last` leaves them out; else they

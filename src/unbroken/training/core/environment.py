@@ -145,7 +145,7 @@ class Signals:
             os.kill(os.getpid(), number)
 
 
-class Place(Protocol):
+class SavePlace(Protocol):
     """Where checkpoints go."""
 
     @property

@@ -16,13 +16,13 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, Outbox, Reporter, Signals, passport_save_seconds, read_contract
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Pace, Phase
+from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
 # Before the first save nothing is known.
 GUESSED_SAVE_SECONDS = 5.0
 
 
-class Wish(Enum):
+class NextAction(Enum):
     """What is to be done between two steps."""
 
     GO_ON = "go on"
@@ -30,7 +30,7 @@ class Wish(Enum):
     LEAVE = "save, then leave"
 
 
-class Keeper:
+class FrameworkSession:
     """Keeps the contract for the loop of another library; without unbroken around it, it wishes nothing.
 
     `versions` are those of the library, for the passport.  Make it before worker processes are started.
@@ -46,7 +46,7 @@ class Keeper:
         self._signals.install()
         self._outbox, self._reporter = Outbox(self.contract.save), Reporter(self.contract.progress)
         known = passport_save_seconds(self.contract.resume) if self.contract.resume else None
-        self._pace = Pace(
+        self._pace = SaveSchedule(
             self.contract.deadline,
             self.contract.stop,
             self.contract.save_seconds,
@@ -82,13 +82,13 @@ class Keeper:
         if self.contract:
             self._pace.steps_ahead = steps
 
-    def step(self, progress: Progress, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> Wish:
+    def step(self, progress: Progress, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> NextAction:
         """To be asked between two steps; `ended` and `following` are their kinds.
 
         CheckpointError if this process has trained for the same contract before.
         """
         if self.contract is None:
-            return Wish.GO_ON
+            return NextAction.GO_ON
         if self._has_begun:
             self._pace.end_step(ended)
         else:
@@ -132,7 +132,7 @@ class Keeper:
         if self._reporter.is_due:
             self._reporter.report(replace(progress, metrics={**progress.metrics, **self._pace.chosen}))
 
-    def _wish(self, following: Phase) -> Wish:
+    def _wish(self, following: Phase) -> NextAction:
         if self._pace.must_stop(following):
-            return Wish.LEAVE
-        return Wish.SAVE if self._pace.is_save_due() and self._outbox.has_room else Wish.GO_ON
+            return NextAction.LEAVE
+        return NextAction.SAVE if self._pace.is_save_due() and self._outbox.has_room else NextAction.GO_ON

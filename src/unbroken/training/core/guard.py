@@ -33,7 +33,7 @@ class Guard:
                 raise ValueError(f"Guard({name}={value!r}), allowed: 1 or more")
 
 
-class Watch:
+class MetricsWatch:
     """What was seen so far under a guard; `best` is the metric that says how good the training is, and which way."""
 
     def __init__(self, guard: Guard, best: tuple[str, str] | None) -> None:

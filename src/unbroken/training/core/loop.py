@@ -18,7 +18,7 @@ from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.progress_bar import Kind as Bar
 from unbroken.training.core.progress_bar import check_kind
-from unbroken.training.core.rank_request import Wish
+from unbroken.training.core.rank_request import RankRequest
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -150,15 +150,15 @@ class Loop(Placed, ABC):
         self._ranks.ask(lambda: self._wish(link, following))
         link.pace.begin_step()
 
-    def _wish(self, link: Connection, following: Phase) -> Wish:
+    def _wish(self, link: Connection, following: Phase) -> RankRequest:
         if not self._ranks.is_first:  # it knows neither the metrics nor the room
-            return Wish(stop=link.pace.must_stop(following))
+            return RankRequest(stop=link.pace.must_stop(following))
         watch = self._book.watch
         is_new_best = watch.is_new_best and watch.is_sound
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
         is_due = watch.is_sound and link.is_save_due(self._course.position.step)
-        return Wish(link.pace.must_stop(following), is_new_best, is_due, bool(watch.ending))
+        return RankRequest(link.pace.must_stop(following), is_new_best, is_due, bool(watch.ending))
 
     def _progress(self, done: float) -> Progress:
         goal = self._course.goal if math.isfinite(self._course.goal) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unbroken.training.core.rank_request import Wish
+from unbroken.training.core.rank_request import RankRequest
 
 
 class Processes:
@@ -22,11 +22,11 @@ class Processes:
         if self.is_first:
             print(f"unbroken: {line}", flush=True)
 
-    def agreed(self, wish: Callable[[], Wish], at_once: bool = True) -> Wish:
+    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
         """What is done now: what any of them wishes, or, without `at_once`, what any of them has told by `ask`."""
         return wish()
 
-    def ask(self, wish: Callable[[], Wish]) -> None:
+    def ask(self, wish: Callable[[], RankRequest]) -> None:
         """Tells all a wish, on which they agree after the next step; one that trains alone has nobody to tell."""
 
     def leave(self) -> None:

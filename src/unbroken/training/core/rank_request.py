@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Wish:
+class RankRequest:
     """What a rank would do between two steps."""
 
     stop: bool = False
@@ -20,6 +20,6 @@ class Wish:
         return self.stop or self.best or self.due
 
     @classmethod
-    def of(cls, numbers: Iterable[float]) -> Wish:
+    def of(cls, numbers: Iterable[float]) -> RankRequest:
         """All that anybody wished, from the sums of what each did."""
         return cls(*(bool(number) for number in numbers))

@@ -33,7 +33,7 @@ from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, Place, read_contract
+from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, SavePlace, read_contract
 from unbroken.training.core.save_policy import Saves
 
 # A holder on another machine shows that it is dead by silence alone.
@@ -206,7 +206,7 @@ class Home:
         )
 
 
-def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, Place] | None:
+def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
     """What this process is told, and where its checkpoints go: to unbroken's workflow, which comes first, or a folder.
 
     The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a

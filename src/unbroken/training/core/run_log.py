@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.runs.progress import Metric
-from unbroken.training.core.guard import Guard, Watch
+from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.live_log import Live
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course
@@ -25,7 +25,7 @@ class Book:
     """The notes of one process; the first rank also keeps the files in UNBROKEN_LIVE."""
 
     def __init__(self, guard: Guard, best: tuple[str, str] | None, environment: Mapping[str, str] = os.environ) -> None:
-        self.metrics, self.watch, self.timers = Metrics(), Watch(guard, best), Timers()
+        self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
         self.listeners: list[Listener] = []
         self._ending = ""  # why the training has ended well, when that is forgotten
         self.is_alone = True  # else all ranks agree on the end

@@ -34,7 +34,7 @@ class Phase(Enum):
     END = "from an epoch's last batch to the next epoch"
 
 
-class Pace:
+class SaveSchedule:
     """The clock of one process.  `deadline` is on the monotonic clock, the other times are lengths in seconds."""
 
     def __init__(

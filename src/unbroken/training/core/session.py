@@ -17,8 +17,8 @@ from unbroken.runs.progress import Progress
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
-    Place,
     Reporter,
+    SavePlace,
     Signals,
     passport_save_seconds,
     passport_versions,
@@ -26,7 +26,7 @@ from unbroken.training.core.environment import (
 from unbroken.training.core.provenance import differences
 from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Pace, Phase
+from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
@@ -41,14 +41,14 @@ class Connection(ABC):
     `guessed_bytes` is how much the first save may write.
     """
 
-    def __init__(self, contract: Contract, place: Place, saves: Saves, guessed_bytes: int) -> None:
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int) -> None:
         saves = contract.saves(saves)
         self.contract, self.place, self._saves = contract, place, saves
         self.reporter = Reporter(contract.progress)
         signals = Signals()
         signals.install()
         known = passport_save_seconds(contract.resume) if contract.resume else None
-        self.pace = Pace(
+        self.pace = SaveSchedule(
             contract.deadline,
             contract.stop,
             contract.save_seconds,

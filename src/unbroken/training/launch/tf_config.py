@@ -14,7 +14,7 @@ ALLOWED = '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class WorkerCluster:
     """All workers, the chief first, and which of them this process is."""
 
     workers: tuple[str, ...]
@@ -26,7 +26,7 @@ def tf_config(workers: Sequence[str], index: int) -> str:
     return json.dumps({"cluster": {"worker": list(workers)}, "task": {"type": "worker", "index": index}})
 
 
-def read_cluster(environment: Mapping[str, str] = os.environ) -> Cluster | None:
+def read_cluster(environment: Mapping[str, str] = os.environ) -> WorkerCluster | None:
     """The cluster that TF_CONFIG tells of, None without one; SegmentError if it cannot be one of workers alone."""
     text = environment.get("TF_CONFIG")
     if not text:
@@ -43,7 +43,7 @@ def read_cluster(environment: Mapping[str, str] = os.environ) -> Cluster | None:
     if others := sorted(cluster.keys() - {"chief", "worker"}):
         raise _wrong(f"names {', '.join(others)} in its cluster; only chief and worker train in step")
     chiefs, workers = _addresses(cluster, "chief"), _addresses(cluster, "worker")
-    return Cluster((*chiefs, *workers), _index(task, chiefs, workers))
+    return WorkerCluster((*chiefs, *workers), _index(task, chiefs, workers))
 
 
 def _addresses(cluster: Mapping[str, Any], kind: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 
-class Flight:
+class KerasAsyncSave:
     """Takes off at once in a thread that does not outlive the process: who wants the save done calls `land`."""
 
     def __init__(self, write: Callable[[], object]) -> None:

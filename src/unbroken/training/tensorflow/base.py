@@ -11,7 +11,7 @@ from typing import Any
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Metric
-from unbroken.training.core.environment import Contract, Place, read_contract
+from unbroken.training.core.environment import Contract, SavePlace, read_contract
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_directory import connect
@@ -21,10 +21,10 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import Validate
 from unbroken.training.tensorflow import callback_states, rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.rank_checkpoint import State
-from unbroken.training.tensorflow.validation import Trust
+from unbroken.training.tensorflow.rank_checkpoint import KerasState
+from unbroken.training.tensorflow.validation import KerasValidation
 from unbroken.training.tensorflow.workers import Workers
-from unbroken.training.tensorflow.writer import Link
+from unbroken.training.tensorflow.writer import KerasWriter
 
 FORMAT = 1
 
@@ -32,7 +32,7 @@ FORMAT = 1
 class Core(Loop):
     """The part of `Training` that its loops and the callbacks of `fit` share."""
 
-    _link: Link | None
+    _link: KerasWriter | None
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Core(Loop):
         self.book, self.course, self.workers = book, Course(), Workers.of(model)
         self._book, self._course, self._ranks = self.book, self.course, self.workers  # as the loop calls them
         book.is_alone = self.workers.size == 1
-        self._seed, self._parts, self._trust = seed, parts, Trust(validate, model)
+        self._seed, self._parts, self._trust = seed, parts, KerasValidation(validate, model)
         self._running: Mapping[str, Any] = {}
         self._origin: Path | None = None  # the checkpoint that was restored,
         self._notes: dict[str, Any] | None = None  # and its notes, until the training goes on
@@ -60,7 +60,7 @@ class Core(Loop):
             self.workers.say("started by hand without a folder, so nothing is saved")
             return
         contract, place = found
-        self._link = Link(contract, place, saves, size_bytes, self.workers)
+        self._link = KerasWriter(contract, place, saves, size_bytes, self.workers)
         self._resume(self._link)
 
     # --- for the callbacks of tensorflow_fit ---
@@ -135,7 +135,7 @@ class Core(Loop):
 
     # --- its own ---
 
-    def _connect(self, folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, Place] | None:
+    def _connect(self, folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contract, SavePlace] | None:
         found = connect(folder, saves) if self.workers.size == 1 or read_contract() else None
         if found is None and self.workers.size > 1 and (folder or os.environ.get("UNBROKEN_FOLDER")):
             raise SegmentError(
@@ -154,7 +154,7 @@ class Core(Loop):
                 raise TypeError(f"Training({name}=...) {error}") from None
         return groups
 
-    def _state(self) -> State:
+    def _state(self) -> KerasState:
         trust, metrics = self._trust.state(), self.book.metrics
         names = self.book.watch.guard.finite
         if names and (sick := self._trust.sickness(trust) or _not_finite(self._running, names)):

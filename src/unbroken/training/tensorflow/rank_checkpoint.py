@@ -24,32 +24,32 @@ OWN = "workers"
 
 
 @dataclass(frozen=True)
-class State:
+class KerasState:
     """All that is to be saved of a training, of this worker."""
 
     groups: Groups
     notes: str
     random: str
 
-    def frozen(self) -> State:
+    def frozen(self) -> KerasState:
         """The same, which stays as it is while the training goes on."""
         return replace(self, groups=tensorflow_state.snapshot(self.groups))
 
 
-def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> State:
+def state_of(groups: Groups, notes: Mapping[str, Any], workers: Workers) -> KerasState:
     """The state that consists of these variables and notes, the random generators among them."""
     whole = {**notes, "workers": workers.size, "variables": tensorflow_state.table(groups)}
-    return State(groups, json.dumps(whole, indent=1) + "\n", json.dumps(notes["random"]) + "\n")
+    return KerasState(groups, json.dumps(whole, indent=1) + "\n", json.dumps(notes["random"]) + "\n")
 
 
-def write(state: State, folder: Path, workers: Workers) -> None:
+def write(state: KerasState, folder: Path, workers: Workers) -> None:
     """Leaves a state in `folder`, all workers together; returns when all have written."""
     with own_folder(folder, workers) as place:
         tensorflow_state.write(state.groups, state.notes, place)
     write_own(state, folder, workers)
 
 
-def write_own(state: State, folder: Path, workers: Workers) -> None:
+def write_own(state: KerasState, folder: Path, workers: Workers) -> None:
     """Leaves in `folder` what each worker but the first has for itself; returns when all have written."""
     if not workers.is_first:
         path = _own_file(folder, workers)

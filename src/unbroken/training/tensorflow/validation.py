@@ -13,7 +13,7 @@ import tensorflow as tf
 from unbroken.training.core.validation import Validate, difference
 
 
-class Trust:
+class KerasValidation:
     """Checks a model by what it does; without `validate` there is nothing to compare."""
 
     def __init__(self, validate: Validate | Callable[[], Any] | None, model: Any) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from unbroken.errors import SegmentError
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import Wish
+from unbroken.training.core.rank_request import RankRequest
 from unbroken.training.launch.tf_config import read_cluster
 
 
@@ -56,10 +56,10 @@ class Workers(Processes):
             )
         return cls(cluster.index, size, strategy)
 
-    def agreed(self, wish: Callable[[], Wish], at_once: bool = True) -> Wish:
+    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
         """What any of them wishes, always at once."""
         own = wish()
-        return own if self.size == 1 else Wish.of(self._sums([float(each) for each in vars(own).values()]))
+        return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
 
     def shared(self, number: int) -> int:
         """The number of the first worker."""

@@ -14,32 +14,32 @@ import tensorflow as tf
 from unbroken.program.contract import FINAL
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
-from unbroken.training.core.environment import Contract, Outbox, Place
+from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow import rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.async_save import Flight
+from unbroken.training.tensorflow.async_save import KerasAsyncSave
 from unbroken.training.tensorflow.export import write_result
-from unbroken.training.tensorflow.rank_checkpoint import State, own_folder
+from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
 from unbroken.training.tensorflow.workers import Workers
 
 # The values of the moment of the save, and what lies beside them until they are written.
 NEEDED_MEMORY = 2
 
 
-class Link(Connection):
+class KerasWriter(Connection):
     """That of a TensorFlow training."""
 
-    def __init__(self, contract: Contract, place: Place, saves: Saves, state_bytes: int, workers: Workers) -> None:
+    def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
         super().__init__(contract, place, saves, state_bytes)
         self._workers, self._alone, self._state_bytes = workers, Workers(), state_bytes
-        self._flight: Flight | None = None
+        self._flight: KerasAsyncSave | None = None
         self._stall_seconds = 0.0
         self._last: tuple[Path, float] | None = None
 
-    def save(self, state: State, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
+    def save(self, state: KerasState, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
         """Hands over one checkpoint, beside the training if that goes on; a kill inside leaves a draft, no more."""
         self.land()
         self.pace.begin_save(step)
@@ -53,7 +53,7 @@ class Link(Connection):
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
         if self._workers.is_first:
-            self._flight = Flight(lambda: self._complete(draft, frozen, progress, is_best))
+            self._flight = KerasAsyncSave(lambda: self._complete(draft, frozen, progress, is_best))
             self.pace.is_saving = True
         self._stall_seconds = time.monotonic() - began
 
@@ -67,7 +67,7 @@ class Link(Connection):
             flight.land()
             self._note_saved(flight.seconds, self._stall_seconds)
 
-    def write_last(self, state: State) -> None:
+    def write_last(self, state: KerasState) -> None:
         """Writes the state of a training that is over; `finish` hands it over."""
         self.land()
         began = time.monotonic()
@@ -107,20 +107,20 @@ class Link(Connection):
     def _say(self, line: str) -> None:
         self._workers.say(line)
 
-    def _save(self, state: State, progress: Progress, is_best: bool, is_last: bool = False) -> float:
+    def _save(self, state: KerasState, progress: Progress, is_best: bool, is_last: bool = False) -> float:
         began = time.monotonic()
         draft = self._write(state, is_last)
         seconds = time.monotonic() - began
         self._hand_over(draft, progress, is_best, False, seconds)
         return seconds
 
-    def _complete(self, draft: Path, state: State, progress: Progress, is_best: bool) -> None:
+    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool) -> None:
         """Beside the training: what the first worker writes, who asks nobody for it."""
         began = time.monotonic()
         rank_checkpoint.write(state, draft, self._alone)
         self._hand_over(draft, progress, is_best, False, time.monotonic() - began)
 
-    def _write(self, state: State, is_last: bool) -> Path:
+    def _write(self, state: KerasState, is_last: bool) -> Path:
         """Writes into a new draft; the last of a process is read again: then nobody else can write it anew."""
         draft = self._new_draft()
         rank_checkpoint.write(state, draft, self._workers)

@@ -12,7 +12,7 @@ from unbroken.errors import CheckpointError
 from unbroken.training.torch.snapshot import Snapshot
 
 
-class Flight:
+class TorchAsyncSave:
     """Takes off at once: a thread completes the snapshot, then calls `write`, which asks `may_be_shown` at its end.
 
     All methods but that one are for the training's own thread.  The thread does not outlive the process: who wants
@@ -20,7 +20,7 @@ class Flight:
     """
 
     def __init__(
-        self, snapshot: Snapshot, write: Callable[[Flight], float], optimizers: Iterable[torch.optim.Optimizer]
+        self, snapshot: Snapshot, write: Callable[[TorchAsyncSave], float], optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
         self._snapshot, self._write = snapshot, write
         self.seconds = self.stall_seconds = 0.0  # of the thread; of the training

@@ -16,7 +16,7 @@ from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.state import RandomGenerator, Stateful
-from unbroken.training.torch.validation import Trust
+from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
 
@@ -39,7 +39,7 @@ class Content:
         self.loaders = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
         self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
-        self.trust = Trust(validate, self.parts, self._generators)
+        self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
         if ranks.size > 1:  # else all of them would drop out the same

@@ -12,7 +12,7 @@ from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core import rank_request as wishes
-from unbroken.training.core.framework_session import Keeper, Wish
+from unbroken.training.core.framework_session import FrameworkSession, NextAction
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import state as torch_state
@@ -29,8 +29,8 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     raise kind(message)
 
 
-class RanksKeeper(Keeper):
-    """A Keeper of each rank; all ranks call it in the same order.  Of a single process it is a Keeper.
+class RanksKeeper(FrameworkSession):
+    """A FrameworkSession of each rank; all call it in the same order.  Of a single process it is a FrameworkSession.
 
     What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.
     """
@@ -38,7 +38,7 @@ class RanksKeeper(Keeper):
     def __init__(self, versions: Mapping[str, str]) -> None:
         super().__init__(versions)
         self.ranks = Ranks()
-        self._agreed = wishes.Wish()  # what all ranks will do, and have not done yet
+        self._agreed = wishes.RankRequest()  # what all ranks will do, and have not done yet
 
     def join(self) -> None:
         """Meets the other ranks; to be called where torch.distributed is started, before the first step."""
@@ -107,18 +107,18 @@ class RanksKeeper(Keeper):
         if self.ranks.is_first:
             super()._report(progress)
 
-    def _wish(self, following: Phase) -> Wish:
+    def _wish(self, following: Phase) -> NextAction:
         if self.ranks.size == 1:
             return super()._wish(following)
         # Between epochs all ranks wait for each other: there a wish is granted at once.
         said = self.ranks.agreed(lambda: self._own(following), at_once=following is not Phase.BATCH)
         # While gradients are added up a wish has to wait, and must not be forgotten.
-        self._agreed = wishes.Wish(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
+        self._agreed = wishes.RankRequest(stop=said.stop or self._agreed.stop, due=said.due or self._agreed.due)
         if self._agreed.stop:
-            return Wish.LEAVE
+            return NextAction.LEAVE
         self.ranks.ask(lambda: self._own(following))
-        return Wish.SAVE if self._agreed.due else Wish.GO_ON
+        return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
-    def _own(self, following: Phase) -> wishes.Wish:
+    def _own(self, following: Phase) -> wishes.RankRequest:
         is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due() and self._outbox.has_room
-        return wishes.Wish(stop=self._pace.must_stop(following), due=is_due)
+        return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due)

@@ -19,14 +19,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
 from unbroken.training.core.position import Position
-from unbroken.training.torch.samplers import Plan, seed_from
+from unbroken.training.torch.samplers import SamplePlan, seed_from
 
 _OURS = ("sampler", "batch_sampler", "generator")
 Loader = TypeVar("Loader", bound=DataLoader[Any])
 
 
 @dataclass(frozen=True)
-class Key:
+class SampleKey:
     """One batch as a worker process is asked for it."""
 
     epoch: int
@@ -55,20 +55,20 @@ def make_loader(
     return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
 
 
-class EpochSampler(Sampler[Key]):
+class EpochSampler(Sampler[SampleKey]):
     """This rank's batches of the position's epoch, as far as they are still to come."""
 
-    def __init__(self, position: Position, plan: Plan) -> None:
+    def __init__(self, position: Position, plan: SamplePlan) -> None:
         self._start = 0
         self._position, self._plan = position, plan
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplePlan:
         return self._plan
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[SampleKey]:
         epoch = self._position.epoch
-        return (Key(epoch, batch) for batch in self._plan.steps(epoch, self._start))
+        return (SampleKey(epoch, batch) for batch in self._plan.steps(epoch, self._start))
 
     @contextmanager
     def starting_at(self, batch: int) -> Iterator[None]:
@@ -97,7 +97,7 @@ class Batches(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def __getitem__(self, key: Key) -> Any:
+    def __getitem__(self, key: SampleKey) -> Any:
         if self._seed is None:
             fetch = getattr(self.dataset, "__getitems__", None)
             samples = fetch(list(key.indices)) if fetch else [self.dataset[index] for index in key.indices]

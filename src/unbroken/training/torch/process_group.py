@@ -13,7 +13,7 @@ import torch.distributed as dist
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.rank_request import Wish
+from unbroken.training.core.rank_request import RankRequest
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)
@@ -45,7 +45,7 @@ class Ranks(Processes):
     def share(self) -> Share:
         return Share(self.rank, self.size)
 
-    def agreed(self, wish: Callable[[], Wish], at_once: bool = True) -> Wish:
+    def agreed(self, wish: Callable[[], RankRequest], at_once: bool = True) -> RankRequest:
         """What is done now: what any rank wished a step ago, and `at_once` also what it wishes now.
 
         The answer to the question of a step ago has come long since, so that it costs no time.
@@ -56,9 +56,9 @@ class Ranks(Processes):
         if at_once:
             self.ask(wish)
             said |= self._answer()
-        return Wish(*(bool(said & bit) for bit in (1, 2, 4, 8)))
+        return RankRequest(*(bool(said & bit) for bit in (1, 2, 4, 8)))
 
-    def ask(self, wish: Callable[[], Wish]) -> None:
+    def ask(self, wish: Callable[[], RankRequest]) -> None:
         """Tells all ranks a wish, on which they agree after the next step."""
         if self.size > 1:
             bits = torch.tensor(list(vars(wish()).values()), dtype=torch.uint8)

@@ -19,17 +19,17 @@ from unbroken.errors import CheckpointError
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover
 from unbroken.training.core import once
-from unbroken.training.core.environment import WAIT_POLL_SECONDS, Contract, Outbox, Place, read_contract
+from unbroken.training.core.environment import WAIT_POLL_SECONDS, Contract, Outbox, SavePlace, read_contract
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import rank_checkpoint
-from unbroken.training.torch.async_save import Flight
+from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Offer, Said
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import SickState
-from unbroken.training.torch.writer import Link, Point, check_weights
+from unbroken.training.torch.writer import Point, TorchWriter, check_weights
 
 
 def linked(
@@ -39,16 +39,16 @@ def linked(
     parts: Mapping[str, object],
     own: Collection[str],
     ranks: Ranks,
-) -> Link | None:
+) -> TorchWriter | None:
     """This rank's connection; None if there is nowhere to save."""
     if ranks.size == 1:
         found = connect(folder, saves)
-        return Link(*found, saves, tensor_bytes(state()), parts) if found else None
+        return TorchWriter(*found, saves, tensor_bytes(state()), parts) if found else None
     joined = _connect_all(folder, saves, ranks)
     return JointLink(*joined, saves, tensor_bytes(state()), parts, own, ranks) if joined else None
 
 
-class JointLink(Link):
+class JointLink(TorchWriter):
     """Each rank has one; the first hands over what all have written.
 
     Beside the training they agree through a connection that the training does not use.  Files that say "written" would
@@ -60,7 +60,7 @@ class JointLink(Link):
     def __init__(
         self,
         contract: Contract,
-        place: Place,
+        place: SavePlace,
         saves: Saves,
         state_bytes: int,
         parts: Mapping[str, object],
@@ -108,7 +108,7 @@ class JointLink(Link):
         self._beside = self._beside or self._ranks.beside()
         super()._take_off(point, is_step_next)
 
-    def _write(self, point: Point, flight: Flight | None = None) -> float:
+    def _write(self, point: Point, flight: TorchAsyncSave | None = None) -> float:
         began, draft = time.monotonic(), Path(self._offers[0].draft)
         ranks = self._beside if flight and self._beside else self._ranks
         mine = self._written(point, draft, ranks, flight)
@@ -133,7 +133,7 @@ class JointLink(Link):
         ranks.shared(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
         return time.monotonic() - began
 
-    def _written(self, point: Point, draft: Path, ranks: Ranks, flight: Flight | None) -> Said:
+    def _written(self, point: Point, draft: Path, ranks: Ranks, flight: TorchAsyncSave | None) -> Said:
         """Writes what this rank has, and says how that went; what went wrong becomes known to all."""
         try:
             digests = rank_checkpoint.write(cast(dict[str, Any], point.state), draft, ranks)
@@ -172,13 +172,15 @@ class _Nowhere:
         return None
 
 
-def _connect_all(folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks) -> tuple[Contract, Place] | None:
+def _connect_all(
+    folder: str | os.PathLike[str] | None, saves: Saves, ranks: Ranks
+) -> tuple[Contract, SavePlace] | None:
     """The workflow tells each rank; a folder of one's own is opened, and locked, by the first."""
     told = read_contract()
     if told:
         once.check_run(told)
         return told, Outbox(told.save) if ranks.is_first else _Nowhere()
-    opened: list[tuple[Contract, Place]] = []
+    opened: list[tuple[Contract, SavePlace]] = []
 
     def open_folder() -> Contract | None:
         if found := connect(folder, saves):

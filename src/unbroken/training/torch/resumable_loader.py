@@ -10,23 +10,23 @@ from torch.utils.data.distributed import DistributedSampler
 
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.position import Position
-from unbroken.training.torch.loader import EpochSampler, Key, make_loader, start_of_workers
-from unbroken.training.torch.samplers import Order, Plan, order_of
+from unbroken.training.torch.loader import EpochSampler, SampleKey, make_loader, start_of_workers
+from unbroken.training.torch.samplers import Order, SamplePlan, order_of
 
 
-class PlaceSampler(EpochSampler, DistributedSampler[Key]):
+class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
     """This rank's batches of an epoch from a place on, which counts the batches of one rank.
 
     It is called a DistributedSampler, because Lightning puts one of its own in the place of any other on several ranks.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SamplePlan) -> None:
         self.place = Position()
         super().__init__(self.place, plan)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[SampleKey]:
         begun = self.place.batch * self.plan.ranks
-        return (Key(self.place.epoch, batch) for batch in self.plan.steps(self.place.epoch, begun))
+        return (SampleKey(self.place.epoch, batch) for batch in self.plan.steps(self.place.epoch, begun))
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
@@ -81,6 +81,6 @@ def resumable_loader(
 ) -> ResumableLoader:
     """A loader like that of `Training.loader`, of one process as long as `share_with` says nothing else."""
     order = order or order_of(len(dataset), shuffle)  # type: ignore[arg-type]
-    sampler = PlaceSampler(Plan(order, seed, batch_size, drop_last=drop_last))
+    sampler = PlaceSampler(SamplePlan(order, seed, batch_size, drop_last=drop_last))
     sample_seed = seed if seeded_samples else None
     return make_loader(dataset, sampler, sample_seed, collate_fn, True, options, ResumableLoader)

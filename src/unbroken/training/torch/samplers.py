@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 from torch.utils.data import Sampler
 
-from unbroken.training.core.batch_order import Batch, Row, Share, Steps, grouped
+from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Share, grouped
 
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
@@ -59,7 +59,7 @@ def own_share(rank: int | None = None, ranks: int | None = None) -> Share:
     return Share()
 
 
-class Plan:
+class SamplePlan:
     """The batches of each epoch, in a row that does not depend on the number of ranks, and this rank's steps in it."""
 
     def __init__(
@@ -87,14 +87,14 @@ class Plan:
             self._known = (epoch, self._draw(epoch))
         return self._known[1]
 
-    def steps(self, epoch: int, start: int) -> Steps:
+    def steps(self, epoch: int, start: int) -> EpochSteps:
         """This rank's steps of the epoch from a place in the row on."""
-        return Steps(self.row(epoch), self.share, start, self._drop_last, mixed=self._groups is None)
+        return EpochSteps(self.row(epoch), self.share, start, self._drop_last, mixed=self._groups is None)
 
     def _draw(self, epoch: int) -> Sequence[Batch]:
         indices = drawn(self._order, self.seed, epoch)
         if self._groups is None:
-            return Row(indices, self._batch_size, self._drop_last)
+            return BatchRow(indices, self._batch_size, self._drop_last)
         row = grouped(indices, self._groups, self._batch_size, self._drop_last)
         # What was left of each group at the end would come together, one small batch after the other.
         mixer = torch.Generator().manual_seed(seed_from(self.seed, "groups", epoch))
@@ -221,7 +221,7 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         self._count = data if isinstance(data, int) else len(data)
         order = order or order_of(self._count, shuffle)
         share = own_share(rank, ranks)
-        self._plan = Plan(order, seed, batch_size, share=share, drop_last=drop_last, groups=groups)
+        self._plan = SamplePlan(order, seed, batch_size, share=share, drop_last=drop_last, groups=groups)
 
     def __iter__(self) -> Iterator[list[int]]:
         return map(list, self._steps())
@@ -234,7 +234,7 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
         for _ in range(steps):
             self.done = self._steps().end_after(self.done)
 
-    def _steps(self) -> Steps:
+    def _steps(self) -> EpochSteps:
         return self._plan.steps(self.epoch, self.done)
 
     def _size(self) -> int:

@@ -82,7 +82,7 @@ class Room(NamedTuple):
     is_pinned: bool
 
 
-class Stage:
+class SnapshotBuffer:
     """Room in host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:

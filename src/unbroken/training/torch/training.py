@@ -30,7 +30,7 @@ from unbroken.training.torch.samplers import (
     InterruptibleDistributedSampler,
     InterruptibleSampler,
     Order,
-    Plan,
+    SamplePlan,
     order_of,
 )
 from unbroken.training.torch.serialization import save_verified
@@ -39,7 +39,7 @@ from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.tracker import BestCopy, Tracker
 from unbroken.training.torch.validation import sick_weight
-from unbroken.training.torch.writer import Link, Point
+from unbroken.training.torch.writer import Point, TorchWriter
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -78,7 +78,7 @@ class Training(Loop):
     """
 
     _ranks: Ranks
-    _link: Link | None
+    _link: TorchWriter | None
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Training(Loop):
         """
         size = len(dataset)  # type: ignore[arg-type]
         order, share = order or order_of(size, shuffle), self._ranks.share
-        plan = Plan(order, self._seed, batch_size, share=share, drop_last=drop_last, groups=groups)
+        plan = SamplePlan(order, self._seed, batch_size, share=share, drop_last=drop_last, groups=groups)
         sampler = EpochSampler(self._course.position, plan)
         seed = self._seed if seeded_samples else None
         loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, DataLoader)

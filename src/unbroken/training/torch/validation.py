@@ -21,7 +21,7 @@ class SickState(CheckpointError):
     """A state that must never become a checkpoint, because the training is lost."""
 
 
-class Trust:
+class TorchValidation:
     """Checks the parts of a training by what they do; without `validate` there is nothing to compare."""
 
     def __init__(

@@ -17,14 +17,14 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.training.core.environment import Contract, Place
+from unbroken.training.core.environment import Contract, SavePlace
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
-from unbroken.training.torch.async_save import Flight
+from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.snapshot import Stage, has_memory_for, optimizer_storages
+from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, optimizer_storages
 from unbroken.training.torch.state import STATE_FILE, canonical, tensor_bytes
 from unbroken.training.torch.validation import SickState, Weights, sick_weight
 
@@ -50,19 +50,19 @@ class Point:
         return self.is_last or self.results is not None
 
 
-class Link(Connection):
+class TorchWriter(Connection):
     """That of a PyTorch training."""
 
     ranks_count = 1
     exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
 
     def __init__(
-        self, contract: Contract, place: Place, saves: Saves, state_bytes: int, parts: Mapping[str, object]
+        self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, parts: Mapping[str, object]
     ) -> None:
         super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
         self._parts = parts
-        self._stage = Stage()
-        self._flight: Flight | None = None
+        self._stage = SnapshotBuffer()
+        self._flight: TorchAsyncSave | None = None
         self._may_leave_it_for_later = True
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
@@ -117,11 +117,11 @@ class Link(Connection):
         later = optimizer_storages(optimizers) if may_wait else set()
         snapshot = self._stage.take((point.state, point.weights), later)
         copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        self._flight = Flight(snapshot, lambda flight: self._write(copy, flight), optimizers)
+        self._flight = TorchAsyncSave(snapshot, lambda flight: self._write(copy, flight), optimizers)
         self.pace.is_saving = True
         self._flight.stall_seconds += time.monotonic() - began
 
-    def _write(self, point: Point, flight: Flight | None = None) -> float:
+    def _write(self, point: Point, flight: TorchAsyncSave | None = None) -> float:
         """Writes, digests and hands over; returns the seconds.  A flight has the last word before it is shown."""
         began = time.monotonic()
         check_weights(point)
@@ -135,7 +135,7 @@ class Link(Connection):
         written: Mapping[str, FileDigest | None],
         point: Point,
         began: float,
-        flight: Flight | None = None,
+        flight: TorchAsyncSave | None = None,
     ) -> None:
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
         digests = dict(written)
