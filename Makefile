@@ -110,7 +110,7 @@ docs: setup ## the pages as a site, build/site/index.html; a dead link fails
 	@NO_MKDOCS_2_WARNING=1 $(STEP) docs $(BIN)/mkdocs build --quiet
 
 docs-keys: setup ## write the table of configuration keys from the schemas
-	$(BIN)/python -m unbroken.config.reference
+	$(BIN)/python -m unbroken.cli.config_reference
 
 format: setup ## let the formatters change the files
 	$(BIN)/ruff check --fix --quiet $(CODE) || true

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from unbroken.engines.dmtcp.engine import DmtcpEngine, keeper_command
+from unbroken.engines.dmtcp.command import keeper_command
+from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.state import DmtcpState, read_state
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import Record

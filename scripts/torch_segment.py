@@ -1,42 +1,20 @@
 """One segment of a PyTorch training: runs the user's own script, which saves and resumes by itself."""
 
-from unbroken.engines.base import Engine, Task
-from unbroken.program.rank_command import script_command, threads_of_each
+from unbroken.engines.torch.engine import TorchEngine, training_command
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job, main
 from unbroken.segment.lifecycle import run_segment
-from unbroken.slurm.this_job import restart_count
 
 
 def build_command(run: Run) -> list[str]:
     """The user's Python, script and arguments; with several ranks, what starts so many of them."""
-    return script_command(run, "ranks")
-
-
-class TorchEngine(Engine):
-    """The script keeps the environment contract, by `unbroken.training.torch` or by itself."""
-
-    name = "torch"
-
-    def command(self, task: Task) -> list[str]:
-        return build_command(task.run)
-
-    def environment(self, task: Task) -> dict[str, str]:
-        threads = threads_of_each(task.run, "ranks")
-        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
-
-    def remarks(self, task: Task) -> list[str]:
-        starts = restart_count()
-        if task.origin is not None or not starts:
-            return []
-        loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
-        return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
+    return training_command(run)
 
 
 def torch_segment(job: Job) -> Record:
     """Trains for one segment."""
-    return run_segment(job, TorchEngine())
+    return run_segment(job, TorchEngine(job.base))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from support.command_jobs import (
 from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.command.engine import CommandEngine
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import read_checked_runs
 from unbroken.runs.outcome import Outcome
 
 WALK = ("trace.csv",)
@@ -217,7 +216,7 @@ def test_the_example_configs_are_accepted():
     for name in ("command", "lammps", "c", "r"):
         folder = ROOT / "examples" / name
         config = yaml.safe_load((folder / "config" / "config.yaml").read_text())
-        assert {run.engine for run in read_checked_runs(config, schemas(), folder)} == {"command"}
+        assert {run.engine for run in read_checked_runs(config, folder)} == {"command"}
 
 
 # --- the page ---
@@ -238,5 +237,5 @@ def test_every_config_on_the_page_is_accepted(tmp_path):
         (run,) = config["runs"].values()
         for name in (*run["settings"].get("inputs", ()), *run["settings"].get("templates", ())):
             (tmp_path / name).touch()
-        assert [each.engine for each in read_checked_runs(config, schemas(), tmp_path)] == ["command"]
+        assert [each.engine for each in read_checked_runs(config, tmp_path)] == ["command"]
     assert len(found) == 7

@@ -6,6 +6,7 @@ from support.toyrun import history
 
 from unbroken.engines.command.placeholders import seconds_left
 from unbroken.engines.command.settings import program_of
+from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 from unbroken.runs.outcome import Outcome
 
@@ -64,12 +65,10 @@ def test_a_launcher_behind_srun_is_refused():
 
 
 def test_another_number_of_tasks_is_another_computation():
-    from unbroken.config.load import engine_identity
-    from unbroken.plan.plan import schemas
     from unbroken.runs.identity import identity_of
 
     one, four = (
-        identity_of(command_run({"tasks": tasks}, **SETTINGS), engine_identity(schemas(), "command"))
+        identity_of(command_run({"tasks": tasks}, **SETTINGS), known_schemas().engines["command"].identity)
         for tasks in (1, 4)
     )
 

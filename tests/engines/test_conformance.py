@@ -5,8 +5,7 @@ import importlib
 import pytest
 from engines.conformance import Chain, engines
 
-from unbroken.config.schema import load_schemas
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import known_schemas
 
 
 def marks_of(engine):
@@ -122,7 +121,7 @@ def test_another_computation_is_refused_before_anything_runs(begun, case):
 @of_each()
 def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     if case.further_goal is None:
-        assert "goal" not in load_schemas(schemas()).engines[engine].keys
+        assert "goal" not in known_schemas().engines[engine].keys
         return
     chain, _ = request.getfixturevalue("uninterrupted")
     chain.configure({**case.whole_settings, "goal": case.further_goal}, segments=2, segment_minutes=20)

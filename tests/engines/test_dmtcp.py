@@ -10,9 +10,8 @@ from support.dmtcp_here import PROGRAMS
 from unbroken.engines.base import Task
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.options import read_options
-from unbroken.engines.own_checks import read_checked_runs
+from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
-from unbroken.plan.plan import schemas
 from unbroken.program.contract import Desk
 
 COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
@@ -34,7 +33,7 @@ CASE = Case(
 def dmtcp_run(base, run_keys=(), **settings):
     settings = {"command": ["true"], "dmtcp": str(PROGRAMS), **settings}
     run = {"engine": "dmtcp", "segments": 1, "segment_minutes": 1, "settings": settings, **dict(run_keys)}
-    return read_checked_runs({"runs": {"demo": run}}, schemas(), base)[0]
+    return read_checked_runs({"runs": {"demo": run}}, base)[0]
 
 
 def test_the_command_is_the_keeper_with_every_setting(load_script):

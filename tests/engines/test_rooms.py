@@ -16,7 +16,8 @@ def test_a_room_has_all_its_pieces(engine):
     pieces = [
         Path("workflow/rules") / f"{engine}.smk",
         Path("scripts") / f"{engine}_segment.py",
-        Path("workflow/schemas") / f"{engine}.schema.yaml",
+        Path("src/unbroken/engines") / engine / "engine.py",
+        Path("src/unbroken/engines") / engine / "schema.yaml",
         Path("examples") / engine / "config" / "config.yaml",
         Path("tests/engines") / f"test_{engine}.py",
         Path("docs/engines") / f"{engine}.md",

@@ -5,8 +5,7 @@ import sys
 import pytest
 from engines.conformance import ROOT, Case
 
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import read_checked_runs
 
 # Where the tests of other engines run there is no TensorFlow.
 MARKS = (pytest.mark.tensorflow,)
@@ -34,7 +33,7 @@ def tensorflow_run(tasks=1, **settings):
     settings = {"script": "examples/tensorflow/train.py", "goal": 3, **settings}
     config = {"runs": {"demo": {"engine": "tensorflow", "segments": 1, "segment_minutes": 1, "settings": settings}}}
     config["runs"]["demo"]["tasks"] = tasks
-    return read_checked_runs(config, schemas(), ROOT)[0]
+    return read_checked_runs(config, ROOT)[0]
 
 
 def test_the_command_is_the_users_script_with_the_users_arguments(load_script):

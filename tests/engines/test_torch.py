@@ -7,8 +7,8 @@ import pytest
 from engines.conformance import ROOT, Case
 
 from unbroken.engines.base import Task
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import read_checked_runs
+from unbroken.engines.torch.engine import TorchEngine
 from unbroken.program.contract import Desk
 from unbroken.program.rank_command import threads_of_each
 
@@ -36,7 +36,7 @@ def torch_run(tasks=1, threads=1, **settings):
     settings = {"script": "examples/torch/train.py", "goal": 3, **settings}
     config = {"runs": {"demo": {"engine": "torch", "segments": 1, "segment_minutes": 1, "settings": settings}}}
     config["runs"]["demo"] |= {"tasks": tasks, "threads": threads}
-    return read_checked_runs(config, schemas(), ROOT)[0]
+    return read_checked_runs(config, ROOT)[0]
 
 
 def test_the_command_is_the_users_script_with_the_users_arguments(load_script):
@@ -69,7 +69,7 @@ def test_a_requeued_job_without_a_checkpoint_is_told_loudly(load_script, monkeyp
     monkeypatch.setenv("SLURM_RESTART_COUNT", count)
     task = Task(torch_run(), 1, origin, Desk(Path("desk")), 0.0)
 
-    remarks = load_script("torch_segment").TorchEngine().remarks(task)
+    remarks = TorchEngine().remarks(task)
 
     assert len(remarks) == lines
     assert all(

@@ -5,8 +5,7 @@ import sys
 
 from engines.conformance import ROOT, Case
 
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import read_checked_runs
 
 CASE = Case(
     settings={"goal": 400, "seed": 7, "step_seconds": 0.01},
@@ -22,7 +21,7 @@ CASE = Case(
 
 def toy_run(**settings):
     config = {"runs": {"demo": {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": settings}}}
-    return read_checked_runs(config, schemas(), ROOT)[0]
+    return read_checked_runs(config, ROOT)[0]
 
 
 def test_the_command_carries_every_setting(load_script):

@@ -13,9 +13,8 @@ from support.snapshots import snapshot
 from support.toyrun import toy_script
 
 from unbroken.cli import main as cli
-from unbroken.config.load import engine_identity
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import load_plan, schemas
+from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.plan.plan import load_plan
 from unbroken.segment.job import Job
 
 SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}
@@ -52,8 +51,8 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (base / "config").mkdir(parents=True)
     (base / "logs" / "demo").mkdir(parents=True)
     (base / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": RUN}}))
-    (run,) = read_checked_runs({"runs": {"demo": RUN}}, schemas(), base)
-    toy_script().toy_segment(Job(run, engine_identity(schemas(), "toy"), 1, 1, base))
+    (run,) = read_checked_runs({"runs": {"demo": RUN}}, base)
+    toy_script().toy_segment(Job(run, known_schemas().engines["toy"].identity, 1, 1, base))
     monkeypatch.chdir(base)
     return base
 

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, SegmentProcess
 
-from unbroken.config.load import engine_identity
 from unbroken.engines.base import Task
 from unbroken.engines.command.engine import CommandEngine
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.program.contract import Desk
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
@@ -58,7 +56,7 @@ def _option(name: str, value: object) -> list[str]:
 def command_run(run_keys: Mapping[str, object] = {}, base: Path = Path(), **settings: object) -> Run:
     """A run of one core."""
     run = {"engine": "command", "segments": 9, "segment_minutes": 1, "save_minutes": 0.003, **run_keys}
-    return read_checked_runs({"runs": {"demo": {**run, "settings": settings}}}, schemas(), base)[0]
+    return read_checked_runs({"runs": {"demo": {**run, "settings": settings}}}, base)[0]
 
 
 def command_job(
@@ -66,7 +64,7 @@ def command_job(
 ) -> Job:
     """A job as Snakemake would hand it over, its log folder made."""
     run = command_run(run_keys, base, **settings)
-    job = Job(run, engine_identity(schemas(), "command"), segment, attempt, base)
+    job = Job(run, known_schemas().engines["command"].identity, segment, attempt, base)
     job.places.log(segment).parent.mkdir(parents=True, exist_ok=True)
     return job
 

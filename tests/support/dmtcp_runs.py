@@ -10,10 +10,8 @@ from pathlib import Path
 from support.dmtcp_here import PROGRAMS, REAL
 from support.workdir import until
 
-from unbroken.config.load import engine_identity
 from unbroken.engines.dmtcp.engine import DmtcpEngine
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.plan.plan import schemas
+from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.runs.history import History
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
@@ -35,8 +33,8 @@ class Run:
 
     def job(self, segment=1):
         run = {"engine": "dmtcp", **self.keys, "settings": self.settings}
-        (run,) = read_checked_runs({"runs": {"demo": run}}, schemas(), self.base)
-        job = Job(run, engine_identity(schemas(), "dmtcp"), segment, 1, self.base)
+        (run,) = read_checked_runs({"runs": {"demo": run}}, self.base)
+        job = Job(run, known_schemas().engines["dmtcp"].identity, segment, 1, self.base)
         job.log.parent.mkdir(parents=True, exist_ok=True)
         self.places = job.places
         return job

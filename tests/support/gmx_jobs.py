@@ -12,12 +12,10 @@ from pathlib import Path
 
 from support.toyrun import PYTHONPATH, until
 
-from unbroken.config.load import engine_identity
+from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.own_checks import read_checked_runs
 from unbroken.errors import SegmentError, UnbrokenError
-from unbroken.plan.plan import schemas
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job
@@ -42,12 +40,12 @@ def gmx_run(base: Path, **keys: object) -> Run:
     }
     run.update({name: value for name, value in keys.items() if name in names})
     settings = {name: value for name, value in keys.items() if name not in names}
-    return read_checked_runs({"runs": {RUN: {**run, "settings": settings}}}, schemas(), base)[0]
+    return read_checked_runs({"runs": {RUN: {**run, "settings": settings}}}, base)[0]
 
 
 def gmx_job(base: Path, segment: int = 1, attempt: int = 1, **keys: object) -> Job:
     """A job as Snakemake would hand it over, its log folder made."""
-    job = Job(gmx_run(base, **keys), engine_identity(schemas(), "gromacs"), segment, attempt, base)
+    job = Job(gmx_run(base, **keys), known_schemas().engines["gromacs"].identity, segment, attempt, base)
     job.places.log(segment).parent.mkdir(parents=True, exist_ok=True)
     return job
 

@@ -5,8 +5,9 @@ import json
 import sys
 from types import SimpleNamespace
 
-from support.toyrun import KEYS, ProgramEngine, toy_run, toy_script
+from support.toyrun import KEYS, ProgramEngine, toy_run
 
+from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import UnbrokenError
 from unbroken.segment.job import Assignment, Job, main
 from unbroken.segment.lifecycle import run_segment
@@ -20,7 +21,7 @@ def run_one() -> None:
 
     def segment(job: Job) -> None:
         try:
-            engine = ProgramEngine(what["command"]) if what["command"] else toy_script().ToyEngine()
+            engine = ProgramEngine(what["command"]) if what["command"] else ToyEngine()
             record = run_segment(job, engine)
         except UnbrokenError as error:
             print("error", f"{type(error).__name__}: {error}".replace("\n", " "))

@@ -12,13 +12,14 @@ import pytest
 import yaml
 from support.needs import require
 
-from unbroken.config.load import engine_identity, read_runs, schema_engines
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.load import read_runs
+from unbroken.config.package_files import root_folder
+from unbroken.engines.found import known_schemas
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.run import CopySettings
 
 ROOT = root_folder()
-SCHEMAS = workflow_folder() / "schemas"
+SCHEMAS = known_schemas()
 GOOD = "engine: toy, segments: 4, segment_minutes: 2"
 TOY = "settings: {goal: 9}"
 
@@ -155,14 +156,8 @@ def test_empty_defaults_are_no_mistake():
 
 
 def test_the_identity_of_an_engine_is_what_its_schema_says():
-    assert engine_identity(SCHEMAS, "toy") == IdentityKeys(("seed",), (), ())
-    assert engine_identity(SCHEMAS, "torch") == IdentityKeys(("args",), ("script", "inputs"), ("threads",))
-
-
-def test_every_schema_but_three_is_an_engine():
-    names = {path.name.removesuffix(".schema.yaml") for path in SCHEMAS.iterdir()}
-
-    assert {"toy", "torch"} <= set(schema_engines(SCHEMAS)) == names - {"config", "site", "run"}
+    assert known_schemas().engines["toy"].identity == IdentityKeys(("seed",), (), ())
+    assert known_schemas().engines["torch"].identity == IdentityKeys(("args",), ("script", "inputs"), ("threads",))
 
 
 @pytest.mark.parametrize(
@@ -180,14 +175,14 @@ def test_the_configurations_that_come_along_are_good(folder, tmp_path):
 
 
 def test_importing_unbroken_needs_none_of_the_libraries_and_a_config_without_table_no_pandas():
-    script = f"""
+    script = """
 import sys
 import unbroken, unbroken.runs.run, unbroken.segment.lifecycle, unbroken.segment.job
-assert not {{"yaml", "jsonschema", "pandas"}} & set(sys.modules), "unbroken"
+assert not {"yaml", "jsonschema", "pandas"} & set(sys.modules), "unbroken"
 from pathlib import Path
-from unbroken.config.load import read_runs
-run = {{"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {{"goal": 1}}}}
-read_runs({{"runs": {{"a": run}}}}, Path({str(SCHEMAS)!r}), Path())
+from unbroken.engines.found import read_checked_runs
+run = {"engine": "toy", "segments": 1, "segment_minutes": 1, "settings": {"goal": 1}}
+read_checked_runs({"runs": {"a": run}}, Path())
 assert "pandas" not in sys.modules, "config"
 """
 

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unbroken.config.load import read_runs, schema_engines
+from unbroken.config.load import read_runs
 from unbroken.config.messages import listed
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.package_files import root_folder
+from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 
 ROOT = root_folder()
-SCHEMAS = workflow_folder() / "schemas"
+SCHEMAS = known_schemas()
 GOOD = "engine: toy, segments: 4, segment_minutes: 2"
 TOY = "settings: {goal: 9}"
 RUN_KEYS = (
@@ -22,7 +23,7 @@ RUN_KEYS = (
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
 COPIES = "a mapping such as {folder: /backup/me, keep: 2, every_minutes: 0}, or null"
-ENGINES = listed(schema_engines(SCHEMAS))
+ENGINES = listed(SCHEMAS.engines)
 YES = "true (so YAML reads yes, on and true)"
 
 

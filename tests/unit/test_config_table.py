@@ -3,10 +3,10 @@
 import pytest
 
 from unbroken.config.load import read_runs
-from unbroken.config.package_files import workflow_folder
+from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 
-SCHEMAS = workflow_folder() / "schemas"
+SCHEMAS = known_schemas()
 DEFAULTS = {"engine": "toy", "segments": 4, "segment_minutes": 2, "settings": {"goal": 9}}
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 COLUMNS = (

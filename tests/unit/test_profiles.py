@@ -11,7 +11,7 @@ from snakemake_executor_plugin_slurm.partitions import PartitionLimits
 from support.prefork import SNAKEMAKE, start_script
 from support.workdir import PATIENCE_SECONDS
 
-from unbroken.config.schema import load_schemas
+from unbroken.engines.found import known_schemas
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(ROOT.glob("profiles/*/profile.yaml"))
@@ -120,7 +120,7 @@ def test_profile_slurm_brings_its_site_from_wherever_it_lies(tmp_path: Path) -> 
 def test_the_site_has_a_line_for_every_key_and_the_schemas_default() -> None:
     text = (ROOT / "profiles" / "slurm" / "site.yaml").read_text()
     written = yaml.safe_load(text)["site"]
-    schema = load_schemas(ROOT / "workflow" / "schemas").site
+    schema = known_schemas().site
 
     assert set(written) == set(schema.keys) - {"partition"}
     assert {key: value for key, value in written.items() if key != "places"} == {

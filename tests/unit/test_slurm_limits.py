@@ -6,8 +6,9 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.package_files import root_folder
 from unbroken.config.site import read_site
+from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
 from unbroken.slurm.partitions import parse_partitions
 
@@ -30,7 +31,7 @@ def cluster(accounts: tuple[str, ...] = ()) -> ClusterLimits:
 
 
 def said(*runs, site: str = SITE, accounts: tuple[str, ...] = ()) -> list[str]:
-    known = read_site(yaml.safe_load(site), workflow_folder() / "schemas")
+    known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
     return limit_mistakes([(run, known.request(run)) for run in runs], cluster(accounts), lambda: FILE)
 
@@ -191,7 +192,7 @@ def test_where_accounts_cannot_be_asked_for_every_account_passes():
 
 
 def test_a_partition_that_is_away_is_no_mistake_but_said():
-    known = read_site(yaml.safe_load(SITE), workflow_folder() / "schemas")
+    known = read_site(yaml.safe_load(SITE), known_schemas())
     runs = [
         toy_run("a", partition="closed"),
         toy_run("b", partition="away"),

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from support.toyrun import toy_run
 
-from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import read_site
+from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
 from unbroken.slurm.names import Doors, features_in, is_choice, parse_doors, parse_features
 from unbroken.slurm.partitions import parse_partitions
@@ -49,7 +49,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(*runs: object, site: str = "site: {partition: short}") -> list[str]:
-    known = read_site(yaml.safe_load(site), workflow_folder() / "schemas")
+    known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
     asked = [(run, known.request(run)) for run in runs]
     return limit_mistakes(asked, ClusterLimits(parse_partitions(SINFO)), lambda: FILE)

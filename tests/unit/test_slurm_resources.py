@@ -9,8 +9,8 @@ import yaml
 from support.making import ATTEMPT
 from support.toyrun import toy_run
 
-from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import Site, read_site
+from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits
 from unbroken.plan.resources import extra_words, resources
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
@@ -25,7 +25,7 @@ SITE = (
 
 
 def site(text: str = SITE) -> Site:
-    found = read_site(yaml.safe_load(text), workflow_folder() / "schemas")
+    found = read_site(yaml.safe_load(text), known_schemas())
     assert found is not None
     return found
 

@@ -7,11 +7,12 @@ import yaml
 from support.toyrun import toy_run
 
 from unbroken.config.load import read_runs
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.package_files import root_folder
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
+from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 
-SCHEMAS = workflow_folder() / "schemas"
+SCHEMAS = known_schemas()
 ROOT = root_folder()
 RUNS = "runs: {demo: {engine: toy, segments: 4, segment_minutes: 2, settings: {goal: 9}}}"
 TEXT = """

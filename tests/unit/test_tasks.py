@@ -5,8 +5,9 @@ import yaml
 from support.toyrun import toy_run
 
 from unbroken.config.load import read_runs
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.package_files import root_folder
 from unbroken.config.tasks import mistakes_in_a_step, mistakes_outside_slurm, settled_enter
+from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 
 NUMBERS = ("--ntasks=4", "--cpus-per-task=2")
@@ -33,7 +34,7 @@ def test_srun_is_told_the_numbers_unless_the_user_names_them(words, tasks, settl
 def said(**keys: object) -> list[str]:
     run = {"engine": "toy", "segments": 4, "segment_minutes": 2, "settings": {"goal": 9}, **keys}
     with pytest.raises(ConfigError) as error:
-        read_runs({"runs": {"demo": run}}, workflow_folder() / "schemas", root_folder())
+        read_runs({"runs": {"demo": run}}, known_schemas(), root_folder())
     return error.value.mistakes
 
 
@@ -53,7 +54,7 @@ def test_whatever_may_start_the_tasks_is_believed(enter):
     config = yaml.safe_load("runs: {a: {engine: toy, segments: 4, segment_minutes: 2, settings: {goal: 9}, tasks: 4}}")
     config["runs"]["a"]["enter"] = enter
 
-    assert read_runs(config, workflow_folder() / "schemas", root_folder())[0].enter == tuple(enter)
+    assert read_runs(config, known_schemas(), root_folder())[0].enter == tuple(enter)
 
 
 def test_srun_for_a_single_task_inside_unbrokens_own_step_is_refused():

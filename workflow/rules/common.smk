@@ -53,6 +53,12 @@ def runtime_minutes(wildcards):
     return math.ceil(plan.run(wildcards.run).segment_minutes)
 
 
+# What every engine's segments need, leave and write, for `input: **segment_input`, `output: record=segment_record`, `log:
+# segment_log`.
+segment_input = {"previous": ancient(previous_record), "content": ancient(content_files)}
+segment_record = "results/{run}/segments/{segment}.json"
+segment_log = "logs/{run}/{segment}.log"
+
 # The resources of every engine's segments, for `resources: **segment_resources`.
 segment_resources = {
     "attempt": attempt_number,

@@ -6,12 +6,11 @@
 
 rule dmtcp_segment:
     input:
-        previous=ancient(previous_record),
-        content=ancient(content_files),
+        **segment_input,
     output:
-        record="results/{run}/segments/{segment}.json",
+        record=segment_record,
     log:
-        "logs/{run}/{segment}.log",
+        segment_log,
     wildcard_constraints:
         run=plan.pattern("dmtcp"),
         segment=r"\d+",

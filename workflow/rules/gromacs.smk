@@ -31,13 +31,12 @@ rule gromacs_prepare:
 
 rule gromacs_segment:
     input:
-        previous=ancient(previous_record),
-        content=ancient(content_files),
+        **segment_input,
         prepared=ancient(preparation(plan.run)),
     output:
-        record="results/{run}/segments/{segment}.json",
+        record=segment_record,
     log:
-        "logs/{run}/{segment}.log",
+        segment_log,
     wildcard_constraints:
         run=plan.pattern("gromacs"),
         segment=r"\d+",

@@ -8,12 +8,11 @@ from unbroken.training.core.report_targets import report_targets as training_rep
 
 rule torch_segment:
     input:
-        previous=ancient(previous_record),
-        content=ancient(content_files),
+        **segment_input,
     output:
-        record="results/{run}/segments/{segment}.json",
+        record=segment_record,
     log:
-        "logs/{run}/{segment}.log",
+        segment_log,
     wildcard_constraints:
         run=plan.pattern("torch"),
         segment=r"\d+",

@@ -26,10 +26,9 @@ from unbroken.config.duplicate_keys import keys_written_twice, too_large
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
-from unbroken.engines.own_checks import read_checked_runs
-from unbroken.engines.rehearsal import rehearsal_of
+from unbroken.engines.found import engine_of, read_checked_runs
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
-from unbroken.plan.plan import Plan, schemas
+from unbroken.plan.plan import Plan
 from unbroken.runs import lease
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
@@ -177,7 +176,7 @@ def rehearse(
     known = {each.name: each for each in _runs(directory, config, must_exist=True)}
     if run not in known:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
-    print(f"{run}: {rehearsal_of(known[run])(known[run], directory, seconds)}")
+    print(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
 
 
 app.command()(profile)
@@ -217,7 +216,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         raise ConfigError(twice)
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("unbroken") if isinstance(data, dict) else None
-    return read_checked_runs(inner or data or {}, schemas(), directory)
+    return read_checked_runs(inner or data or {}, directory)
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,12 @@ from typing import Any
 from unbroken.config.checks import Checker
 from unbroken.config.location import Branch, Entry, mapping
 from unbroken.config.messages import NO_SUCH_FILE
-from unbroken.config.schema import Schema, Schemas, SettingKey, load_schemas
+from unbroken.config.schema import Schema, Schemas, SettingKey
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import mistakes as task_mistakes
 from unbroken.config.tasks import settled_enter
 from unbroken.errors import AbsentFileError, ConfigError
-from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.run import CopySettings, Run
-
-__all__ = ["Run", "engine_identity", "read_runs", "schema_engines"]
 
 _NO_RUNS = "runs: found none, allowed: one run or more; type one under `runs:` or name a table with `runs_table:`"
 
@@ -30,16 +26,15 @@ def no_mistakes(_entry: Entry, _run: Run, _base: Path) -> Iterator[str]:
 
 def read_runs(
     config: Mapping[str, object],
-    schemas: Path,
+    book: Schemas,
     base: Path,
     own_mistakes: Callable[[Entry, Run, Path], Iterator[str]] = no_mistakes,
 ) -> tuple[Run, ...]:
     """The runs of a configuration in the order of the file, every key filled; ConfigError with all mistakes.
 
     Paths are looked up relative to `base` and stay as written.  `own_mistakes` is what the engine of a run finds in its
-    settings, a line each (`engines.own_checks`); nothing here knows an engine.
+    settings, a line each (`engines.found`); nothing here knows an engine.
     """
-    book = load_schemas(schemas)
     defaults = mapping(config.get("defaults"))
     file = config.get("runs_table")
     table = read_table(file, base, book, defaults.get("engine")) if isinstance(file, str) and file else Table()
@@ -57,25 +52,6 @@ def read_runs(
     if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
         raise ConfigError(own)
     return runs
-
-
-def schema_engines(schemas: Path) -> tuple[str, ...]:
-    """The engines that there are: those with a schema."""
-    return tuple(load_schemas(schemas).engines)
-
-
-@functools.cache
-def engine_identity(schemas: Path, engine: str) -> IdentityKeys:
-    """Which keys are part of the identity of an engine's runs, as its schema says."""
-    schema = load_schemas(schemas).engines[engine]
-    return IdentityKeys(
-        value_keys=schema.keys_of_identity("value"),
-        content_keys=schema.keys_of_identity("content"),
-        run_keys=schema.identity_run_keys,
-        layout_keys=schema.keys_of_identity("layout"),
-        layout_run_keys=schema.layout_run_keys,
-        switch_key=schema.switch_key,
-    )
 
 
 def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Run:

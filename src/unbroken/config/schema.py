@@ -18,7 +18,8 @@ import yaml
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
-_SUFFIX = ".schema.yaml"
+from unbroken.runs.identity import IdentityKeys
+
 _OWN = {"identity_run_keys", "layout_run_keys"}
 _TOP_LEVEL = {"$schema", "title", "type", "additionalProperties", "required", "properties"} | _OWN
 
@@ -102,6 +103,18 @@ class Schema:
         """The setting that takes the layout out of the identity; empty if the engine has none."""
         return next(iter(self.keys_of_identity("switch")), "")
 
+    @functools.cached_property
+    def identity(self) -> IdentityKeys:
+        """Which keys are part of the identity of an engine's runs."""
+        return IdentityKeys(
+            value_keys=self.keys_of_identity("value"),
+            content_keys=self.keys_of_identity("content"),
+            run_keys=self.identity_run_keys,
+            layout_keys=self.keys_of_identity("layout"),
+            layout_run_keys=self.layout_run_keys,
+            switch_key=self.switch_key,
+        )
+
     def keys_of_identity(self, kind: str) -> tuple[str, ...]:
         """The keys whose schema says `identity: kind`."""
         return tuple(name for name, key in self.keys.items() if key.schema.get("identity") == kind)
@@ -127,14 +140,12 @@ class Schemas:
         return tuple(self.run.keys["place"].schema["enum"])
 
 
-@functools.cache
-def load_schemas(folder: Path) -> Schemas:
-    """The schemas of a folder; each that is none of `config`, `site` and `run` describes the settings of an engine."""
-    documents = {path.name.removesuffix(_SUFFIX): _load(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
-    config, site, run = (documents.pop(name) for name in ("config", "site", "run"))
-    run["properties"]["engine"]["enum"] = list(documents)
-    engines = {name: _schema(document) for name, document in documents.items()}
-    return Schemas(_schema(config), _schema(site), _schema(run), engines)
+def load_schemas(folder: Path, engines: Mapping[str, Path]) -> Schemas:
+    """The schemas of a configuration, of a site and of a run from `folder`, and those of the engines' settings."""
+    config, site, run = (_load(folder / f"{name}.schema.yaml") for name in ("config", "site", "run"))
+    run["properties"]["engine"]["enum"] = list(engines)
+    settings = {name: _schema(_load(path)) for name, path in engines.items()}
+    return Schemas(_schema(config), _schema(site), _schema(run), settings)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from unbroken.config.location import mapping
-from unbroken.config.schema import Schema, load_schemas
+from unbroken.config.schema import Schema, Schemas
 from unbroken.runs.run import Run
 
 _OF_A_RUN = ("partition", "account", "qos", "constraint", "gpu_type")
@@ -53,12 +52,12 @@ class Site:
         )
 
 
-def read_site(config: Mapping[str, object], schemas: Path) -> Site | None:
+def read_site(config: Mapping[str, object], schemas: Schemas) -> Site | None:
     """The site of a configuration that was found to be good; None if it has none, so Slurm is not meant."""
     written = config.get("site")
     if not isinstance(written, Mapping):
         return None
-    schema = load_schemas(schemas).site
+    schema = schemas.site
     general = {key: value for key, value in {**schema.defaults, **_settled(schema, written)}.items() if key != "places"}
     places = {str(name): _settled(schema, mapping(keys)) for name, keys in mapping(written.get("places")).items()}
     return Site(general, places)

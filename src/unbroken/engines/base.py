@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.errors import ConfigError
 from unbroken.program.contract import FINAL, Desk, HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child
 from unbroken.runs.progress import Progress, read_progress
@@ -38,9 +39,31 @@ class Task:
 
 
 class Engine(ABC):
-    """How one kind of program is started, stopped and read."""
+    """How one kind of program is started, stopped and read; one object serves one attempt, or one question.
+
+    `base` is the folder in which snakemake was started.  Beside the module stands `schema.yaml`, which describes the
+    settings.
+    """
 
     name: str
+
+    def __init__(self, base: Path = Path()) -> None:
+        self.base = base
+
+    # --- before anything is queued ---
+
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        """Each setting that does not fit the others, and what is wrong with it; the schema has seen each key alone."""
+        return iter(())
+
+    def rehearse(self, run: Run, seconds: float) -> str:
+        """Tries for so long whether the program survives being saved and brought back; in one line what came out.
+
+        ConfigError if there is nothing to try, SegmentError if it does not survive.
+        """
+        raise ConfigError([f"{run.name}: engine {self.name} needs no rehearsal; type: snakemake"])
+
+    # --- an attempt ---
 
     @abstractmethod
     def command(self, task: Task) -> list[str]:

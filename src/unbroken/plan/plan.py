@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unbroken.config.duplicate_keys import keys_written_twice, too_large
-from unbroken.config.load import engine_identity
-from unbroken.config.package_files import workflow_folder
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
-from unbroken.engines.own_checks import read_checked_runs
+from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
 from unbroken.errors import ConfigError, ForeignFolderError, UnbrokenError
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
@@ -54,7 +52,7 @@ class Plan:
         self.base, self._is_driver = base, is_driver
         self.slurm = SlurmPlan(runs, site, base, is_driver, lambda line: tell([line])) if site else None
         runs = self.slurm.runs if self.slurm else runs
-        self._assignments = {run.name: Assignment(run, engine_identity(schemas(), run.engine)) for run in runs}
+        self._assignments = {run.name: Assignment(run, known_schemas().engines[run.engine].identity) for run in runs}
 
     @cached_property
     def _finished(self) -> set[str]:
@@ -79,9 +77,15 @@ class Plan:
 
     def pattern(self, engine: str) -> str:
         """A regular expression for the runs of an engine, as a wildcard constraint."""
-        runs = self.runs
-        names = [run.name for run in runs if run.engine == engine]
-        return telling_pattern(names, [run.name for run in runs if run.engine != engine])
+        return self._pattern({engine})
+
+    def outside_pattern(self) -> str:
+        """The same for the runs of all engines that other packages bring: they share one rule."""
+        return self._pattern({name for name, engine in found_engines().items() if not engine.is_ours})
+
+    def _pattern(self, engines: Collection[str]) -> str:
+        names = [run.name for run in self.runs if run.engine in engines]
+        return telling_pattern(names, [run.name for run in self.runs if run.engine not in engines])
 
     def previous(self, run: str, segment: str) -> list[str]:
         """The record that a segment goes on from; none for the first.
@@ -203,11 +207,6 @@ class Plan:
         return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
 
 
-def schemas() -> Path:
-    """The folder of the config's schemas."""
-    return workflow_folder() / "schemas"
-
-
 def load_plan(
     config: Mapping[str, object],
     is_driver: bool,
@@ -229,7 +228,7 @@ def load_plan(
             if twice := [line for file in files for line in keys_written_twice(Path(file))]:
                 raise ConfigError(twice)
             config = with_site_of_the_profile(config, brought or {})
-            plan = Plan(read_checked_runs(config, schemas(), Path()), Path(), read_site(config, schemas()), is_driver)
+            plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
             plan.targets()  # reads what the Snakefile is then given
             if is_driver:
                 plan.check(files)

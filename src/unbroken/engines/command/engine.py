@@ -7,11 +7,13 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.command import checks
 from unbroken.engines.command.contract_supervisor import ContractKeeper
 from unbroken.engines.command.file_supervisor import FileKeeper
 from unbroken.engines.command.folder import first_file, prepare, restart_files
@@ -46,25 +48,28 @@ class CommandEngine(Engine):
     name = "command"
 
     def __init__(self, base: Path = Path()) -> None:
-        self._base = base
+        super().__init__(base)
         self._keepers: dict[Path, CommandSupervisor] = {}
         self._next_look = 0.0
         self._means: int | None = None
         self._says_done: bool | None = None
         self._first: tuple[float, float] | None = None  # when, and how far, the program first said
 
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        return checks.mistakes(run, self.base)
+
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone, unless the config names one."""
         named = str(task.run.settings["folder"])
-        return self._base / named if named else task.desk.root / OWN_FOLDER
+        return self.base / named if named else task.desk.root / OWN_FOLDER
 
     def command(self, task: Task) -> list[str]:
         """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
         program, values = program_of(task.run), self._values(task)
         if not program.folder:
-            prepare(self.folder(task), program, self._base, values, task.origin)
+            prepare(self.folder(task), program, self.base, values, task.origin)
         confirm_check(task.run, self._with_its_base(program))
         confirm_origin(task, self._with_its_base(program))
         self._keeper(task)  # remembers what was put back
@@ -189,10 +194,10 @@ class CommandEngine(Engine):
             os.rename(self.folder(task), failed)
 
     def _failed(self, task: Task) -> Path:
-        return RunFolder(task.run.name, self._base).root / "failed"
+        return RunFolder(task.run.name, self.base).root / "failed"
 
     def _with_its_base(self, program: Program) -> Program:
-        base = {"base": str(self._base.resolve())}
+        base = {"base": str(self.base.resolve())}
         return replace(
             program,
             progress_command=tuple(filled(word, base) for word in program.progress_command),
@@ -202,7 +207,7 @@ class CommandEngine(Engine):
     def _values(self, task: Task) -> dict[str, str]:
         program = program_of(task.run)
         state = first_file(task.origin, program) if task.origin and program.files else None
-        return values_of(task, program, self._base, self._stop_path(task, program), state)
+        return values_of(task, program, self.base, self._stop_path(task, program), state)
 
     def _stop_path(self, task: Task, program: Program) -> Path:
         return self.folder(task) / program.stop_file if program.stop_file else task.desk.stop

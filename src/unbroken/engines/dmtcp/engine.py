@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.dmtcp import checks, rehearsal
+from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.errors import SegmentError
 from unbroken.program.contract import HandedOver, copied_states, ready_states
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
-
-LIVE = "live"
-# hwloc looks at disks through udev, which DMTCP cannot save; without that, gmx and many MPI programs can be saved.
-HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}
 
 
 class DmtcpEngine(Engine):
@@ -23,11 +20,14 @@ class DmtcpEngine(Engine):
 
     name = "dmtcp"
 
-    def __init__(self, base: Path = Path()) -> None:
-        self._base = base
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        return checks.mistakes(run, self.base)
+
+    def rehearse(self, run: Run, seconds: float) -> str:
+        return rehearsal.rehearse(run, self.base, seconds)
 
     def command(self, task: Task) -> list[str]:
-        return keeper_command(task.run, self._base, RunFolder(task.run.name, self._base).root)
+        return keeper_command(task.run, self.base, RunFolder(task.run.name, self.base).root)
 
     def environment(self, task: Task) -> dict[str, str]:
         """What the keeper is told; of it the program sees the number of threads, and hwloc's setting."""
@@ -52,25 +52,3 @@ class DmtcpEngine(Engine):
     def salvage(self, task: Task) -> list[HandedOver]:
         """Checkpoints that the killed attempt had handed over but nobody had published yet."""
         return copied_states(task.desk)
-
-
-def keeper_command(run: Run, base: Path, root: Path) -> list[str]:
-    """The keeper for a run whose program lives below `root`.
-
-    By the Python that runs unbroken; `-I`, because a module's PYTHONPATH is for the program alone.
-    """
-    settings = run.settings
-    words = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", "--live", str(root / LIVE)]
-    words += [word for name in _list(run, "inputs") for word in ("--input", str(base / name))]
-    words += ["--programs", str(base / str(settings["dmtcp"]))] if settings["dmtcp"] else []
-    words += [f"--option={word}" for word in _list(run, "options")]
-    seconds = settings["restart_seconds"]
-    words += [] if seconds is None else ["--restart-seconds", f"{seconds}"]
-    words += ["--compress"] if settings["compress"] is True else []
-    words += ["--machine-may-differ"] if settings["machine_may_differ"] is True else []
-    return [*words, "--", *_list(run, "command")]
-
-
-def _list(run: Run, name: str) -> list[str]:
-    value = run.settings[name]
-    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

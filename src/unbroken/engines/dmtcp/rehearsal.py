@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines.dmtcp.engine import HWLOC, keeper_command
+from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.files import size_bytes
 from unbroken.engines.dmtcp.protocol import WHY
 from unbroken.engines.dmtcp.state import IMAGES, read_state

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
@@ -39,14 +41,14 @@ class GromacsEngine(Engine):
     name = "gromacs"
 
     def __init__(self, base: Path = Path()) -> None:
-        self._base = base
+        super().__init__(base)
         self._looked_at = 0.0
         self._simulations: dict[str, Simulation] = {}
         self._logs: dict[Path, Log] = {}
 
     def simulation(self, task: Task) -> Simulation:
         """What the run computes."""
-        return self._simulations.setdefault(task.run.name, Simulation(task.run, self._base))
+        return self._simulations.setdefault(task.run.name, Simulation(task.run, self.base))
 
     def log(self, task: Task) -> Log | None:
         """mdrun's log, read to where it is now, or to where it was before it was moved; None before there is one."""
@@ -54,6 +56,9 @@ class GromacsEngine(Engine):
         if (path := max(folder.glob(f"{STEM}.part*.log"), default=None)) is not None:
             self._logs.setdefault(folder, Log(path)).read()
         return self._logs.get(folder)
+
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        return checks.mistakes(run, self.base)
 
     # --- before it starts ---
 
@@ -70,7 +75,7 @@ class GromacsEngine(Engine):
             raise CheckpointError(f"{cpt}: missing, and mdrun would silently begin at step 0; nothing was started")
         done = task.origin.passport.progress.done if task.origin else None
         tpr = self.simulation(task).tpr_to_run(self.folder(task), done)
-        link_inputs(task.run, self._base, self.folder(task))
+        link_inputs(task.run, self.base, self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
         return mdrun_command(task.run, tpr, cpt, left - lead_seconds(left, bool(task.run.settings["launcher"])))
 
@@ -99,7 +104,7 @@ class GromacsEngine(Engine):
         """Sets mdrun's folder aside, to be looked at: nothing of it becomes a checkpoint."""
         if not (illness := sickness(log, limits_of(task.run))):
             return
-        aside = RunFolder(task.run.name, self._base).root / "sick" / task.desk.root.name
+        aside = RunFolder(task.run.name, self.base).root / "sick" / task.desk.root.name
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         raise SickError(

@@ -1,4 +1,4 @@
-"""The tables of configuration keys in the docs, made from the schemas: python -m unbroken.config.reference
+"""The tables of configuration keys in the docs, made from the schemas: python -m unbroken.cli.config_reference
 
 A page asks for one between two marker lines: <!-- keys: toy --> and <!-- /keys -->.
 """
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.config.messages import allowed
-from unbroken.config.package_files import root_folder, workflow_folder
-from unbroken.config.schema import Schema, Schemas, SettingKey, load_schemas
+from unbroken.config.package_files import root_folder
+from unbroken.config.schema import Schema, Schemas, SettingKey
+from unbroken.engines.found import known_schemas
 
 _MARKED = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- /keys -->)", re.DOTALL)
 _IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "switch": "no"}
@@ -20,7 +21,7 @@ _IN_IDENTITY = {"value": "yes", "content": "the file's content", "none": "no", "
 
 def main() -> None:
     """Writes all tables anew and names the pages that changed."""
-    schemas = load_schemas(workflow_folder() / "schemas")
+    schemas = known_schemas()
     for page in pages(root_folder() / "docs"):
         text = page.read_text()
         fresh = with_tables(text, schemas)

@@ -1,0 +1,15 @@
+"""One segment of an engine that another package brings; each of unbroken's own engines has a script of its own."""
+
+from unbroken.engines.found import engine_of
+from unbroken.runs.record import Record
+from unbroken.segment.job import Job, main
+from unbroken.segment.lifecycle import run_segment
+
+
+def segment(job: Job) -> Record:
+    """Works for one segment."""
+    return run_segment(job, engine_of(job.run, job.base))
+
+
+if __name__ == "__main__":
+    main(snakemake, segment)  # type: ignore[name-defined]

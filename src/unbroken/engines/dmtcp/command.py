@@ -1,0 +1,34 @@
+"""The command line of the keeper, the child process of a segment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from unbroken.runs.run import Run
+
+LIVE = "live"
+# hwloc looks at disks through udev, which DMTCP cannot save; without that, gmx and many MPI programs can be saved.
+HWLOC = {"HWLOC_COMPONENTS": "-linuxio"}
+
+
+def keeper_command(run: Run, base: Path, root: Path) -> list[str]:
+    """The keeper for a run whose program lives below `root`.
+
+    By the Python that runs unbroken; `-I`, because a module's PYTHONPATH is for the program alone.
+    """
+    settings = run.settings
+    words = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", "--live", str(root / LIVE)]
+    words += [word for name in _list(run, "inputs") for word in ("--input", str(base / name))]
+    words += ["--programs", str(base / str(settings["dmtcp"]))] if settings["dmtcp"] else []
+    words += [f"--option={word}" for word in _list(run, "options")]
+    seconds = settings["restart_seconds"]
+    words += [] if seconds is None else ["--restart-seconds", f"{seconds}"]
+    words += ["--compress"] if settings["compress"] is True else []
+    words += ["--machine-may-differ"] if settings["machine_may_differ"] is True else []
+    return [*words, "--", *_list(run, "command")]
+
+
+def _list(run: Run, name: str) -> list[str]:
+    value = run.settings[name]
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

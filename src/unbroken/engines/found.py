@@ -1,0 +1,121 @@
+"""The engines that there are: each says so by an entry point of the group `unbroken.engines`, in any installed package.
+
+    [project.entry-points."unbroken.engines"]
+    mine = "my_package.engine:MyEngine"
+
+The name is what a run says under `engine:`.  Beside the module lies `schema.yaml`, the engine's settings.  Finding an
+engine imports its package, not its module: the plan of a run loads that one's engine alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from unbroken.config.load import read_runs
+from unbroken.config.location import Entry
+from unbroken.config.package_files import workflow_folder
+from unbroken.config.schema import Schemas, load_schemas
+from unbroken.engines.base import Engine
+from unbroken.errors import ConfigError
+from unbroken.runs.run import Run
+
+GROUP = "unbroken.engines"
+SCHEMA = "schema.yaml"
+_OURS = "unbroken.engines."
+
+
+@dataclass(frozen=True)
+class FoundEngine:
+    """An engine that some package brings; `is_ours` if that is this one, whose engines have rules of their own."""
+
+    name: str
+    module: str
+    attribute: str
+    package: str
+
+    @property
+    def is_ours(self) -> bool:
+        return self.module.startswith(_OURS)
+
+    @property
+    def schema(self) -> Path:
+        """The description of its settings; ConfigError if it lies not beside the module."""
+        try:
+            spec = importlib.util.find_spec(self.module)
+        except ImportError:  # a package above it is missing
+            spec = None
+        if spec is None or spec.origin is None:
+            raise ConfigError([f"{self._where}: there is no module {self.module}; install {self.package} again"])
+        path = Path(spec.origin).with_name(SCHEMA)
+        if not path.is_file():
+            raise ConfigError([f"{self._where}: {path} is missing; it has to describe the settings of the engine"])
+        return path
+
+    def load(self, base: Path) -> Engine:
+        """The engine for the folder in which snakemake was started; ConfigError in one line if it is none."""
+        try:
+            made = getattr(importlib.import_module(self.module), self.attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError([f"{self._where}: {error}"]) from error
+        if not isinstance(made, type) or not issubclass(made, Engine):
+            raise ConfigError([f"{self._where}: {self.attribute} is no subclass of unbroken.engines.base.Engine"])
+        if lacking := sorted(getattr(made, "__abstractmethods__", ())):
+            raise ConfigError([f"{self._where}: {self.attribute} lacks {', '.join(lacking)}"])
+        if getattr(made, "name", None) != self.name:
+            raise ConfigError(
+                [f"{self._where}: {self.attribute}.name is {getattr(made, 'name', None)!r}, allowed: {self.name!r}"]
+            )
+        return made(base)
+
+    @property
+    def _where(self) -> str:
+        return f"engine {self.name} of the package {self.package} ({self.module}:{self.attribute})"
+
+
+@functools.cache
+def found_engines() -> Mapping[str, FoundEngine]:
+    """By name, in alphabetical order; ConfigError if two packages bring one of a name, or ours are not there."""
+    found: dict[str, FoundEngine] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        engine = _found(point)
+        other = found.setdefault(engine.name, engine)
+        if (other.module, other.attribute) != (engine.module, engine.attribute):
+            raise ConfigError(
+                [f"engine {engine.name}: both {other.package} and {engine.package} bring one; uninstall one of them"]
+            )
+    if not any(engine.is_ours for engine in found.values()):
+        raise ConfigError(["no engine is found, not even unbroken's own; type: pip install --force-reinstall unbroken"])
+    return found
+
+
+def _found(point: EntryPoint) -> FoundEngine:
+    module, _, attribute = point.value.partition(":")
+    return FoundEngine(point.name, module.strip(), attribute.strip(), point.dist.name if point.dist else "unknown")
+
+
+@functools.cache
+def known_schemas() -> Schemas:
+    """All that a configuration may say, the settings of each engine that there is included."""
+    engines = {name: engine.schema for name, engine in found_engines().items()}
+    return load_schemas(workflow_folder() / "schemas", engines)
+
+
+def engine_of(run: Run, base: Path) -> Engine:
+    """The engine of a run."""
+    return found_engines()[run.engine].load(base)
+
+
+def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ...]:
+    """The runs of a configuration; ConfigError with all mistakes, those that only their engines find among them."""
+    return read_runs(config, known_schemas(), base, own_mistakes)
+
+
+def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[str]:
+    """A line for each mistake that the engine of a run finds in its settings."""
+    for setting, text in engine_of(run, base).mistakes(run):
+        yield f"{entry.spot.at('settings', setting)}: {text}"

@@ -1,0 +1,1 @@
+"""TensorFlow and Keras: the user's own training script, which saves and resumes by itself."""

@@ -1,0 +1,33 @@
+"""The PyTorch engine: starts the user's own training script, on one rank or several."""
+
+from __future__ import annotations
+
+from unbroken.engines.base import Engine, Task
+from unbroken.program.rank_command import script_command, threads_of_each
+from unbroken.runs.run import Run
+from unbroken.slurm.this_job import restart_count
+
+
+class TorchEngine(Engine):
+    """The script keeps the environment contract, by `unbroken.training.torch` or by itself."""
+
+    name = "torch"
+
+    def command(self, task: Task) -> list[str]:
+        return training_command(task.run)
+
+    def environment(self, task: Task) -> dict[str, str]:
+        threads = threads_of_each(task.run, "ranks")
+        return {**super().environment(task), "OMP_NUM_THREADS": str(threads)}
+
+    def remarks(self, task: Task) -> list[str]:
+        starts = restart_count()
+        if task.origin is not None or not starts:
+            return []
+        loud = f"WARNING: Slurm has started this job {starts + 1} times, and there is NO checkpoint"
+        return [f"{loud}: all work before is lost; read the earlier logs, and save more often (save_minutes)"]
+
+
+def training_command(run: Run) -> list[str]:
+    """The user's Python, script and arguments; with several ranks, what starts so many of them."""
+    return script_command(run, "ranks")

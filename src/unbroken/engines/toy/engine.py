@@ -1,0 +1,25 @@
+"""The toy: counts in a program of its own, which keeps the contract; the pattern for other engines."""
+
+from __future__ import annotations
+
+import sys
+
+from unbroken.engines.base import Engine, Task
+from unbroken.runs.run import Run
+
+
+class ToyEngine(Engine):
+    """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
+
+    name = "toy"
+
+    def command(self, task: Task) -> list[str]:
+        return counting_command(task.run)
+
+
+def counting_command(run: Run) -> list[str]:
+    """The argument list that starts the counting program; it finds its last state by itself (UNBROKEN_RESUME)."""
+    settings = run.settings
+    command = [sys.executable, "-m", "unbroken.engines.toy.program"]
+    command += ["--goal", str(settings["goal"]), "--seed", str(settings["seed"])]
+    return [*command, "--step-seconds", str(settings["step_seconds"]), "--save-steps", str(settings["save_steps"])]
