@@ -161,7 +161,15 @@ def test_the_identity_of_an_engine_is_what_its_schema_says():
 
 
 @pytest.mark.parametrize(
-    "folder", [ROOT, *sorted(path.parents[1] for path in ROOT.glob("examples/*/config/config.yaml"))]
+    "folder",
+    [
+        ROOT,
+        # One has an engine of its own to install (tests/project/test_engine_package.py).
+        *sorted(
+            {path.parents[1] for path in ROOT.glob("examples/*/config/config.yaml")}
+            - {ROOT / "examples/engine_package"}
+        ),
+    ],
 )
 def test_the_configurations_that_come_along_are_good(folder, tmp_path):
     if (folder / "build.sh").exists():  # it makes what the config names

@@ -1,7 +1,19 @@
 """An engine: what knows how to start, stop and read one kind of program.
 
 The base class keeps the environment contract (docs/contract.md), so an engine for a program that keeps it too has only
-its command to say.  An engine for a program with habits of its own overrides what differs.
+its command to say.  This is a whole one:
+
+    from unbroken.engines.base import Engine, Task
+
+
+    class Walk(Engine):
+        name = "walk"
+
+        def command(self, task: Task) -> list[str]:
+            return ["python3", "walk.py", str(task.run.settings["steps"])]
+
+with `schema.yaml` beside its module and an entry point (docs/engines/your-own.md).  An engine for a program with habits
+of its own overrides what differs.
 """
 
 from __future__ import annotations

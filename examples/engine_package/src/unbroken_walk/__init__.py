@@ -1,0 +1,1 @@
+"""An engine for unbroken: a random walk that keeps its state in state.json."""

@@ -1,0 +1,87 @@
+"""The engine: how the walk is started, asked to stop, and read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.process import Child
+from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.run import Run
+
+STATE = "state.json"
+
+
+class WalkEngine(Engine):
+    """A walk in a folder of its own for each attempt; its `state.json` is the checkpoint."""
+
+    name = "walk"
+
+    def __init__(self, base: Path = Path()) -> None:
+        super().__init__(base)
+        self._saved_at = time.monotonic()
+        self._drafts = 0
+
+    def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
+        """What no schema of a single key can say."""
+        if run.settings["seed"] == run.settings["goal"]:
+            yield "seed", "is the goal, which is most likely a slip; allowed: any other number"
+
+    def folder(self, task: Task) -> Path:
+        return task.desk.root / "walk"
+
+    def command(self, task: Task) -> list[str]:
+        self.folder(task).mkdir(exist_ok=True)
+        if task.origin:
+            shutil.copyfile(task.origin.folder / STATE, self.folder(task) / STATE)
+        settings = task.run.settings
+        words = [str(settings[name]) for name in ("goal", "seed", "pause")]
+        return [sys.executable, "-m", "unbroken_walk.walk", *words]
+
+    def ask_to_stop(self, task: Task, child: Child) -> None:
+        child.terminate()
+
+    def exit_meaning(self, task: Task, code: int) -> int:
+        """It ends with 0 whether it was told to stop or came to its end."""
+        progress = self.progress(task)
+        is_there = progress is not None and progress.done >= (progress.goal or 0)
+        return code if code else EXIT_FINISHED if is_there else EXIT_PAUSED
+
+    def progress(self, task: Task) -> Progress | None:
+        try:
+            state = json.loads((self.folder(task) / STATE).read_text())
+        except FileNotFoundError:
+            return None
+        return Progress(state["step"], task.run.goal, "steps", {"place": state["place"]})
+
+    def states(self, task: Task) -> list[HandedOver]:
+        """A copy of the state, as often as the run's `save_minutes` says."""
+        if time.monotonic() - self._saved_at < task.run.save_minutes * 60:
+            return []
+        self._saved_at = time.monotonic()
+        return self._copied(task)
+
+    def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
+        return self._copied(task)
+
+    def salvage(self, task: Task) -> list[HandedOver]:
+        """The state of an attempt that was killed is as good: the walk replaces it by a rename."""
+        return self._copied(task)
+
+    def _copied(self, task: Task) -> list[HandedOver]:
+        progress = self.progress(task)
+        if progress is None:
+            return []
+        self._drafts += 1
+        draft = task.desk.root / f"state-{self._drafts}"
+        draft.mkdir()
+        shutil.copyfile(self.folder(task) / STATE, draft / STATE)
+        # Read again: the walk may have gone on between the two.
+        step = json.loads((draft / STATE).read_text())["step"]
+        return [HandedOver(draft, Handover(Progress(step, progress.goal, "steps", progress.metrics)))]
