@@ -1,4 +1,4 @@
-"""An engine is a room of six pieces with one stem; whatever is missing is named."""
+"""An engine is a folder and some pieces with its stem; whatever is missing is named."""
 
 from pathlib import Path
 
