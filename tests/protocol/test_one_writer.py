@@ -25,7 +25,7 @@ from support.toyrun import (
 from unbroken.segment.job import Job
 
 # A heart that beats fast and is missed soon.
-QUICK = {"lease.HEARTBEAT_SECONDS": 0.1}
+QUICK = {"runs.lease.HEARTBEAT_SECONDS": 0.1}
 
 
 def races(kind: str, folder: Path, rounds: int) -> list[list[str]]:
@@ -104,7 +104,7 @@ def test_a_job_that_waited_its_whole_time_names_the_holder(tmp_path: Path) -> No
     first = start_segment(tmp_path, 1, command=program("obedient"))
     first.child_pid()
     second = start_segment(
-        tmp_path, 1, command=program("obedient"), segment_minutes=0.001, patch={"turn.WAITING_SECONDS": 0}
+        tmp_path, 1, command=program("obedient"), segment_minutes=0.001, patch={"segment.turn.WAITING_SECONDS": 0}
     ).end()
     first.kill(signal.SIGUSR1)
     first.end()
@@ -140,10 +140,10 @@ def sleep_elsewhere(job: Job, sleeper: SegmentProcess) -> None:
 
 
 def test_a_job_on_this_machine_that_was_stopped_is_never_robbed_and_named_with_what_to_type(tmp_path: Path) -> None:
-    first = start_segment(tmp_path, 1, command=program("one_step"), patch={"lease.HEARTBEAT_SECONDS": 1000})
+    first = start_segment(tmp_path, 1, command=program("one_step"), patch={"runs.lease.HEARTBEAT_SECONDS": 1000})
     until(lambda: (tmp_path / "results/demo/lease/000001.json").exists())
     first.kill(signal.SIGSTOP)
-    second = start_segment(tmp_path, 2, command=program("one_step"), patch={"lease.HEARTBEAT_SECONDS": 0.01})
+    second = start_segment(tmp_path, 2, command=program("one_step"), patch={"runs.lease.HEARTBEAT_SECONDS": 0.01})
     log = tmp_path / "logs/demo/002.log"
     hint = f"type kill -CONT {first.pid} and it goes on, or kill -KILL {first.pid} and the run is free"
     line = f"process {first.pid} is stopped (SIGSTOP, or Ctrl-Z); {hint}"

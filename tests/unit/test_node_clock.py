@@ -129,7 +129,7 @@ def test_a_job_that_gets_more_time_works_longer_whatever_the_nodes_clock_says(tm
         tmp_path,
         command=program("obedient"),
         environment=controller.environment,
-        patch={"work.LOOK_SECONDS": 0.1},
+        patch={"segment.supervisor.LOOK_SECONDS": 0.1},
         segment_minutes=59,
     )
     log = toy_job(tmp_path).places.log(1)
