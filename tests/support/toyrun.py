@@ -163,7 +163,7 @@ def start_segment(
     screen: int = subprocess.PIPE,
     **changes: object,
 ) -> SegmentProcess:
-    """Starts a segment as a process; `patch` sets constants (`{"runs.lease.HEARTBEAT_SECONDS": 1}`), `command` is no toy."""
+    """Starts a segment as a process; `patch` sets constants (`{"runs.lease.STALE_POLLS": 1}`), `command` is no toy."""
     what = {
         "segment": segment,
         "driver_attempt": driver_attempt,
