@@ -44,7 +44,7 @@ def job_of(work: WorkDir, run: str = "a") -> str:
 
 def wait_until_it_hears(work: WorkDir) -> None:
     """Until the segment at work hears what Slurm tells its job: a step of its own starts for that, beside the work."""
-    until(lambda: any(_handles(pid, signal.SIGURG) for pid in work.processes("slurm/ear.py")))
+    until(lambda: any(_handles(pid, signal.SIGURG) for pid in work.processes("slurm/signal_relay.py")))
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
