@@ -16,6 +16,15 @@ from unbroken.errors import ConfigError
 GOOD = textwrap.dedent(re.findall(r"(?s)This is a whole one:\n\n(.*?)\n\nwith ", base.__doc__)[0])
 
 
+SETTINGS = """
+title: Settings of walk
+required: [steps]
+properties:
+  steps: {description: So far., type: integer, identity: none, examples: [3]}
+  seed: {description: The first number., type: integer, identity: value, default: 1}
+"""
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package on the path, with an engine and its settings."""
@@ -23,7 +32,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "engine.py").write_text(GOOD)
-    (folder / "schema.yaml").touch()
+    (folder / "schema.yaml").write_text(SETTINGS)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield folder
     for name in [name for name in sys.modules if name.startswith("walking")]:
@@ -65,6 +74,34 @@ def test_an_engine_without_settings_is_named(package: Path) -> None:
         "engine walk of the package unbroken-walk (walking.engine:Walk): "
         f"{package / 'schema.yaml'} is missing; it has to describe the settings of the engine"
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (SETTINGS, "title: [broken", "cannot be read (while parsing a flow sequence"),
+        (SETTINGS, "[]", "has no title"),
+        (SETTINGS, "", "has no title"),
+        ("required", "dependentRequired: {}\nrequired", "says dependentRequired at its top, which unbroken does not"),
+        ("required: [steps]", "required: [goal]", "requires goal, which it does not describe"),
+        (SETTINGS, "title: x", "needs `properties`, a mapping, and `required`, a list"),
+        ("description: So far., ", "", "properties.steps: needs a description"),
+        ("identity: value", "identity: yes", "properties.seed: identity is True, allowed: value, content, none"),
+        (", identity: value", "", "properties.seed: identity is None, allowed: value, content, none"),
+        (", examples: [3]", "", "properties.steps: is required, so it needs examples, a list"),
+        (", default: 1", "", "properties.seed: is not required, so it needs a default"),
+        ("type: integer", "type: whole", "properties.steps: 'whole' is not valid under any of the given schemas"),
+    ],
+)
+def test_settings_that_are_no_schema_are_named_before_they_end_every_run(
+    package: Path, old: str, new: str, said: str
+) -> None:
+    assert SETTINGS.count(old) > 0
+    (package / "schema.yaml").write_text(SETTINGS.replace(old, new))
+
+    line = refusal(lambda: engine().schema)
+
+    assert f": {package / 'schema.yaml'} {said}" in line
 
 
 @pytest.mark.parametrize("module", ["walking.engines", "nowhere.engine"])

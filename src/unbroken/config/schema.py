@@ -20,6 +20,7 @@ from jsonschema.protocols import Validator
 
 from unbroken.runs.identity import IdentityKeys
 
+_IDENTITY = ("value", "content", "none", "layout", "switch")
 _OWN = {"identity_run_keys", "layout_run_keys"}
 _TOP_LEVEL = {"$schema", "title", "type", "additionalProperties", "required", "properties"} | _OWN
 
@@ -146,6 +147,43 @@ def load_schemas(folder: Path, engines: Mapping[str, Path]) -> Schemas:
     run["properties"]["engine"]["enum"] = list(engines)
     settings = {name: _schema(_load(path)) for name, path in engines.items()}
     return Schemas(_schema(config), _schema(site), _schema(run), settings)
+
+
+def schema_mistake(path: Path) -> str:
+    """What keeps a file from being the schema of an engine's settings; empty if nothing does."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return f"cannot be read ({' '.join(str(error).split())})"
+    if not isinstance(document, dict) or not isinstance(document.get("title"), str):
+        return "has no title"
+    if unread := sorted(map(str, document.keys() - _TOP_LEVEL)):
+        return f"says {', '.join(unread)} at its top, which unbroken does not read"
+    keys, required = document.get("properties"), document.get("required", [])
+    if not isinstance(keys, dict) or not isinstance(required, list):
+        return "needs `properties`, a mapping, and `required`, a list"
+    if unknown := [name for name in required if name not in keys]:
+        return f"requires {unknown[0]}, which it does not describe"
+    lines = (
+        f"properties.{name}: {line}" for name, key in keys.items() if (line := _key_mistake(name in required, key))
+    )
+    return next(lines, "")
+
+
+def _key_mistake(is_required: bool, key: object) -> str:
+    if not isinstance(key, dict) or not isinstance(key.get("description"), str):
+        return "needs a description"
+    if key.get("identity") not in _IDENTITY:
+        return f"identity is {key.get('identity')!r}, allowed: {', '.join(_IDENTITY)}"
+    if is_required and not (isinstance(key.get("examples"), list) and key["examples"]):
+        return "is required, so it needs examples, a list"
+    if not is_required and "default" not in key:
+        return "is not required, so it needs a default"
+    try:
+        _BASE.check_schema(key)
+    except jsonschema.SchemaError as error:
+        return error.message
+    return ""
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from unbroken.config.load import read_runs
 from unbroken.config.location import Entry
 from unbroken.config.package_files import workflow_folder
-from unbroken.config.schema import Schemas, load_schemas
+from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
 from unbroken.runs.run import Run
@@ -44,7 +44,7 @@ class FoundEngine:
 
     @property
     def schema(self) -> Path:
-        """The description of its settings; ConfigError if it lies not beside the module."""
+        """The description of its settings; ConfigError if it is not beside the module, or is none."""
         try:
             spec = importlib.util.find_spec(self.module)
         except ImportError:  # a package above it is missing
@@ -54,6 +54,9 @@ class FoundEngine:
         path = Path(spec.origin).with_name(SCHEMA)
         if not path.is_file():
             raise ConfigError([f"{self._where}: {path} is missing; it has to describe the settings of the engine"])
+        # Tests look at ours; what another package brings would end every run, of whatever engine, by a traceback.
+        if not self.is_ours and (wrong := schema_mistake(path)):
+            raise ConfigError([f"{self._where}: {path} {wrong}"])
         return path
 
     def load(self, base: Path) -> Engine:
