@@ -5,7 +5,9 @@ must not break those.
 """
 
 try:
-    from snakemake_executor_plugin_unbroken.executor import Executor, common_settings
+    from snakemake_executor_plugin_slurm import common_settings
+
+    from snakemake_executor_plugin_unbroken.executor import Executor
     from snakemake_executor_plugin_unbroken.settings import ExecutorSettings
 except ImportError as _error:
     from snakemake_executor_plugin_unbroken.plugin_missing import Executor, common_settings, reason

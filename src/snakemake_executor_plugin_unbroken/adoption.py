@@ -12,7 +12,8 @@ from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
 from snakemake_executor_plugin_unbroken.tickets import Slip
-from unbroken.detached.pending_jobs import is_comment_of, is_slot_of
+from unbroken.detached.pending_jobs import is_slot_of
+from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # What the queue says of a job that is to be taken over must not be older.
@@ -119,7 +120,7 @@ class Adoption:
 
     def _may_be_of(self, job: MyJob, run: str) -> bool:
         """False for a job of something else, which a controller that lost its state has given a known number again."""
-        says_other = job.comment.startswith("rule_") and not is_comment_of(job.comment, run)
+        says_other = is_comment(job.comment) and run_in(job.comment) != run
         return job.folder.resolve() == self._folder and not says_other
 
     def _is_slot(self, job: MyJob, segment: Segment) -> bool:
@@ -128,5 +129,5 @@ class Adoption:
 
     def _is_named(self, job: MyJob, segment: Segment) -> bool:
         """The parent's comment and the folder name a segment."""
-        wildcards = "_".join(segment.wildcards).replace("/", "_")
-        return job.comment == f"rule_{segment.rule}_wildcards_{wildcards}" and job.folder.resolve() == self._folder
+        is_its = job.comment == comment_of(segment.rule, segment.wildcards)
+        return is_its and job.folder.resolve() == self._folder

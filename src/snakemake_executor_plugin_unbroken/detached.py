@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from snakemake_executor_plugin_unbroken.batch_step import behind
+from snakemake_executor_plugin_unbroken.parent import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit
 from unbroken.detached.resubmit import Again
@@ -70,7 +69,7 @@ class Detached:
         # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
         return f" --dependency=afterany:{':'.join(chain)}" if chain else ""
 
-    def command(self, exec_job: str, job: Any) -> str:
+    def command(self, exec_job: str, retries: int) -> str:
         """What the job runs: whichever segment comes next."""
         segment = self.now
         if segment is None:
@@ -78,7 +77,7 @@ class Detached:
         chain = self._chains.get(segment.run.name, [])
         words = ["--run", segment.run.name, "--segments", str(segment.run.segments)]
         words += ["--after", ",".join(chain)] if chain else []
-        words += ["--start", self._start, "--retries", str(job.restart_times)]
+        words += ["--start", self._start, "--retries", str(retries)]
         words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
         words += ["--memory-growth", str(segment.run.memory_growth)]
         return behind(exec_job, "unbroken.detached.chain_job", words)

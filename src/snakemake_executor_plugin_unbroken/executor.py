@@ -10,15 +10,13 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
-from snakemake_executor_plugin_slurm import common_settings as common_settings
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.records import is_record_of
-from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment
-from snakemake_executor_plugin_unbroken.slurm_logs import remove_older
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
@@ -38,28 +36,27 @@ class Executor(Submitting):
         if self._detached is not None:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        self._slurm_logs.remove_due()
         for job in self._later.due():
             self._hand_over(job)
-        others = [info for info in active_jobs if _out(info) is None]
-        for info in self._check_segments([info for info in active_jobs if _out(info) is not None]):
+        segments = {out: info for info in active_jobs if (out := out_of(info)) is not None}
+        for info in self._check_segments(segments):
             yield info
-        async for info in self._check_others(others):
+        async for info in self._check_others([info for info in active_jobs if out_of(info) is None]):
             yield info
         self.next_seconds_between_status_checks = self._records.interval_seconds
 
-    def _check_segments(self, infos: list[SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
-        by_segment = {_the_out(info).segment: info for info in infos}
-        arrived = self._records.arrived(by_segment)
+    def _check_segments(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
+        arrived = self._records.arrived(out.segment for out in infos)
         self._restore_vanished()
-        for segment in arrived:
-            self._succeed(by_segment[segment], segment)
-        waiting = [info for segment, info in by_segment.items() if segment not in arrived]
-        ended = self._watch.look([_the_out(info) for info in waiting], self._tell)
-        for info in waiting:
-            end = ended.get(_the_out(info).job_id)
-            if end is None or time.monotonic() < _the_out(info).not_before or not self._close(info, end):
-                yield info
+        waiting = [out for out in infos if out.segment not in arrived]
+        for out in infos:
+            if out.segment in arrived:
+                self._succeed(infos[out], out.segment)
+        ended = self._watch.look(waiting, self._tell)
+        for out in waiting:
+            end = ended.get(out.job_id)
+            if end is None or time.monotonic() < out.not_before or not self._close(infos[out], out, end):
+                yield infos[out]
 
     def _restore_vanished(self) -> None:
         """The next segment's job waits for the record before it; else the next driver makes it anew."""
@@ -81,27 +78,27 @@ class Executor(Submitting):
         self._others_seconds = self.next_seconds_between_status_checks
         self._others_due = time.monotonic() + self._others_seconds
 
-    def _close(self, info: SubmittedJobInfo, end: EndedJobOfSegment) -> bool:
+    def _close(self, info: SubmittedJobInfo, out: Out, end: EndedJobOfSegment) -> bool:
         """Acts upon the end of a job without a record; False if it is too early to say."""
-        segment = _the_out(info).segment
+        segment = out.segment
         try:
             if is_record_of(segment) or still_needed.is_done(segment, self._tell):
                 self._succeed(info, segment)
                 return True
         except LeaseError:
-            _the_out(info).not_before = time.monotonic() + HELD_SECONDS
+            out.not_before = time.monotonic() + HELD_SECONDS
             if time.monotonic() - end.since < LEAVING_SECONDS:
                 return False
         except OSError as error:
             self._tell(f"{segment.name}: {error}; looked at again")  # the file server is away for a moment
-            _the_out(info).not_before = time.monotonic() + HELD_SECONDS
+            out.not_before = time.monotonic() + HELD_SECONDS
             return False
         except UnbrokenError as error:
             self._fail(info, segment, JobOutcome(Follows.STOP, str(error)))
             return True
         asked = info.job.resources
         partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
-        self._follow(info, segment, self._watch.verdict(_the_out(info), end.state, partition, nodes, self._tell))
+        self._follow(info, segment, self._watch.verdict(out, end.state, partition, nodes, self._tell))
         return True
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
@@ -119,10 +116,9 @@ class Executor(Submitting):
         tickets.drop(segment)
         if verdict.follows is Follows.STOP:
             self._watch.forget(segment)
-            self._give_up(info.job)
+            self.give_up(info.job)
         self._tell(verdict.line)
-        log = (info.aux or {}).get("slurm_logfile")
-        self.report_job_error(info, aux_logs=[str(log)] if log else [])
+        self.report_job_error(info, aux_logs=[str(log) for log in self.logs_of(info)])
 
     # --- the end ---
 
@@ -135,23 +131,5 @@ class Executor(Submitting):
     def shutdown(self) -> None:
         """As the parent; then what is left to say."""
         super().shutdown()
-        self._slurm_logs.remove_all()
         if self._detached is not None:
             self._tell(self._detached.summary())
-
-    def clean_old_logs(self) -> None:
-        """Removes Slurm's old logs; not empty folders, as the parent does, into which waiting jobs will write."""
-        settings = self.workflow.executor_settings
-        if settings.delete_logfiles_older_than > 0 and not settings.keep_successful_logs:
-            remove_older(self.slurm_logdir, settings.delete_logfiles_older_than)
-
-
-def _out(info: SubmittedJobInfo) -> Out | None:
-    return (info.aux or {}).get(OUT)
-
-
-def _the_out(info: SubmittedJobInfo) -> Out:
-    out = _out(info)
-    if out is None:
-        raise TypeError(f"{info.external_jobid}: not a segment")
-    return out

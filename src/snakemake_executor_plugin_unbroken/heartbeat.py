@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Out
-from unbroken.runs.lease import HEARTBEAT_SECONDS
-from unbroken.system import jsontext
+from unbroken.errors import LeaseError
+from unbroken.runs.claim import Claim, claim_path
+from unbroken.runs.lease import HEARTBEAT_SECONDS, newest_claim
 
 SILENT_SECONDS = 3.5 * HEARTBEAT_SECONDS
 
@@ -26,15 +27,13 @@ class Pulse(Enum):
 def feel(out: Out) -> Pulse:
     """The pulse of a job, counted from when its claim last changed as seen from here, so no clocks are compared."""
     now = time.monotonic()
-    seen = _newest_claim(out.segment.places.lease)
-    if seen is None:
+    claim, changed = _newest(out.segment.places.lease)
+    if claim is None:
         return Pulse.UNKNOWN
-    path, changed = seen
-    if (path.name, changed) != out.claim:
-        job, has_left = _read(path)
-        if job != out.job_id:
+    if (claim.token, changed) != out.claim:
+        if claim.slurm_job != out.job_id:
             return Pulse.UNKNOWN
-        out.claim, out.heard, out.has_left = (path.name, changed), now, has_left
+        out.claim, out.heard, out.has_left = (claim.token, changed), now, bool(claim.released_utc)
     if out.has_left:
         return Pulse.LEFT
     return Pulse.SILENT if now - out.heard > SILENT_SECONDS else Pulse.BEATS
@@ -42,22 +41,13 @@ def feel(out: Out) -> Pulse:
 
 def claimed_by(folder: Path) -> str:
     """The Slurm job that holds, or last held, the lease; empty if none did."""
-    seen = _newest_claim(folder)
-    return _read(seen[0])[0] if seen else ""
+    claim, _ = _newest(folder)
+    return claim.slurm_job if claim else ""
 
 
-def _newest_claim(folder: Path) -> tuple[Path, int] | None:
-    try:
-        numbers = [name for name in os.listdir(folder) if name.endswith(".json") and name[:-5].isdecimal()]
-        newest = folder / max(numbers, key=lambda name: int(name[:-5]))
-        return newest, newest.stat().st_mtime_ns
-    except (OSError, ValueError):  # none yet, or replaced in this moment
-        return None
-
-
-def _read(path: Path) -> tuple[str, bool]:
-    try:
-        claim = jsontext.parse(path.read_text())
-        return str(claim["slurm_job"]), bool(claim["released_utc"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "", False
+def _newest(folder: Path) -> tuple[Claim | None, int]:
+    """The claim that counts, and when it was last changed; none also where it is replaced in this moment."""
+    with suppress(OSError, LeaseError):
+        if claim := newest_claim(folder):
+            return claim, claim_path(folder, claim.token).stat().st_mtime_ns
+    return None, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
@@ -16,23 +16,8 @@ reason: list[str] = []
 class Executor(AbstractExecutor):  # type: ignore[misc]  # no types there
     """Refuses in one line."""
 
-    def __init__(self, workflow: Any, logger: Any) -> None:
+    def __new__(cls, workflow: Any, logger: Any) -> Executor:  # before anybody finds that it is abstract
         raise WorkflowError(
             f"executor: unbroken needs snakemake-executor-plugin-slurm 2.8 ({'; '.join(reason)}); "
             "type: pip install 'unbroken[workflow]'"
         )
-
-    def run_job(self, job: Any) -> NoReturn:
-        raise NotImplementedError
-
-    def shutdown(self) -> NoReturn:
-        raise NotImplementedError
-
-    def cancel(self) -> NoReturn:
-        raise NotImplementedError
-
-    def handle_job_success(self, job: Any) -> NoReturn:
-        raise NotImplementedError
-
-    def handle_job_error(self, job: Any) -> NoReturn:
-        raise NotImplementedError

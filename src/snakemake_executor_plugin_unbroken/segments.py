@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 
-# Where an `Out` stands in the `aux` of a job of Snakemake.
-OUT = "unbroken"
+_OUT = "unbroken"
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,27 @@ def segment_of(job: Any) -> Segment | None:
     return segment if [str(path) for path in job.output] == [str(segment.record)] else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Out:
     """A segment whose job is out."""
 
     segment: Segment
     job_id: str
-    submitted: float  # time.monotonic()
     # Looks in a row in which Slurm said that the job has ended: it may only be about to be queued again.
     ended: list[str] = field(default_factory=list)
     told_waiting: str = ""
     heard: float = 0.0
-    claim: tuple[str, int] = ("", 0)
+    claim: tuple[int, int] = (0, 0)  # its number, and when its file was changed
     has_left: bool = False
     is_silent: bool = False
     not_before: float = 0.0
+
+
+def out_of(info: SubmittedJobInfo) -> Out | None:
+    """What is known of a job that is out, which Snakemake keeps for us in `aux`; None for jobs of other rules."""
+    return (info.aux or {}).get(_OUT)
+
+
+def keep_out(info: SubmittedJobInfo, out: Out) -> None:
+    """Lets `out_of` find it."""
+    info.aux = {**(info.aux or {}), _OUT: out}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from snakemake_interface_executor_plugins.executors.real import RealExecutor
 
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
-from snakemake_executor_plugin_unbroken.batch_step import PATIENT, behind, in_the_batch_step
 from snakemake_executor_plugin_unbroken.detached import Detached
 from snakemake_executor_plugin_unbroken.others import Others
+from snakemake_executor_plugin_unbroken.parent import (
+    OTHER_CLUSTER,
+    SlurmParent,
+    behind,
+    in_the_batch_step,
+    is_immediate,
+)
 from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
-from snakemake_executor_plugin_unbroken.segments import OUT, Out, Segment, segment_of
-from snakemake_executor_plugin_unbroken.slurm_logs import SlurmLogs
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
 from snakemake_executor_plugin_unbroken.tickets import Slip
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
@@ -35,8 +36,6 @@ from unbroken.runs.run import Run
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
-# The parent's words for `--clusters`.
-OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
 ALONE = (
@@ -44,10 +43,8 @@ ALONE = (
 )
 
 
-class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes no types
+class Submitting(SlurmParent):
     """The parent with segments in mind, as far as submission goes; it knows of a job's end what `_succeed` is told."""
-
-    run_uuid: str
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
@@ -63,9 +60,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._watch = JobWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
-        self._slurm_logs = SlurmLogs()
-        is_detached = workflow.remote_execution_settings.immediate_submit
-        self._detached = Detached(settings.ahead) if is_detached else None
+        self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
         self._others_seconds = 0.0
         self._others_due = 0.0
         super().__init__(workflow, logger)
@@ -73,22 +68,22 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         if self._detached is not None:
-            self.run_uuid = f"{SLOT_NAME}_{self.run_uuid}"  # the name of the jobs in the queue
+            self.name_jobs(SLOT_NAME)
         _refuse_other_clusters(self.workflow.rules)
 
     # --- in the parent's threads; with --immediate-submit in Snakemake's main thread ---
 
-    def run_job(self, job: Any) -> None:
-        """Submits a job, unless its segment is done already or its job is out already."""
+    def is_complete(self, job: Any) -> bool:
+        """True for a segment, which is looked at before its job is submitted, if at all."""
         segment = segment_of(job)
         if segment is None:
-            super().run_job(job)
-            return
+            return False
         try:
             self._note_what_is_wanted(segment.run)
             self._run_segment(job, segment)
         except (UnbrokenError, OSError) as error:
             self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
+        return True
 
     def _note_what_is_wanted(self, run: Run) -> None:
         """Jobs that nobody drives are told if their run is extended while they work; all, that there is a folder."""
@@ -104,23 +99,15 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._hand_over(job)
 
     def _hand_over(self, job: Any) -> None:
-        """To a thread that submits; a mistake of ours in there ends the driver instead of being waited for.
-
-        Nobody waits with --immediate-submit, so there each job is in the queue before the next one is looked at.
-        """
+        """To a thread that submits; without a driver each job is in the queue before the next one is looked at."""
         if self._detached is None:
-            self._job_submission_executor.submit(self.run_job, job).add_done_callback(self._raise_in_scheduler)
+            self.submit_soon(job)
             return
         self.run_job(job)
         while (seconds := self._later.seconds_to_next()) is not None:
             time.sleep(seconds)
             for postponed in self._later.due():
                 self.run_job(postponed)
-
-    def _raise_in_scheduler(self, done: Future[None]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            self.workflow.scheduler.executor_error_callback(error)
 
     def _run_segment(self, job: Any, segment: Segment) -> None:
         try:
@@ -140,16 +127,16 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
     def _submit_or_adopt(self, job: Any, segment: Segment) -> None:
         with self._out_lock:
             taken = {info.external_jobid for info in self._out.values()}
-        found = self._adoption.find(segment, self.workflow.persistence.external_jobids(job), taken)
+        found = self._adoption.find(segment, self.numbers_kept_for(job), taken)
         if found.must_wait:
             if found.line:
                 self._tell(found.line)
             self._later.add(found.wait_seconds, job)
         elif found.job_id:
             self._tell(f"{segment.name}: job {found.job_id} is out already, taken over")
-            self.report_job_submission(self._adopted(job, found.job_id))
+            self.report_job_submission(self.adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
-            self._proceed(job)  # a job of this run submits it
+            self.go_on_after(job)  # a job of this run submits it
         elif self._waits_for_others(job, segment, found.slip):
             pass
         elif still_needed.take(segment, found.slip, self._tell):
@@ -173,58 +160,34 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
     def _submit(self, job: Any, segment: Segment) -> None:
         if self._detached is not None:
             self._detached.now = segment
-            self._detached.keep(segment, self._command_here())
-        super().run_job(job)
+            self._detached.keep(segment, self.command_here())
+        self.submit_now(job)
 
-    def _proceed(self, job: Any) -> None:
-        """With --immediate-submit: Snakemake goes on to the next segment; nothing was submitted for this one."""
-        SlurmExecutor.report_job_submission(self, SubmittedJobInfo(job), register_job=False)
+    def more_sbatch_words(self) -> str:
+        """Those that put a job without a driver behind the one before."""
+        return self._detached.dependency() if self._detached else ""
 
-    def get_account_arg(self, job: Any) -> Iterator[str]:
-        """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0)."""
-        if job.resources.get("slurm_account"):
-            yield from super().get_account_arg(job)
-        else:
-            yield ""
-
-    def get_partition_arg(self, job: Any) -> str:
-        """The parent's words for sbatch; without a driver, also those that put a job behind the one before."""
-        return str(super().get_partition_arg(job)) + (self._detached.dependency() if self._detached else "")
-
-    def format_job_exec(self, job: Any) -> str:
-        """What the job runs."""
-        exec_job = str(super().format_job_exec(job))
+    def command_of(self, job: Any, command: str) -> str:
+        """A segment's Snakemake runs in the batch step, below a module of ours that follows it."""
         segment = segment_of(job)
-        if segment is None:
-            return self._detached.command(exec_job, job) if self._detached else exec_job
-        exec_job = in_the_batch_step(exec_job)
+        command = command if segment is None else in_the_batch_step(command)
         if self._detached is not None:
-            return PATIENT + self._detached.command(exec_job, job)
+            return self._detached.command(command, self.retries_of(job))
+        if segment is None:
+            return command
         words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
-        return PATIENT + behind(exec_job, "unbroken.detached.driven_job", words)
+        return behind(command, "unbroken.detached.driven_job", words)
 
-    def get_job_args(self, job: Any, **more: Any) -> str:
+    def waits_for_its_input(self, job: Any) -> bool:
         """Without a driver nobody knows which segment a job will do, so it waits for no record."""
-        if self._detached is not None and segment_of(job) is not None:
-            return str(RealExecutor.get_job_args(self, job, **more))
-        return str(super().get_job_args(job, **more))
-
-    def _command_here(self) -> list[str]:
-        """Snakemake with this workflow and its config, on the machine where it is called."""
-        general = self.workflow.spawned_job_args_factory.general_args(executor_common_settings=self.common_settings)
-        start = [self.get_python_executable(), "-m", "snakemake", "--snakefile", str(self.get_snakefile())]
-        return [*start, *shlex.split(general), "--executor", "local", "--cores", "1"]
-
-    def _adopted(self, job: Any, job_id: str) -> SubmittedJobInfo:
-        log = self.slurm_logdir / f"rule_{job.name}" / "_".join(job.wildcards).replace("/", "_") / f"{job_id}.log"
-        return SubmittedJobInfo(job, external_jobid=job_id, aux={"slurm_logfile": log})
+        return self._detached is None or segment_of(job) is None
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """The job is out."""
         segment = segment_of(job_info.job)
         if segment is not None and job_info.external_jobid:
             tickets.fill(segment, job_info.external_jobid)
-            job_info.aux = {**(job_info.aux or {}), OUT: Out(segment, job_info.external_jobid, time.monotonic())}
+            keep_out(job_info, Out(segment, job_info.external_jobid))
             self._watch.expect()
             if self._detached is not None:
                 self._detached.add(segment, job_info.external_jobid)
@@ -232,24 +195,24 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
                 self._out[job_info.external_jobid] = job_info
         super().report_job_submission(job_info, register_job=register_job)
 
-    def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
-        """What the parent calls when sbatch failed."""
-        segment = segment_of(job_info.job)
+    def is_taken_care_of(self, job: Any, said: str) -> bool:
+        """True if the segment's job is to be submitted later, by us or by a job of its run."""
+        segment = segment_of(job)
         if segment is not None:
             tickets.drop(segment)
-            if self._detached is not None and is_queue_full(msg):
-                self._leave_out(job_info.job, segment, self._detached)
-                return
-            if is_transient(msg):
-                self._tell(f"{segment.name}: Slurm does not take the job now; tried again ({_last_line(msg)})")
+            if self._detached is not None and is_queue_full(said):
+                self._leave_out(job, segment, self._detached)
+                return True
+            if is_transient(said):
+                self._tell(f"{segment.name}: Slurm does not take the job now; tried again ({_last_line(said)})")
                 self._adoption.forget()  # sbatch may have been heard although its answer was lost
-                self._later.add(TRANSIENT_SECONDS, job_info.job)
-                return
-        if words := refusal(msg):
-            self._give_up(job_info.job)
-            name = segment.name if segment else job_info.job.name
-            self._tell(f"{name}: Slurm refuses the job ({words}); mend the config, then start snakemake again")
-        super()._report_job_error_threadsafe(job_info, msg)
+                self._later.add(TRANSIENT_SECONDS, job)
+                return True
+        if words := refusal(said):
+            self.give_up(job)
+            name = segment.name if segment else job.name
+            self._tell(f"{name}: Slurm refuses the job ({words}); fix the config, then start snakemake again")
+        return False
 
     def _leave_out(self, job: Any, segment: Segment, detached: Detached) -> None:
         """The site takes no more jobs now; those that are out submit the rest."""
@@ -259,7 +222,7 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             follows = ALONE if self._is_alone(detached) else follows
         self._tell(f"{segment.name}: the queue takes no more jobs now; {follows}")
         detached.set_full(segment)
-        self._proceed(job)
+        self.go_on_after(job)
 
     def _is_alone(self, detached: Detached) -> bool:
         """True if the site lets this user have one job only: it goes on with its run, and can submit no other one."""
@@ -270,11 +233,9 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
         self._watch.forget(segment)
         self._newest_done[segment.run.name] = segment
         tickets.drop(segment)
-        log = (info.aux or {}).get("slurm_logfile")
-        if log is not None and not self.workflow.executor_settings.keep_successful_logs:
-            self._slurm_logs.remove_soon(log)
+        self.needs_no_log(info)
         if self._detached is not None:
-            self._proceed(info.job)
+            self.go_on_after(info.job)
         self.report_job_success(info)
 
     def _forget(self, info: SubmittedJobInfo) -> None:
@@ -282,10 +243,6 @@ class Submitting(SlurmExecutor):  # type: ignore[misc]  # the parent publishes n
             self._adoption.mark_ended(info.external_jobid)
             with self._out_lock:
                 self._out.pop(info.external_jobid, None)
-
-    def _give_up(self, job: Any) -> None:
-        """Snakemake tries again while attempts are left."""
-        job.attempt = max(job.attempt, job.restart_times + 1)
 
     def _tell(self, line: str) -> None:
         self.logger.info(f"unbroken: {line}")

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.runs.layout import NOTES
 from unbroken.system import fs, jsontext
 
-FOLDER = Path(".snakemake/unbroken")
 # A driver that has not said the number of its job after so long has died between the two, or sbatch hangs.
 UNANSWERED_SECONDS = 120.0
 
@@ -83,7 +83,7 @@ def drop(segment: Segment) -> None:
 
 
 def _folder(segment: Segment) -> Path:
-    return FOLDER / segment.run.name
+    return NOTES / segment.run.name
 
 
 def _paths(segment: Segment) -> list[tuple[int, Path]]:

@@ -308,7 +308,7 @@ def test_a_job_that_slurm_refuses_for_good_is_submitted_once(work: WorkDir, clus
     assert done.code == 1
     assert done.text.count("SLURM sbatch failed") == 1, done.text
     assert f"a segment 1: Slurm refuses the job ({REFUSED}" in done.text
-    assert "); mend the config, then start snakemake again" in done.text
+    assert "); fix the config, then start snakemake again" in done.text
     assert started(cluster, work) == 0
 
 

@@ -10,6 +10,7 @@ from unbroken.errors import StorageError
 from unbroken.runs import attempts, begun
 from unbroken.runs.driver_start import START
 from unbroken.runs.job_note import BeforeWork, kind_of
+from unbroken.runs.layout import NOTES
 from unbroken.runs.obstacles import obstacle
 
 
@@ -63,4 +64,4 @@ def test_without_a_start_nobody_knows(tmp_path: Path) -> None:
     begun.note(toy_job(tmp_path).places)
 
     assert not begun.is_missing(toy_job(tmp_path).places)
-    assert not (tmp_path / begun.FOLDER).exists()
+    assert not (tmp_path / NOTES).exists()

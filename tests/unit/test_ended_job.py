@@ -10,7 +10,7 @@ from unbroken.detached.unnoted import unnoted, why_no_job
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.job_note import BeforeWork, exit_code_for
 from unbroken.runs.obstacles import obstacle
-from unbroken.slurm import ended_job as module
+from unbroken.slurm import tables
 from unbroken.slurm.ended_job import EndedJob, ended_job
 from unbroken.slurm.jobs_out import OutJob, Queue
 
@@ -20,7 +20,7 @@ RUNNING = "JobId=17 JobName=x JobState=RUNNING Reason=None ExitCode=0:0 NodeList
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
-    monkeypatch.setattr(module, "ask", lambda *words: said.get(words[0]))
+    monkeypatch.setattr(tables, "ask", lambda *words, **more: said.get(words[0]))
 
 
 @pytest.mark.parametrize(

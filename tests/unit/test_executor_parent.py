@@ -6,6 +6,7 @@ A new release that changes any of it fails here, and not in the middle of somebo
 import dataclasses
 import inspect
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import snakemake_executor_plugin_slurm as parent
@@ -18,6 +19,8 @@ from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, common_settings
+from snakemake_executor_plugin_unbroken import parent as parent_module
+from snakemake_executor_plugin_unbroken.plugin_missing import Executor as MissingExecutor
 
 
 def source(thing: object) -> str:
@@ -56,6 +59,19 @@ def test_what_is_overridden_is_the_parents_own_and_is_called_as_before(name: str
 def test_the_rest_of_what_is_overridden_comes_from_snakemake(name: str) -> None:
     assert name in vars(RemoteExecutor)
     assert name not in vars(parent.Executor)
+
+
+INSIDE = """
+    _job_submission_executor executor_error_callback persistence register_job=False remote_execution_settings
+    restart_times run_uuid slurm-jobstep slurm_logdir slurm_logfile spawned_job_args_factory
+"""
+
+
+@pytest.mark.parametrize("inside", INSIDE.split())
+def test_one_module_alone_knows_the_inside_of_the_parent(inside: str) -> None:
+    folder = Path(parent_module.__file__).parent
+
+    assert [path.name for path in sorted(folder.glob("*.py")) if inside in path.read_text()] == ["parent.py"]
 
 
 def test_the_parent_submits_in_run_job_and_in_no_other_way() -> None:
@@ -156,3 +172,11 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], line
         ExecutorSettings(**settings)
 
     assert line in str(refused.value)
+
+
+def test_without_the_parent_the_executor_says_what_to_type() -> None:
+    with pytest.raises(WorkflowError) as refused:
+        MissingExecutor(None, None)
+
+    assert "needs snakemake-executor-plugin-slurm 2.8" in str(refused.value)
+    assert "type: pip install 'unbroken[workflow]'" in str(refused.value)

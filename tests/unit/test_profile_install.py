@@ -5,7 +5,8 @@ import yaml
 
 from unbroken.cli import install_profile
 from unbroken.cli.install_profile import install
-from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.partitions import COLUMNS, partitions_in
+from unbroken.slurm.tables import rows_in
 
 BIG = """\
 batch*|up|2-00:00:00|100|64|256000|(null)|idle
@@ -19,7 +20,7 @@ PLAIN = "debug|up|30:00|2|16|64000|(null)|idle\n"
 
 def installed(tmp_path, monkeypatch, sinfo: str) -> tuple[dict, dict, str]:
     """The places and partitions of an installed profile, and the text of its site."""
-    monkeypatch.setattr(install_profile, "ask_partitions", lambda: parse_partitions(sinfo))
+    monkeypatch.setattr(install_profile, "ask_partitions", lambda: partitions_in(rows_in(sinfo, len(COLUMNS))))
     install("slurm", tmp_path)
     text = (tmp_path / "site.yaml").read_text()
     site, partitions = yaml.safe_load(text)["site"], yaml.safe_load((tmp_path / "partitions.yaml").read_text())

@@ -17,8 +17,9 @@ from unbroken.detached.chain_job import _look_after_the_rest as look_after_the_r
 from unbroken.detached.pending_jobs import SLOT_NAME, run_of_slot, waiting
 from unbroken.detached.resubmit import Again
 from unbroken.detached.segment_command import PATIENCE
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.slurm import queue as my_jobs
+from unbroken.slurm import tables
 from unbroken.slurm.queue import MyJob
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
@@ -139,7 +140,7 @@ def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here
 def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
     resubmit.leave_out("a")
     with resubmit.left_out():
-        (taken,) = resubmit.FOLDER.iterdir()
+        (taken,) = NOTES.iterdir()
         os.utime(taken, (dated, dated))
 
         assert not resubmit.any_left_out()
@@ -231,13 +232,13 @@ COMPLETING = {
 
 @pytest.mark.parametrize("state", COMPLETING)
 def test_the_controller_shows_how_it_ends_the_job_around_us(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(my_jobs, "ask", lambda *words: f"{COMPLETING[state]}\n")
+    monkeypatch.setattr(tables, "ask", lambda *words, **more: f"{COMPLETING[state]}\n")
 
     assert my_jobs.state_behind_completing("2", restarts=1) == state
 
 
 def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(my_jobs, "ask", lambda *words: None)
+    monkeypatch.setattr(tables, "ask", lambda *words, **more: None)
 
     assert my_jobs.state_behind_completing("2", restarts=0) == ""
 

@@ -10,7 +10,8 @@ from unbroken.config.package_files import root_folder
 from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, absences, limit_mistakes
-from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.partitions import COLUMNS, partitions_in
+from unbroken.slurm.tables import rows_in
 
 SINFO = """\
 short*|up|1-00:00:00|4|64|256000|(null)|idle
@@ -25,7 +26,7 @@ FILE = "profiles/slurm/site.yaml"
 
 
 def cluster(accounts: tuple[str, ...] = ()) -> ClusterLimits:
-    found = ClusterLimits(parse_partitions(SINFO))
+    found = ClusterLimits(partitions_in(rows_in(SINFO, len(COLUMNS))))
     found.__dict__["accounts"] = list(accounts)  # what the property would have asked sacctmgr for
     return found
 

@@ -10,8 +10,9 @@ from support.toyrun import toy_run
 from unbroken.config.site import read_site
 from unbroken.engines.found import known_schemas
 from unbroken.plan.limits import ClusterLimits, limit_mistakes
-from unbroken.slurm.names import Doors, features_in, is_choice, parse_doors, parse_features
-from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.names import Doors, doors_in, features_in, features_in_rows, is_choice
+from unbroken.slurm.partitions import COLUMNS, partitions_in
+from unbroken.slurm.tables import records_in, rows_in
 
 # Slurm 22.05 in the laboratory; `urgent` and `mixed` as larger clusters have them.
 PARTITIONS = """\
@@ -52,7 +53,7 @@ def said(*runs: object, site: str = "site: {partition: short}") -> list[str]:
     known = read_site(yaml.safe_load(site), known_schemas())
     assert known is not None
     asked = [(run, known.request(run)) for run in runs]
-    return limit_mistakes(asked, ClusterLimits(parse_partitions(SINFO)), lambda: FILE)
+    return limit_mistakes(asked, ClusterLimits(partitions_in(rows_in(SINFO, len(COLUMNS)))), lambda: FILE)
 
 
 FITTING = [
@@ -128,12 +129,12 @@ def test_where_neither_is_asked_for_slurm_is_not_asked(slurm: Path) -> None:
 
 
 def test_doors_and_features_are_read_for_each_partition() -> None:
-    assert parse_doors(PARTITIONS) == {
+    assert doors_in(records_in(PARTITIONS)) == {
         "short": Doors(None),
         "urgent": Doors(("high", "rush")),
         "mixed": Doors(None, ("high",)),
     }
-    assert parse_features(FEATURES) == {
+    assert features_in_rows(rows_in(FEATURES, 2)) == {
         "short": {"plain"},
         "urgent": {"fast", "ib"},
         "mixed": {"fast", "plain", "cpu-gen.2"},

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from unbroken.slurm.partitions import minutes_in, parse_partitions, together
+from unbroken.slurm.partitions import COLUMNS, minutes_in, partitions_in, together
+from unbroken.slurm.tables import rows_in
 
 # sinfo -h -a -e -o '%P|%a|%l|%D|%c|%m|%G|%T': Slurm 22.05 in the laboratory, and lines as larger clusters have them.
 RECORDED = """\
@@ -17,6 +18,7 @@ old|down|infinite|4|16|64000|(null)|idle
 gone|up|infinite|2|16|64000|(null)|down*
 empty|up|infinite|0|0|0|(null)|n/a
 """
+ROWS = rows_in(RECORDED, len(COLUMNS))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_a_time_limit_is_read_as_minutes(text, minutes):
 
 
 def test_every_partition_is_known_with_its_largest_nodes():
-    found = parse_partitions(RECORDED)
+    found = partitions_in(ROWS)
 
     assert list(found) == ["short", "gpu", "big", "old", "gone", "empty"]
     assert [name for name, partition in found.items() if partition.is_default] == ["short"]
@@ -48,7 +50,7 @@ def test_every_partition_is_known_with_its_largest_nodes():
 
 
 def test_gpus_are_counted_by_type_with_and_without_a_name():
-    found = parse_partitions(RECORDED)
+    found = partitions_in(ROWS)
 
     assert found["big"].kinds[0].gpus == {"a100": 4, "v100": 2}
     assert found["big"].kinds[1].gpus == {"": 8}
@@ -57,13 +59,13 @@ def test_gpus_are_counted_by_type_with_and_without_a_name():
 
 
 def test_a_partition_without_a_node_that_could_start_a_job_is_not_there():
-    found = parse_partitions(RECORDED)
+    found = partitions_in(ROWS)
 
     assert [name for name, partition in found.items() if not partition.is_there] == ["old", "gone", "empty"]
 
 
 def test_partitions_taken_together_have_the_longest_limit_and_all_nodes():
-    found = parse_partitions(RECORDED)
+    found = partitions_in(ROWS)
 
     both = together([found["short"], found["gpu"]], "short,gpu")
 
@@ -71,4 +73,4 @@ def test_partitions_taken_together_have_the_longest_limit_and_all_nodes():
 
 
 def test_lines_that_are_no_partition_are_passed_over():
-    assert list(parse_partitions("sinfo: warning\n\n" + RECORDED)) == list(parse_partitions(RECORDED))
+    assert list(partitions_in(rows_in("sinfo: warning\n\n" + RECORDED, len(COLUMNS)))) == list(partitions_in(ROWS))

@@ -30,7 +30,7 @@ def test_which_of_them_time_heals(words: str, transient: bool, full: bool) -> No
 def test_a_refusal_for_good_is_told_in_sbatchs_own_words_once() -> None:
     site = "sbatch: error: group physics has no hours left"
     said = f"{site}\n{FAILED}Unspecified error"
-    ours = f"unbroken: runs.a, segment 1: Slurm refuses the job ({refusal(said)}); mend the config\n"
+    ours = f"unbroken: runs.a, segment 1: Slurm refuses the job ({refusal(said)}); fix the config\n"
 
     assert refusal(PLUGIN.format(said) + ours + PLUGIN.format(said)) == f"{site}; {FAILED}Unspecified error"
     assert refusal(f"{FAILED}Requested node configuration is not available\n") == (

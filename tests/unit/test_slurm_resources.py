@@ -17,7 +17,8 @@ from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.slurm.partitions import parse_partitions
+from unbroken.slurm.partitions import partitions_in
+from unbroken.slurm.tables import rows_in
 
 SITE = (
     "site: {account: physics, modules: [gcc], places: {short: {partition: batch}, gpu: {partition: g, gpu_type: a100}}}"
@@ -115,7 +116,7 @@ def test_nodes_are_avoided_beside_those_that_the_user_excludes(own):
 
 def plan(base: Path, *runs, told: list[str] | None = None, is_driver: bool = True) -> SlurmPlan:
     found = SlurmPlan(runs, site(), base, is_driver, (told if told is not None else []).append)
-    found._cluster = ClusterLimits(parse_partitions("batch*|up|10:00|3|4|700|(null)|idle\n"))
+    found._cluster = ClusterLimits(partitions_in(rows_in("batch*|up|10:00|3|4|700|(null)|idle\n", 8)))
     return found
 
 

@@ -12,6 +12,7 @@ from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_k
 from unbroken.runs.history import Attempt
 from unbroken.slurm.commands import ask
 from unbroken.slurm.nodes import numbers_of, own_partition, own_spare_nodes
+from unbroken.slurm.tables import table
 
 
 def learn(run: str, jobs: Sequence[str], last: Attempt, growth: float) -> Iterator[str]:
@@ -34,8 +35,8 @@ def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float)
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str]) -> Iterator[str]:
     """Excludes nodes beside those that the jobs exclude already."""
-    excluded = (ask("squeue", "--noheader", f"--jobs={','.join(jobs)}", "--format=%x") or "").split()
-    already = [nodes for nodes in dict.fromkeys(excluded) if nodes not in {"(null)", "n/a"}]
+    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
+    already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
     if all(node in ",".join(already).split(",") for node in avoid):
         return
     nodes = ",".join(dict.fromkeys([*already, *avoid]))

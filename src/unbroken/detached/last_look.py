@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from unbroken.detached.resubmit import FOLDER
+from unbroken.runs.layout import NOTES
 from unbroken.system import fs
 
-LEAVING = FOLDER / "leaving"
-COMES_BACK = FOLDER / "comes-back"
+LEAVING = NOTES / "leaving"
+COMES_BACK = NOTES / "comes-back"
 
 
 def may_leave(job_id: str, alive: Callable[[], Collection[str]]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from unbroken.slurm.commands import ask
+from unbroken.slurm.job_comment import run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # How the names of jobs begin that nobody drives; such a job does whichever segment of its run comes next.
@@ -16,18 +16,12 @@ SLOT_NAME = "unbroken-slot"
 def is_slot_of(job: MyJob, run: str, base: Path) -> bool:
     """True for a job that was submitted for a run of this working directory without a driver."""
     is_here = job.folder.resolve() == base.resolve()
-    return job.name.startswith(SLOT_NAME) and is_here and is_comment_of(job.comment, run)
-
-
-def is_comment_of(comment: str, run: str) -> bool:
-    """True for the parent plugin's comment on a job for any segment of a run, by the rule of any engine."""
-    return re.fullmatch(rf"rule_\w*_segment_wildcards_{re.escape(run)}_\d+", comment) is not None
+    return job.name.startswith(SLOT_NAME) and is_here and run_in(job.comment) == run
 
 
 def run_of_slot(job: MyJob) -> str:
     """The run that such a job was submitted for; empty for other jobs."""
-    named = re.fullmatch(r"rule_\w*_segment_wildcards_(?P<run>.+)_\d+", job.comment)
-    return named["run"] if named and job.name.startswith(SLOT_NAME) else ""
+    return run_in(job.comment) if job.name.startswith(SLOT_NAME) else ""
 
 
 def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:

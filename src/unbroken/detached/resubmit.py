@@ -18,12 +18,11 @@ from types import MappingProxyType
 from unbroken.detached import segment_command
 from unbroken.detached.segment_command import Tail
 from unbroken.runs.driver_start import SAME_START
-from unbroken.runs.layout import RESULTS
+from unbroken.runs.layout import NOTES, RESULTS, SLURM_LOGS
 from unbroken.slurm.commands import ask
 from unbroken.slurm.refusals import refusal
 from unbroken.system import fs, jsontext
 
-FOLDER = Path(".snakemake/unbroken")
 PATIENCE_SECONDS = 1800.0
 # Short enough for any partition.
 OVERVIEW_MINUTES = 5
@@ -104,7 +103,7 @@ def overview(run: str) -> str:
 
 def _small_job(environment: Mapping[str, str]) -> list[str]:
     """The words for sbatch, where this job may run that one may too."""
-    log = Path(".snakemake/slurm_logs") / "overview_%j.log"
+    log = SLURM_LOGS / "overview_%j.log"
     # Two runs that end together may both ask for it: one after the other.
     words = ["sbatch", "--parsable", "--job-name=unbroken-overview", "--dependency=singleton"]
     words += [f"--time={OVERVIEW_MINUTES}", "--ntasks=1", "--mem=2000"]
@@ -120,14 +119,14 @@ def _small_job(environment: Mapping[str, str]) -> list[str]:
 
 def leave_out(run: str) -> None:
     """Notes that the queue had no room for any job of this run."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{run}{LEFT_OUT}").touch()
+    NOTES.mkdir(parents=True, exist_ok=True)
+    (NOTES / f"{run}{LEFT_OUT}").touch()
 
 
 @contextmanager
 def left_out() -> Iterator[str]:
     """A run that was left out, which the caller, and nobody else, submits inside the block; empty if there is none."""
-    for path in sorted(FOLDER.glob(f"*{LEFT_OUT}")):
+    for path in sorted(NOTES.glob(f"*{LEFT_OUT}")):
         # A name of our own: where there is no room, the next one takes the run before we are out of the block.
         taken = path.with_name(f"{path.name}{TAKEN}{uuid.uuid4().hex}")
         try:
@@ -145,7 +144,7 @@ def left_out() -> Iterator[str]:
 
 def any_left_out() -> bool:
     """True if a run still waits for room in the queue, also while somebody tries whether there is some."""
-    return any(FOLDER.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, FOLDER.glob(f"*{LEFT_OUT}{TAKEN}*")))
+    return any(NOTES.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, NOTES.glob(f"*{LEFT_OUT}{TAKEN}*")))
 
 
 def _is_fresh(path: Path) -> bool:
@@ -195,4 +194,4 @@ def _outside(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path(run: str) -> Path:
-    return FOLDER / f"{run}.again.json"
+    return NOTES / f"{run}.again.json"

@@ -9,13 +9,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run, is_reached
 from unbroken.system import fs, jsontext
-
-FOLDER = Path(".snakemake/unbroken")
 
 
 @dataclass(frozen=True)
@@ -61,4 +59,4 @@ def is_over(run: str, segments: int = 0) -> bool:
 
 
 def _path(run: str) -> Path:
-    return FOLDER / f"{run}.wanted.json"
+    return NOTES / f"{run}.wanted.json"

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from unbroken.errors import StorageError
 from unbroken.runs import driver_start
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.system import fs
-
-FOLDER = Path(".snakemake/unbroken")
 
 
 def note(places: RunFolder) -> None:
@@ -62,4 +60,4 @@ def _is_there(places: RunFolder) -> bool:
 
 
 def _path(places: RunFolder) -> Path:
-    return places.base / FOLDER / f"{places.name}.begun"
+    return places.base / NOTES / f"{places.name}.begun"

@@ -7,6 +7,10 @@ from pathlib import Path
 
 RESULTS = Path("results")
 LOGS = Path("logs")
+# What a start of snakemake notes about runs, outside of their folders.
+NOTES = Path(".snakemake/unbroken")
+# Where the Slurm plugin puts Slurm's logs.
+SLURM_LOGS = Path(".snakemake/slurm_logs")
 
 
 @dataclass(frozen=True)

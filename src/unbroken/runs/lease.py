@@ -183,7 +183,7 @@ def current_claim(folder: Path) -> tuple[Claim | None, str]:
     """
     while True:
         try:
-            held = _newest_claim(folder)
+            held = newest_claim(folder)
         except FileNotFoundError:
             time.sleep(0.01)  # somebody took the next number in between and removed this one
             continue
@@ -217,6 +217,16 @@ def long_silence(folder: Path, held: Claim) -> str:
         return ""
     is_hidden = not held.released_utc and life_of(held) is Life.OUT_OF_SIGHT
     return f"no sign of life for {duration(silent)}" if is_hidden and silent > STALE_SECONDS else ""
+
+
+def newest_claim(folder: Path) -> Claim | None:
+    """The claim that counts; FileNotFoundError if it is replaced in this moment, LeaseError if it cannot be read."""
+    if not folder.is_dir():
+        return None
+    token = _newest_token(folder)
+    if token == 0:
+        return None
+    return _read_claim(claim_path(folder, token))
 
 
 def _claim_next(
@@ -270,15 +280,6 @@ def _silent_seconds(folder: Path, token: int) -> float:
 def _newest_token(folder: Path) -> int:
     names = (name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json"))
     return max((int(name) for name in names if name.isdecimal()), default=0)
-
-
-def _newest_claim(folder: Path) -> Claim | None:
-    if not folder.is_dir():
-        return None
-    token = _newest_token(folder)
-    if token == 0:
-        return None
-    return _read_claim(claim_path(folder, token))
 
 
 def _read_claim(path: Path) -> Claim:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unbroken.slurm.commands import ask
 from unbroken.slurm.states import ALIVE
+from unbroken.slurm.tables import record, table
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ def ended_job(job_id: str) -> EndedJob | None:
 
 
 def _by_controller(job_id: str) -> EndedJob | None:
-    text = ask("scontrol", "--oneliner", "show", "job", job_id) or ""
-    shown = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    shown = record("show", "job", job_id)
     if "JobState" not in shown:
         return None
     # The batch host is one name; a list of nodes may be written as node[1-4].
@@ -40,8 +39,7 @@ def _by_controller(job_id: str) -> EndedJob | None:
 
 
 def _by_accounting(job_id: str) -> EndedJob | None:
-    words = ("--allocations", "--noheader", "--parsable2", "--jobs", job_id, "--format=State,NodeList,ExitCode")
-    rows = [line.split("|") for line in (ask("sacct", *words) or "").splitlines() if line.count("|") == 2]
+    rows = table("sacct", "--allocations", "--jobs", job_id, columns=("State", "NodeList", "ExitCode"))
     if not rows or not rows[-1][0]:
         return None
     state, nodes, code = rows[-1]

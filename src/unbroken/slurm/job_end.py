@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unbroken.slurm.cluster import may_ask_here
-from unbroken.slurm.commands import ask
 from unbroken.slurm.states import ALIVE, STARTED
+from unbroken.slurm.tables import table
 
 # Asked from inside a segment, whose time is the user's.
 PATIENCE_SECONDS = 10.0
@@ -98,24 +98,22 @@ def end_of(job_id: str) -> float | None:
 
     A heterogeneous job has a line for each of its components, and the first to end decides.
     """
-    text = ask("squeue", "--noheader", "--jobs", job_id, "--format=%e", patience_seconds=PATIENCE_SECONDS)
-    ends = [float(line) for line in (text or "").split() if line.isdecimal()]
-    return min(ends, default=None)
+    rows = table("squeue", "--jobs", job_id, columns=("%e",), patience_seconds=PATIENCE_SECONDS) or []
+    return min((float(end) for (end,) in rows if end.isdecimal()), default=None)
 
 
 def _in_queue(job_id: str) -> tuple[str, float | None]:
     """The state of a job and since when it runs; empty if the controller does not know it."""
-    words = ("--noheader", "--states=all", "--jobs", job_id, "--format=%T|%S")
-    text = ask("squeue", *words, patience_seconds=PATIENCE_SECONDS)
-    state, _, start = (text or "").strip().partition("\n")[0].partition("|")
+    words = ("squeue", "--states=all", "--jobs", job_id)
+    rows = table(*words, columns=("%T", "%S"), patience_seconds=PATIENCE_SECONDS)
+    state, start = rows[0] if rows else ("", "")
     return state, float(start) if start.isdecimal() else None
 
 
 def _in_accounting(job_id: str, ran_at_unix: float) -> JobEnd | None:
-    words = ("--duplicates", "--allocations", "--noheader", "--parsable2", "--jobs", job_id, "--format=State,End")
-    text = ask("sacct", *words, patience_seconds=PATIENCE_SECONDS)
-    rows = [line.split("|") for line in (text or "").splitlines() if line.count("|") == 1]
-    over = [state for state, end in rows if end.isdecimal() and float(end) >= ran_at_unix - SLACK_SECONDS]
+    words = ("sacct", "--duplicates", "--allocations", "--jobs", job_id)
+    rows = table(*words, columns=("State", "End"), patience_seconds=PATIENCE_SECONDS)
+    over = [state for state, end in rows or [] if end.isdecimal() and float(end) >= ran_at_unix - SLACK_SECONDS]
     return _ended(over[0]) if over else None
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.slurm.commands import ask, has_command
+from unbroken.slurm.commands import has_command
+from unbroken.slurm.job_comment import segment_in
 from unbroken.slurm.reasons import advice
 from unbroken.slurm.states import ALIVE
+from unbroken.slurm.tables import table
 
 # A user who types `unbroken status` waits for it.
 PATIENCE_SECONDS = 5.0
-# The comment by which snakemake-executor-plugin-slurm 2.8 names the rule and the wildcards of a job.
-_COMMENT = re.compile(r"rule_\w+_segment_wildcards_(?P<run>.+)_(?P<segment>\d+)")
+_COLUMNS = ("%A", "%T", "%r", "%S", "%k", "%Z")
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,12 @@ def queue_of(folder: Path) -> Queue:
     """The jobs of a folder as Slurm lists them now."""
     if not has_command("squeue"):
         return Queue(is_known=False)
-    words = ("--me", "--noheader", "--states=all", "--format=%A|%T|%r|%S|%k|%Z")
-    text = ask("squeue", *words, patience_seconds=PATIENCE_SECONDS)
-    rows = [line.split("|", 5) for line in (text or "").splitlines() if line.count("|") >= 5]
+    rows = table("squeue", "--me", "--states=all", columns=_COLUMNS, patience_seconds=PATIENCE_SECONDS)
     here = folder.resolve()
-    found = [_job(row) for row in rows if Path(row[5].strip()).resolve() == here]
+    found = [_job(*row[:5]) for row in rows or [] if Path(row[5]).resolve() == here]
     jobs = sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
     out = tuple(job for job in jobs if job.state in ALIVE)
-    return Queue(text is not None, out, tuple(job for job in jobs if job not in out))
+    return Queue(rows is not None, out, tuple(job for job in jobs if job not in out))
 
 
 def jobs_out(folder: Path) -> list[OutJob]:
@@ -72,10 +70,6 @@ def jobs_out(folder: Path) -> list[OutJob]:
     return list(queue_of(folder).out)
 
 
-def _job(row: list[str]) -> OutJob | None:
-    job_id, state, reason, start, comment, _ = row
-    named = _COMMENT.fullmatch(comment)
-    if named is None:
-        return None
-    start_unix = float(start) if start.isdecimal() else None
-    return OutJob(job_id, named["run"], int(named["segment"]), state, reason, start_unix)
+def _job(job_id: str, state: str, reason: str, start: str, comment: str) -> OutJob | None:
+    found = segment_in(comment)
+    return OutJob(job_id, *found, state, reason, float(start) if start.isdecimal() else None) if found else None

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from unbroken.slurm.commands import ask
+from unbroken.slurm.tables import records, table
 
 # What stands between the names of features, and how many nodes are to have one [man sbatch: --constraint].
 _BETWEEN = re.compile(r"[\s&|,()\[\]]+")
@@ -20,12 +21,12 @@ _COUNT = re.compile(r"\*\d+")
 def accounts() -> list[str] | None:
     """The accounts of this user."""
     user = pwd.getpwuid(os.getuid()).pw_name
-    return _lines(ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account"))
+    return _names(table("sacctmgr", "show", "assoc", f"user={user}", columns=("account",)))
 
 
 def qos_names() -> list[str] | None:
     """Every QOS of the cluster."""
-    return _lines(ask("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name"))
+    return _names(table("sacctmgr", "show", "qos", columns=("name",)))
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,14 @@ class Doors:
 
 def doors() -> dict[str, Doors] | None:
     """What each partition says of QOS."""
-    text = ask("scontrol", "--all", "--oneliner", "show", "partition")
-    return None if text is None else parse_doors(text)
+    found = records("--all", "show", "partition")
+    return None if found is None else doors_in(found)
 
 
-def parse_doors(text: str) -> dict[str, Doors]:
-    """From the lines of `scontrol --oneliner show partition`."""
+def doors_in(partitions: Iterable[Mapping[str, str]]) -> dict[str, Doors]:
+    """From what `scontrol show partition` tells of each."""
     found = {}
-    for line in text.splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    for words in partitions:
         if "PartitionName" in words:
             allowed = words.get("AllowQos", "ALL")
             denied = tuple(filter(None, words.get("DenyQos", "").split(",")))
@@ -61,17 +61,16 @@ def parse_doors(text: str) -> dict[str, Doors]:
 
 def features() -> dict[str, set[str]] | None:
     """The features that nodes have, by partition."""
-    text = ask("sinfo", "--noheader", "--all", "--format=%P|%f")
-    return None if text is None else parse_features(text)
+    rows = table("sinfo", "--all", columns=("%P", "%f"))
+    return None if rows is None else features_in_rows(rows)
 
 
-def parse_features(text: str) -> dict[str, set[str]]:
-    """From lines such as `gpu*|fast,ib` and `short|(null)`."""
+def features_in_rows(rows: Iterable[tuple[str, ...]]) -> dict[str, set[str]]:
+    """From rows such as `gpu*|fast,ib` and `short|(null)`."""
     found: dict[str, set[str]] = {}
-    for line in text.splitlines():
-        partition, _, names = line.partition("|")
-        known = found.setdefault(partition.strip().removesuffix("*"), set())
-        known.update(name for name in names.strip().split(",") if name not in {"", "(null)"})
+    for partition, names in rows:
+        known = found.setdefault(partition.removesuffix("*"), set())
+        known.update(name for name in names.split(",") if name not in {"", "(null)"})
     return found
 
 
@@ -90,5 +89,5 @@ def _has(names: tuple[str, ...], name: str) -> bool:
     return name.casefold() in {each.casefold() for each in names}
 
 
-def _lines(text: str | None) -> list[str] | None:
-    return None if text is None else list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+def _names(rows: list[tuple[str, ...]] | None) -> list[str] | None:
+    return None if rows is None else list(dict.fromkeys(name for (name,) in rows if name))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from unbroken.slurm.commands import ask
+from unbroken.slurm.tables import table
 
 
 def numbers_of(partition: str, what: str) -> list[int]:
     """A column of sinfo for a partition; empty if there is none of that name or Slurm does not say."""
-    text = ask("sinfo", "--noheader", "--exact", f"--partition={partition}", f"--format={what}") if partition else None
-    return [int(line) for line in (text or "").split() if line.isdecimal()]
+    rows = table("sinfo", "--exact", f"--partition={partition}", columns=(what,)) if partition else None
+    return [int(value) for (value,) in rows or [] if value.isdecimal()]
 
 
 def own_partition() -> str:
@@ -21,8 +21,8 @@ def own_partition() -> str:
 
 def default_partition() -> str:
     """Where jobs go that name none; empty if Slurm does not say."""
-    names = (ask("sinfo", "--noheader", "--format=%P") or "").split()
-    return next((name.removesuffix("*") for name in names if name.endswith("*")), "")
+    rows = table("sinfo", columns=("%P",)) or []
+    return next((name.removesuffix("*") for (name,) in rows if name.endswith("*")), "")
 
 
 def spare_nodes(partition: str, needed: int) -> int:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unbroken.errors import ConfigError
-from unbroken.slurm.commands import ask, has_command
+from unbroken.slurm.commands import has_command
+from unbroken.slurm.tables import table
 
 # Partition, its state, time limit, then of each kind of node: how many, CPUs, MB, GRES, state [man sinfo].
-_FORMAT = "%P|%a|%l|%D|%c|%m|%G|%T"
+COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G", "%T")
 _AWAY = ("down", "drain", "fail", "maint", "power", "unknown", "reboot", "future", "no_respond")
 _GPU = re.compile(r"(?:^|,)gpu(?::(?P<type>[A-Za-z_][^:,(]*))?(?::(?P<count>\d+))?(?=[,:]|$)")
 
@@ -79,24 +80,21 @@ def ask_partitions() -> dict[str, Partition]:
     if not has_command("sinfo"):
         here = "snakemake --profile slurm belongs on a login node of the cluster"
         raise ConfigError([f"sinfo: not found here; {here}; type snakemake to run on this machine"])
-    answer = ask("sinfo", "--noheader", "--all", "--exact", "--format", _FORMAT)
-    if answer is None:
+    rows = table("sinfo", "--all", "--exact", columns=COLUMNS)
+    if rows is None:
         todo = "see what `scontrol ping` says, then type the same command again"
         raise ConfigError([f"sinfo: Slurm's controller does not answer, so nothing can be queued; {todo}"])
-    return parse_partitions(answer)
+    return partitions_in(rows)
 
 
-def parse_partitions(text: str) -> dict[str, Partition]:
-    """The partitions in the order of sinfo's lines, of which each is one kind of node of one partition."""
+def partitions_in(rows: Iterable[tuple[str, ...]]) -> dict[str, Partition]:
+    """The partitions in the order of sinfo's rows, of which each is one kind of node of one partition."""
     found: dict[str, Partition] = {}
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) != len(_FORMAT.split("|")):
-            continue
-        name = fields[0].removesuffix("*")
+    for called, state, limit, *kind in rows:
+        name = called.removesuffix("*")
         before = found[name].kinds if name in found else ()
-        kinds = (*before, _kind(fields[3:])) if fields[3] != "0" else before
-        found[name] = Partition(name, fields[0].endswith("*"), fields[1] == "up", minutes_in(fields[2]), kinds)
+        kinds = (*before, _kind(*kind)) if kind[0] != "0" else before
+        found[name] = Partition(name, called.endswith("*"), state == "up", minutes_in(limit), kinds)
     return found
 
 
@@ -125,8 +123,7 @@ def minutes_in(text: str) -> float:
     return hours * 60 + minutes + seconds / 60
 
 
-def _kind(fields: list[str]) -> NodeKind:
-    count, cpus, memory, gres, state = fields
+def _kind(count: str, cpus: str, memory: str, gres: str, state: str) -> NodeKind:
     is_there = not state.lower().startswith(_AWAY)
     return NodeKind(_number(count), _number(cpus), _number(memory), _gpus(gres), is_there)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.slurm.commands import ask
 from unbroken.slurm.reasons import needs_hand
 from unbroken.slurm.states import ALIVE
+from unbroken.slurm.tables import record, table
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ def job_of_anyone(job_id: str) -> MyJob | None:
 
 
 def _asked_for(*words: str) -> list[MyJob] | None:
-    text = ask("squeue", *words, "--noheader", "--states=all", "--format=%u|%i|%T|%r|%j|%k|%Z")
-    if text is None:
+    rows = table("squeue", *words, "--states=all", columns=("%u", "%i", "%T", "%r", "%j", "%k", "%Z"))
+    if rows is None:
         return None
-    rows = (line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6)
     jobs = [
         MyJob(number, state, reason, name, comment, Path(folder), user)
         for user, number, state, reason, name, comment, folder in rows
@@ -70,9 +69,8 @@ def ended_states(job_ids: Collection[str]) -> dict[str, str]:
     """The states that accounting knows of jobs, by their numbers; empty where there is no accounting."""
     if not job_ids:
         return {}
-    words = ["--allocations", "--noheader", "--parsable2", "--format=JobID,State"]
-    text = ask("sacct", "--jobs", ",".join(sorted(job_ids, key=_number)), *words)
-    rows = (line.split("|") for line in (text or "").splitlines() if line.count("|") == 1)
+    numbers = ",".join(sorted(job_ids, key=_number))
+    rows = table("sacct", "--jobs", numbers, "--allocations", columns=("JobID", "State")) or []
     # "CANCELLED by 1000" says who.
     return {job: state.split()[0] for job, state in rows if state}
 
@@ -83,8 +81,7 @@ def state_behind_completing(job_id: str, restarts: int) -> str:
     By the controller alone, also where there is no accounting.  squeue shows COMPLETING until we have left.  But while
     its batch script lives only a cancellation ends a job without a reason [slurmctld 22.05: job_mgr.c, preempt.c].
     """
-    text = ask("scontrol", "--oneliner", "show", "job", job_id) or ""
-    shown = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    shown = record("show", "job", job_id)
     if shown.get("JobState") != "COMPLETING":
         return ""
     if shown.get("Restarts") != str(restarts):

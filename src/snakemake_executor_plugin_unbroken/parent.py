@@ -1,0 +1,218 @@
+"""All that is used of the inside of snakemake-executor-plugin-slurm 2.8, and of Snakemake's; no other module knows it.
+
+The parent has no interface for those who build on it.  Each method says what it relies on and what for; when a release
+changes any of it, tests/unit/test_executor_parent.py fails first.  docs/executor.md has the three hooks that would do.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.real import RealExecutor
+
+from unbroken.slurm.job_comment import wildcards_in_names
+
+# What it puts into every job's command (additional_general_args): a second Snakemake, in a step of its own.
+_SECOND_SNAKEMAKE = "--executor slurm-jobstep --jobs 1"
+# A segment's job does without: that saves a start of a second or two, and no signal of Slurm reaches the Snakemake in
+# the batch step, which would count the job as failed and remove its record; the segment hears it all the same
+# (unbroken.slurm.signal_relay).  A record is published in one step, so there is none that is half made; and a driver
+# may have taken it for the end of the segment already when Slurm lets the job fail.
+_IN_THE_BATCH_STEP = "--executor local --keep-incomplete"
+# Slurm ends a job by a TERM to the first process of the batch step, a shell.  If that dies, everything in the job is
+# killed at once (measured with control groups, Slurm 22.05); as long as it waits, the segment has Slurm's KillWait to
+# save.  Not `trap ''`, which the programs below would inherit.
+_PATIENT_SHELL = "trap : TERM; "
+_SNAKEMAKE = f"{sys.executable} -m snakemake"
+# Its words for `--clusters`.
+OTHER_CLUSTER = {"cluster", "clusters", "slurm_cluster"}
+# Where it keeps a job's log, in what it knows of the job (`SubmittedJobInfo.aux`).
+_LOG = "slurm_logfile"
+
+
+def is_immediate(workflow: Any) -> bool:
+    """True with --immediate-submit, known before the executor is ready."""
+    return bool(workflow.remote_execution_settings.immediate_submit)
+
+
+class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes no types
+    """The parent with what it lacks: whoever builds on it overrides the first five methods, and calls the others."""
+
+    run_uuid: str
+
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        # Before the thread starts that looks after jobs.
+        self._finished_logs: list[Path] = []
+        super().__init__(workflow, logger)
+
+    # --- what the executor decides ---
+
+    def is_complete(self, job: Any) -> bool:
+        """True if the job is not to be submitted now; asked where jobs are submitted, in a thread of the parent's."""
+        return False
+
+    def command_of(self, job: Any, command: str) -> str:
+        """What the job runs, made of what the parent would let it run."""
+        return command
+
+    def more_sbatch_words(self) -> str:
+        """Further words for sbatch."""
+        return ""
+
+    def is_taken_care_of(self, job: Any, said: str) -> bool:
+        """True if nobody else has to hear that sbatch refused the job with these words."""
+        return False
+
+    def waits_for_its_input(self, job: Any) -> bool:
+        """False if the job's own Snakemake shall not wait for the files that are its input now."""
+        return True
+
+    # --- what it calls ---
+
+    def submit_now(self, job: Any) -> None:
+        """By sbatch, in this thread; ends in `report_job_submission` or `is_taken_care_of`."""
+        super().run_job(job)
+
+    def submit_soon(self, job: Any) -> None:
+        """In a thread of the parent's; an error of ours there ends the driver, which would wait for the job for ever.
+
+        Relies on its pool of threads, and on the scheduler's callback for errors.
+        """
+
+        def raise_in_scheduler(done: Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self.workflow.scheduler.executor_error_callback(error)
+
+        self._job_submission_executor.submit(self.run_job, job).add_done_callback(raise_in_scheduler)
+
+    def go_on_after(self, job: Any) -> None:
+        """With --immediate-submit: to the jobs behind this one, for which nothing was submitted.
+
+        Relies on the scheduler going on at a submission, whether there is a number of a job or not.
+        """
+        SlurmExecutor.report_job_submission(self, SubmittedJobInfo(job), register_job=False)
+
+    def give_up(self, job: Any) -> None:
+        """No further attempt.  Snakemake tries again while `attempt` is at most `restart_times`."""
+        job.attempt = max(job.attempt, job.restart_times + 1)
+
+    def retries_of(self, job: Any) -> int:
+        """How many further attempts Snakemake makes after a failure."""
+        return int(job.restart_times)
+
+    def numbers_kept_for(self, job: Any) -> list[str]:
+        """The numbers of Slurm's jobs that Snakemake has noted for this one, in this and earlier starts."""
+        return list(self.workflow.persistence.external_jobids(job))
+
+    def adopted(self, job: Any, job_id: str) -> SubmittedJobInfo:
+        """A job that is out already, as the parent would report it; relies on where it puts Slurm's logs."""
+        log = self.slurm_logdir / f"rule_{job.name}" / wildcards_in_names(job.wildcards) / f"{job_id}.log"
+        return SubmittedJobInfo(job, external_jobid=job_id, aux={_LOG: log})
+
+    def logs_of(self, info: SubmittedJobInfo) -> list[Path]:
+        """Slurm's log of a job, if it has been submitted."""
+        log = (info.aux or {}).get(_LOG)
+        return [] if log is None else [Path(log)]
+
+    def needs_no_log(self, info: SubmittedJobInfo) -> None:
+        """The job went well: its log is removed at the driver's end, when the job has surely closed it."""
+        if not self.workflow.executor_settings.keep_successful_logs:
+            self._finished_logs += self.logs_of(info)
+
+    def name_jobs(self, start: str) -> None:
+        """How the names of the jobs in the queue begin; before the first is submitted."""
+        self.run_uuid = f"{start}_{self.run_uuid}"
+
+    def command_here(self) -> list[str]:
+        """Snakemake with this workflow and its config, on the machine where it is called."""
+        general = self.workflow.spawned_job_args_factory.general_args(executor_common_settings=self.common_settings)
+        start = [self.get_python_executable(), "-m", "snakemake", "--snakefile", str(self.get_snakefile())]
+        return [*start, *shlex.split(general), "--executor", "local", "--cores", "1"]
+
+    # --- what of the parent is overridden for that ---
+
+    def run_job(self, job: Any) -> None:
+        """The parent's whole submission of one job."""
+        if not self.is_complete(job):
+            self.submit_now(job)
+
+    def format_job_exec(self, job: Any) -> str:
+        """The command behind `sbatch --wrap`."""
+        return self.command_of(job, str(super().format_job_exec(job)))
+
+    def get_partition_arg(self, job: Any) -> str:
+        """The one of the parent's words for sbatch that is always asked for, and not quoted."""
+        return str(super().get_partition_arg(job)) + self.more_sbatch_words()
+
+    def get_account_arg(self, job: Any) -> Iterator[str]:
+        """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0)."""
+        if job.resources.get("slurm_account"):
+            yield from super().get_account_arg(job)
+        else:
+            yield ""
+
+    def get_job_args(self, job: Any, **more: Any) -> str:
+        """The command line of a job's own Snakemake; that of RealExecutor waits for no files."""
+        if self.waits_for_its_input(job):
+            return str(super().get_job_args(job, **more))
+        return str(RealExecutor.get_job_args(self, job, **more))
+
+    def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
+        """What the parent calls when sbatch failed, with sbatch's words among its own."""
+        if not self.is_taken_care_of(job_info.job, msg):
+            super()._report_job_error_threadsafe(job_info, msg)
+
+    def clean_old_logs(self) -> None:
+        """Removes Slurm's old logs; not empty folders, as the parent does, into which waiting jobs will write."""
+        settings = self.workflow.executor_settings
+        if settings.delete_logfiles_older_than > 0 and not settings.keep_successful_logs:
+            oldest = time.time() - settings.delete_logfiles_older_than * 86400
+            _remove(path for path in self.slurm_logdir.rglob("*.log") if _changed_unix(path) < oldest)
+
+    def shutdown(self) -> None:
+        """As the parent; then logs that nobody needs."""
+        super().shutdown()
+        _remove(self._finished_logs)
+
+
+def in_the_batch_step(command: str) -> str:
+    """The command of a job without a second Snakemake; WorkflowError if the parent has changed."""
+    if command.count(_SECOND_SNAKEMAKE) != 1:
+        raise WorkflowError(_changed(_SECOND_SNAKEMAKE))
+    return _PATIENT_SHELL + command.replace(_SECOND_SNAKEMAKE, _IN_THE_BATCH_STEP)
+
+
+def behind(command: str, module: str, words: Sequence[str]) -> str:
+    """The same command, started and followed by a module of ours; WorkflowError if the parent has changed."""
+    if _SNAKEMAKE not in command:
+        raise WorkflowError(_changed(_SNAKEMAKE))
+    return command.replace(_SNAKEMAKE, f"{sys.executable} {shlex.join(['-m', module, *words, '--'])} {_SNAKEMAKE}", 1)
+
+
+def _changed_unix(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return math.inf
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _changed(what: str) -> str:
+    return f"the command of a job lacks {what!r}: another snakemake-executor-plugin-slurm than 2.8"
