@@ -41,6 +41,16 @@ def test_a_machine_without_slurm_is_told_where_the_command_belongs(profiled: Wor
     assert not (profiled.root / "results").exists()
 
 
+def test_where_nothing_is_to_do_slurm_is_not_asked(profiled: WorkDir, without_slurm) -> None:
+    profiled.profile, profile = None, profiled.profile
+    assert profiled.snakemake().code == 0
+    profiled.profile, profiled.added_environment = profile, without_slurm
+
+    done = profiled.snakemake("-n")
+
+    assert (done.code, done.lines("unbroken: ")) == (0, []), done.text
+
+
 @pytest.mark.needs("slurm-wlm")
 def test_a_controller_that_does_not_answer_is_one_line(profiled: WorkDir) -> None:
     profiled.added_environment = {"SLURM_CONF": str(profiled.root / "none")}

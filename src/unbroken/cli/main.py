@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -22,7 +21,7 @@ from unbroken import __version__
 from unbroken.cli.back import go_back
 from unbroken.cli.profile_command import profile
 from unbroken.cli.status import RunState, RunStatus, known_runs, status_of
-from unbroken.config.duplicate_keys import keys_written_twice, too_large
+from unbroken.config import yaml_file
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
@@ -202,18 +201,12 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
     path = directory / config
-    if lines := too_large(path):
-        raise ConfigError(lines)
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml_file.read(path)
     except FileNotFoundError as error:
         if must_exist:
             raise ConfigError([f"{path}: not found; type: unbroken ... --directory or --config"]) from error
         return ()
-    except yaml.YAMLError as error:
-        raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
-    if twice := keys_written_twice(path):
-        raise ConfigError(twice)
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("unbroken") if isinstance(data, dict) else None
     return read_checked_runs(inner or data or {}, directory)

@@ -12,9 +12,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from unbroken.config.duplicate_keys import keys_written_twice, too_large
+from unbroken.config import yaml_file
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
@@ -132,9 +132,9 @@ class Plan:
         mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
         unfinished = (run for run in self.runs if not has_finished(RunFolder(run.name, self.base), run))
         mistakes += start.mistakes(unfinished, self.base, tell)
-        if self.slurm:
+        if self.slurm and not self.has_nothing_to_do():
             mistakes += self.slurm.mistakes(files)
-        elif current_job() is None:
+        elif self.slurm is None and current_job() is None:
             mistakes += [line for run in self.runs for line in mistakes_outside_slurm(run)]
         if mistakes:
             raise ConfigError(mistakes)
@@ -225,8 +225,8 @@ def load_plan(
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
         with fs.os_errors(Path()):
-            if twice := [line for file in files for line in keys_written_twice(Path(file))]:
-                raise ConfigError(twice)
+            if lines := [line for file in files for line in yaml_file.mistakes(Path(file))]:
+                raise ConfigError(lines)
             config = with_site_of_the_profile(config, brought or {})
             plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
             plan.targets()  # reads what the Snakefile is then given
@@ -237,23 +237,26 @@ def load_plan(
                     tell(plan.report())
     except UnbrokenError as error:
         job_note.tell_refused(error)
-        tell(str(error).splitlines())
-        sys.exit(1)
+        _leave(str(error).splitlines())
     return plan
 
 
 def refuse_too_large(file: str) -> None:
     """Ends the process with one line where Snakemake would read a config for minutes."""
-    if lines := too_large(Path(file)):
-        tell(lines)
-        sys.exit(1)
+    if lines := yaml_file.too_large(Path(file)):
+        _leave(lines)
 
 
 def refuse_missing_site(plan: Plan, executor: str) -> None:
     """Ends the process with one line where jobs would go to Slurm without its settings."""
     if plan.slurm is None and (line := missing_site(executor)):
-        tell([line])
-        sys.exit(1)
+        _leave([line])
+
+
+def _leave(lines: Iterable[str]) -> NoReturn:
+    """Ends the process: below any error that is raised in a Snakefile, Snakemake 9 prints a traceback."""
+    tell(lines)
+    sys.exit(1)
 
 
 def tell(lines: Iterable[str]) -> None:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from unbroken.config import yaml_file
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_in_a_step
 from unbroken.errors import ConfigError
@@ -142,8 +141,8 @@ def site_file(files: Sequence[str]) -> str:
     """The file that brought the site, as a user who stands here would name it."""
     for file in reversed(files):
         try:
-            data = yaml.safe_load(Path(file).read_text())
-        except (OSError, yaml.YAMLError):
+            data = yaml_file.read(Path(file))
+        except (OSError, ConfigError):
             continue
         if isinstance(data, Mapping) and "site" in data:
             path = Path(file).resolve()

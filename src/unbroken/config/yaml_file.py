@@ -1,11 +1,16 @@
-"""What the YAML loader takes without a word: keys that stand twice, of which it keeps the last, and far too much."""
+"""A YAML file, read with what the usual loader takes without a word: duplicate keys, of which it keeps the last, and
+far too much.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from unbroken.errors import ConfigError
 
 # Thousands of runs are some megabytes; what is larger takes the loader minutes.
 MOST_MEGABYTES = 20
@@ -21,20 +26,36 @@ def too_large(path: Path) -> list[str]:
     return [f"{path}: {megabytes:.0f} MB, allowed: at most {MOST_MEGABYTES} MB; name large data by its path"]
 
 
-def keys_written_twice(path: Path) -> list[str]:
-    """One line for each key that its mapping already had, or for too many aliases.
-
-    Nothing for a file that is no YAML: others say so.
-    """
+def read(path: Path) -> Any:
+    """What the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
+    if lines := too_large(path):
+        raise ConfigError(lines)
+    loader = yaml.SafeLoader(path.read_text())
     try:
-        tree = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+        tree = loader.get_single_node()
+        if lines := _refused(tree, path):
+            raise ConfigError(lines)
+        return None if tree is None else loader.construct_document(tree)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
+    finally:
+        loader.dispose()
+
+
+def mistakes(path: Path) -> list[str]:
+    """The lines of `read` for a file that Snakemake has read, which may be no YAML (JSON with tabs)."""
+    try:
+        return _refused(yaml.compose(path.read_text(), Loader=yaml.SafeLoader), path)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return []
+
+
+def _refused(tree: yaml.Node | None, path: Path) -> list[str]:
     if tree is None:
         return []
     if _count(tree, {}) > MOST_VALUES:
         return [f"{path}: its aliases (*name) stand for more than {MOST_VALUES:,} values; write out what is meant"]
-    return list(_mistakes(tree, path, ()))
+    return list(_duplicates(tree, path, ()))
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
@@ -47,10 +68,10 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def _mistakes(node: yaml.Node, path: Path, parents: tuple[str, ...]) -> Iterator[str]:
+def _duplicates(node: yaml.Node, path: Path, parents: tuple[str, ...]) -> Iterator[str]:
     if isinstance(node, yaml.SequenceNode):
         for child in node.value:
-            yield from _mistakes(child, path, parents)
+            yield from _duplicates(child, path, parents)
     if not isinstance(node, yaml.MappingNode):
         return
     first_lines: dict[str, int] = {}
@@ -58,6 +79,6 @@ def _mistakes(node: yaml.Node, path: Path, parents: tuple[str, ...]) -> Iterator
         name, line = str(key.value), key.start_mark.line + 1
         where = ".".join((*parents, name))
         if name in first_lines:
-            yield f"{path} line {line}: {where} stands there twice (first in line {first_lines[name]}); keep one"
+            yield f"{path} line {line}: duplicate key {where} (first in line {first_lines[name]}); keep one"
         first_lines.setdefault(name, line)
-        yield from _mistakes(value, path, (*parents, name))
+        yield from _duplicates(value, path, (*parents, name))

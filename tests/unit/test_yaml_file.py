@@ -1,16 +1,19 @@
-from unbroken.config.duplicate_keys import keys_written_twice, too_large
+import pytest
+
+from unbroken.config import yaml_file
+from unbroken.errors import ConfigError
 
 
 def written(tmp_path, text):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    return path, keys_written_twice(path)
+    return path, yaml_file.mistakes(path)
 
 
 def test_a_run_that_stands_twice_is_named_with_both_lines(tmp_path):
     path, lines = written(tmp_path, "runs:\n  a: {engine: toy}\n  b: {}\n  a: {engine: torch}\n")
 
-    assert lines == [f"{path} line 4: runs.a stands there twice (first in line 2); keep one"]
+    assert lines == [f"{path} line 4: duplicate key runs.a (first in line 2); keep one"]
 
 
 def test_the_same_key_in_two_runs_is_no_mistake(tmp_path):
@@ -22,7 +25,7 @@ def test_the_same_key_in_two_runs_is_no_mistake(tmp_path):
 def test_a_key_twice_inside_a_list_is_found(tmp_path):
     path, lines = written(tmp_path, "runs:\n  - {x: 1, x: 2}\n")
 
-    assert lines == [f"{path} line 2: runs.x stands there twice (first in line 2); keep one"]
+    assert lines == [f"{path} line 2: duplicate key runs.x (first in line 2); keep one"]
 
 
 def test_what_is_no_yaml_is_left_to_those_who_load_it(tmp_path):
@@ -58,5 +61,21 @@ def test_a_file_that_is_read_for_minutes_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(50_000_000)
 
-    assert too_large(path) == [f"{path}: 50 MB, allowed: at most 20 MB; name large data by its path"]
-    assert too_large(tmp_path / "none.yaml") == []
+    assert yaml_file.too_large(path) == [f"{path}: 50 MB, allowed: at most 20 MB; name large data by its path"]
+    assert yaml_file.too_large(tmp_path / "none.yaml") == []
+
+
+def test_reading_refuses_all_of_that_in_one_go(tmp_path):
+    path, lines = written(tmp_path, "a: 1\nb: 2\na: 3\nb: 4\n")
+    with pytest.raises(ConfigError) as refused:
+        yaml_file.read(path)
+
+    assert refused.value.mistakes == lines
+    assert len(lines) == 2
+
+    path.write_text("a: [")
+    with pytest.raises(ConfigError, match=r"config\.yaml: not YAML: while parsing a flow node"):
+        yaml_file.read(path)
+
+    path.write_text("a: {b: [1, 2.5, yes]}")
+    assert yaml_file.read(path) == {"a": {"b": [1, 2.5, True]}}
