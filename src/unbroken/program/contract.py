@@ -13,7 +13,7 @@ from pathlib import Path
 from unbroken.errors import CheckpointError
 from unbroken.runs.own_folder import OwnFolder, confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
-from unbroken.system.fs import storage_errors
+from unbroken.system.fs import link_or_copy, storage_errors
 
 EXIT_FINISHED = 0
 EXIT_PAUSED = 85  # HTCondor's convention for a job that checkpointed itself
@@ -140,16 +140,8 @@ def copied_states(desk: Desk) -> list[HandedOver]:
     copies.prepare()
     for path in left_states(desk):
         target = copies.save / path.name.removeprefix(TAKEN)
-        shutil.copytree(path, target, symlinks=True, copy_function=_second_name)
+        shutil.copytree(path, target, symlinks=True, copy_function=link_or_copy)
     return _ready_in(copies.open_save(), copies)
-
-
-def _second_name(source: str, target: str) -> None:
-    """For a file that nobody writes any more; a copy where there are no hard links."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _ready_in(save: OwnFolder, desk: Desk) -> list[HandedOver]:

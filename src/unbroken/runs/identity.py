@@ -6,8 +6,6 @@ running (time, memory, place, how many checkpoints stay) is no part of it.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import utc_now
+from unbroken.system.digests import sha256_of
 
 _LONG_TEXT = 60
 
@@ -103,17 +102,9 @@ def accept_identity(path: Path, was: str, changes: list[str]) -> None:
 
 def _content(run: Run, key: str, path: Path) -> str:
     try:
-        state = path.stat()
-        return f"sha256 {_file_digest(str(path), state.st_size, state.st_mtime_ns)}"
+        return f"sha256 {sha256_of(path)}"
     except OSError as error:
         raise AbsentFileError([f"runs.{run.name}.settings.{key}: {path}: {error.strerror}"]) from error
-
-
-@functools.cache
-def _file_digest(path: str, size_bytes: int, mtime_ns: int) -> str:
-    """sha256 everywhere: identities are compared between machines with and without faster libraries."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _text(value: object) -> str:

@@ -6,6 +6,7 @@ against an adversary.  The algorithm is named beside each digest: a checkpoint w
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -54,3 +55,18 @@ def digest_file(path: Path, algorithm: str) -> str:
         while count := file.readinto(buffer):
             hasher.update(view[:count])
     return hasher.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The same everywhere, for what is compared between machines; read again only if size or time have changed.
+
+    OSError if it cannot be read.
+    """
+    state = path.stat()
+    return _sha256(str(path), state.st_size, state.st_mtime_ns)
+
+
+@functools.cache
+def _sha256(path: str, size_bytes: int, mtime_ns: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -141,6 +142,14 @@ def create_exclusive(path: Path, text: str) -> bool:
             draft.unlink(missing_ok=True)
         flush_folder(path.parent)
         return True
+
+
+def link_or_copy(source: Path | str, target: Path | str) -> None:
+    """A second name of a file that nobody writes any more; a copy where the file system has no hard links."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def copy_range(source: int, target: int, count: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -142,15 +141,7 @@ def linked(state: RestartState, draft: Path) -> None:
     """
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
-        link_or_copy(state.folder / name, draft / name)
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """A second name of a file that nobody writes any more; a copy where the file system has no such links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+        fs.link_or_copy(state.folder / name, draft / name)
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -10,8 +10,9 @@ from unbroken.engines.command.folder import FINAL
 from unbroken.engines.command.holes import MissingRecordsError
 from unbroken.engines.command.joined_tables import Outputs, ends_at, without_outputs
 from unbroken.engines.command.settings import Program
-from unbroken.engines.command.states import link_or_copy, matching
+from unbroken.engines.command.states import matching
 from unbroken.program.contract import HandedOver
+from unbroken.system import fs
 
 
 class CommandSupervisor(ABC):
@@ -56,4 +57,4 @@ class CommandSupervisor(ABC):
         for name in without_outputs(matching(self.folder, self.program.final_files), self.program.outputs):
             target = draft / FINAL / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(self.folder / name, target)
+            fs.link_or_copy(self.folder / name, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,20 +105,13 @@ def copy_file(source: Path, target: Path) -> None:
     os.utime(target, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """A second name for every file of a folder that nobody writes any more; a copy where there are no hard links."""
-    target.mkdir()
-    for path in _walk(source):
-        name = path.relative_to(source)
-        if path.is_dir() and not path.is_symlink():
-            (target / name).mkdir()
-            continue
-        if path.is_symlink():
-            continue
-        try:
-            os.link(path, target / name)
-        except OSError:
-            shutil.copyfile(path, target / name)
+def link_folder(source: Path, target: Path) -> None:
+    """The folder once more, as `fs.link_or_copy` does with its files; without what in it is a link."""
+    shutil.copytree(source, target, ignore=_links, copy_function=fs.link_or_copy)
+
+
+def _links(folder: str, names: Iterable[str]) -> set[str]:
+    return {name for name in names if os.path.islink(os.path.join(folder, name))}
 
 
 def _walk(folder: Path) -> Iterator[Path]:

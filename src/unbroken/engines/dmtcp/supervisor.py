@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS
-from unbroken.engines.dmtcp.files import link_or_copy, save_files, size_bytes, take_results
+from unbroken.engines.dmtcp.files import link_folder, save_files, size_bytes, take_results
 from unbroken.engines.dmtcp.images import compress
 from unbroken.engines.dmtcp.machine import Machine, this_machine
 from unbroken.engines.dmtcp.options import Options, read_options
@@ -175,7 +175,7 @@ class DmtcpSupervisor:
         self._done, draft = done, self.told.draft
         draft.mkdir()
         listing = save_files(self.options.live, draft / FILES)
-        link_or_copy(stage.images, draft / IMAGES)
+        link_folder(stage.images, draft / IMAGES)
         self._pace.add(before, time.monotonic() - began)
         if is_last and self.options.has_compression:
             compress(draft / IMAGES, self.told.left_seconds())

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbroken.engines.dmtcp.files import link_or_copy, put_back, show_inputs
+from unbroken.engines.dmtcp.files import link_folder, put_back, show_inputs
 from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.dmtcp.state import FILES, IMAGES, DmtcpState
 from unbroken.errors import SegmentError
@@ -41,7 +41,7 @@ class Ground:
         # An image names the copies of files that DMTCP keeps beside it by the whole path it was written with.
         slot = self.slots / state.slot
         self.slots.mkdir()
-        link_or_copy(checkpoint / IMAGES, slot)
+        link_folder(checkpoint / IMAGES, slot)
         if missing := [name for name in state.images if not (slot / name).exists()]:
             raise SegmentError(f"{checkpoint / IMAGES}: {', '.join(missing)} is missing; every process has one")
         return slot

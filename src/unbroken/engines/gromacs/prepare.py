@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from unbroken.errors import ConfigError, SegmentError
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.system import fs
+from unbroken.system.digests import sha256_of
 
 # The files that a tpr is made of; all of them are settings, in the order in which they are told to grompp.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}
@@ -139,12 +138,6 @@ def _key_of(line: str) -> str:
 
 def _digest(path: Path) -> str:
     try:
-        return _digest_of(str(path), path.stat().st_mtime_ns)
+        return sha256_of(path)
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
-
-
-@functools.cache
-def _digest_of(path: str, mtime_ns: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

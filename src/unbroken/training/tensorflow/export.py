@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,25 @@ import keras
 import numpy as np
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core import results
 
 
 def write_result(folder: Path, name: str, content: object) -> None:
     """One result under its name; of a model, the name says how: `.keras`, `.weights.h5`, or a folder (SavedModel)."""
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError(f"finish(): {name!r} lies outside of final/, allowed: a file name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, keras.Model):
-        _write_model(path, content)
-    elif isinstance(content, Path):
-        shutil.copyfile(content, path)
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, str):
-        path.write_text(content)
-    elif isinstance(content, Mapping):
-        arrays: dict[str, Any] = {str(key): np.asarray(value) for key, value in content.items()}
-        np.savez(path, **arrays)
-    else:
-        raise CheckpointError(
-            f"finish(): {name!r} is a {type(content).__name__}, allowed: a Keras model, text, bytes, a Path to copy, "
-            "or a dictionary of arrays"
-        )
+
+    def write_other(path: Path, value: object) -> None:
+        if isinstance(value, keras.Model):
+            _write_model(path, value)
+        elif isinstance(value, Mapping):
+            arrays: dict[str, Any] = {str(key): np.asarray(array) for key, array in value.items()}
+            np.savez(path, **arrays)
+        else:
+            raise CheckpointError(
+                f"finish(): {name!r} is a {type(value).__name__}, allowed: a Keras model, text, bytes, a Path to copy, "
+                "or a dictionary of arrays"
+            )
+
+    results.write_result(folder, name, content, write_other)
 
 
 def _write_model(path: Path, model: keras.Model) -> None:

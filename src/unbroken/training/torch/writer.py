@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +18,7 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.progress import FileDigest, Handover, Progress
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.core.environment import Contract, SavePlace
+from unbroken.training.core.results import write_result
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -140,7 +141,7 @@ class TorchWriter(Connection):
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
         digests = dict(written)
         for name, content in (point.results or {}).items():
-            digests[f"{FINAL}/{name}"] = _write_result(draft / FINAL, name, content)
+            digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, _save_result)
         known = {name: digest for name, digest in digests.items() if digest}
         handover = _handover(point, time.monotonic() - began, known, self._made_with())
         if point.is_over:
@@ -186,24 +187,7 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
             raise CheckpointError(f"{draft / name}: reads back otherwise than it was written; look at the disk")
 
 
-def _write_result(folder: Path, name: str, content: object) -> FileDigest | None:
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError(f"finish(): {name!r} lies outside of final/, allowed: a file name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, Path):
-        shutil.copyfile(content, path)
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, str):
-        path.write_text(content)
-    else:
-        return save_verified(_canonical_if_plain(content, name), path, zip_checksums=True)
-    return None
-
-
-def _canonical_if_plain(content: object, name: str) -> object:
-    try:
-        return canonical(content, name)
-    except CheckpointError:
-        return content  # it is the user's own file: what torch.save can write is good enough
+def _save_result(path: Path, content: object) -> FileDigest | None:
+    with suppress(CheckpointError):  # it is the user's own file: what torch.save can write is good enough
+        content = canonical(content, path.name)
+    return save_verified(content, path, zip_checksums=True)
