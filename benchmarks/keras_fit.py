@@ -113,14 +113,14 @@ def unbrokens(base: Path, model: keras.Model, in_background: bool) -> Way:
     os.environ |= {f"UNBROKEN_{name}": str(value) for name, value in told.items()}
     training = Training(model, saves=Saves(steps=1, in_background=in_background))
     link, position = training._link, training.course.position
-    training.tick(Phase.BATCH, Phase.BATCH)  # counts from here
+    training.after_step(Phase.BATCH, Phase.BATCH)  # counts from here
 
     def save() -> None:
         position.step += 1
-        training.tick(Phase.BATCH, Phase.BATCH)
+        training.after_step(Phase.BATCH, Phase.BATCH)
 
     def is_complete() -> bool:
-        link.look(Phase.BATCH)
+        link.poll(Phase.BATCH)
         return not link.pace.is_saving
 
     return save, is_complete

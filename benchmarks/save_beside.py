@@ -27,7 +27,7 @@ from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import Saves
 from unbroken.training.torch.state import STATE_FILE, canonical, load
-from unbroken.training.torch.validation import TorchValidation, sick_weight
+from unbroken.training.torch.validation import TorchValidation, non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
 LAYERS = 10
@@ -90,7 +90,7 @@ def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way
     contract = Contract("bench", None, folder, 1e18, none, stop, folder / "progress.json", None, None, 1e9)
     link = TorchWriter(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
     trust = TorchValidation(None, {"model": loop.model}, {})
-    loop.after = lambda: link.look(Phase.BATCH)
+    loop.after = lambda: link.poll(Phase.BATCH)
     flights = []
 
     def save() -> None:
@@ -210,7 +210,7 @@ def checked(megabytes: float, rounds: int) -> list[float]:
     trust, seconds = TorchValidation(None, {"model": Loop(megabytes).model}, {}), []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        sick_weight(trust.weights())
+        non_finite_weight(trust.weights())
         seconds.append(time.perf_counter() - began)
     return seconds[1:]  # the first has to get the memory for its answers
 

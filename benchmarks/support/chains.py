@@ -99,7 +99,7 @@ def _between(before: dict[str, float], after: dict[str, float]) -> dict[str, flo
 
 def _start(mark: dict[str, float]) -> dict[str, float]:
     return {
-        "segment: imports, lease, pick, verify": mark["program_start"] - mark["script_start"],
+        "segment: imports, lease, select, verify": mark["program_start"] - mark["script_start"],
         "program: start and imports": mark["imported"] - mark["program_start"],
         "program: resume, to its first step": mark["first_step"] - mark["imported"],
     }

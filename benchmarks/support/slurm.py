@@ -187,7 +187,7 @@ def _parts(before: dict[str, float], after: dict[str, float], submitted: float, 
         "record, polling, submission": submitted - ended,
         "end of the job before, scheduler": started - submitted,
         "Snakemake's starts (two; one where ours)": after["script_start"] - started,
-        "segment: imports, lease, pick, verify": after["program_start"] - after["script_start"],
+        "segment: imports, lease, select, verify": after["program_start"] - after["script_start"],
         "program: start, resume": after["first_step"] - after["program_start"],
     }
 

@@ -15,7 +15,7 @@ UnbrokenError
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
     ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
-    ├── SickError           the computation itself went wrong: mend it, no attempt is made before
+    ├── DivergedError       the computation went wrong (NaN, out of limits): fix it, no attempt is made before
     └── StalledError        the engine made no progress, again and again
 """
 
@@ -95,7 +95,7 @@ class CancelledSegment(SegmentError):
     """Somebody cancelled the segment's Slurm job."""
 
 
-class SickError(SegmentError):
+class DivergedError(SegmentError):
     """What is computed has gone wrong (not a number, exploding); trying again would bring the same."""
 
 

@@ -140,7 +140,9 @@ def kill_at_work(job, settings, output, done, dice):
 
     def is_at_work():
         has_saved = any(checkpoint.passport.progress.done >= done for checkpoint in store.readable())
-        return has_saved and any(has_records(desk / "program" / output) for desk in set(work.glob("*")) - before)
+        return has_saved and any(
+            has_records(attempt_folder / "program" / output) for attempt_folder in set(work.glob("*")) - before
+        )
 
     until(lambda: process.process.poll() is not None or is_at_work())
     time.sleep(dice.uniform(0, 0.3))

@@ -12,7 +12,7 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.options import read_options
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 
 COMMAND = [sys.executable, "orbit.py", 1000, 0.01]
 
@@ -68,7 +68,7 @@ def test_the_folder_of_dmtcp_may_be_named_from_the_working_directory(tmp_path, l
 
 
 def test_programs_with_hwloc_can_be_saved_unless_the_user_says_otherwise(tmp_path, monkeypatch):
-    task = Task(dmtcp_run(tmp_path), 1, None, Desk(tmp_path / "desk"), 0.0)
+    task = Task(dmtcp_run(tmp_path), 1, None, AttemptFolder(tmp_path / "desk"), 0.0)
     plain = DmtcpEngine(tmp_path).environment(task)["HWLOC_COMPONENTS"]
     monkeypatch.setenv("HWLOC_COMPONENTS", "-gl")
 

@@ -16,7 +16,7 @@ from unbroken.engines.base import Task
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.state import read_state
 from unbroken.errors import SegmentError
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs.outcome import Outcome
 
 
@@ -90,15 +90,15 @@ def test_images_are_compressed_where_that_is_wanted_and_there_is_time(dmtcp_run)
 
 def test_what_was_handed_over_but_not_published_is_saved_from_a_killed_attempt(dmtcp_paused, tmp_path):
     run, folder = dmtcp_paused
-    desk = Desk(tmp_path / "000007")
-    desk.prepare()
-    shutil.copytree(folder, desk.save / "000001.ready")
+    attempt_folder = AttemptFolder(tmp_path / "000007")
+    attempt_folder.prepare()
+    shutil.copytree(folder, attempt_folder.save / "000001.ready")
     handover = {"done": 12.5, "unit": "seconds"}
-    (desk.save / "000001.ready" / "progress.json").write_text(json.dumps(handover))
-    (desk.save / "draft").mkdir()
+    (attempt_folder.save / "000001.ready" / "progress.json").write_text(json.dumps(handover))
+    (attempt_folder.save / "draft").mkdir()
 
-    (found,) = DmtcpEngine(tmp_path).salvage(Task(run.job().run, 1, None, desk, 0.0))
+    (found,) = DmtcpEngine(tmp_path).salvage(Task(run.job().run, 1, None, attempt_folder, 0.0))
 
     assert found.handover.progress.done == 12.5
     assert read_state(found.draft).images == read_state(folder).images
-    assert (desk.save / "000001.ready" / "state.json").exists()
+    assert (attempt_folder.save / "000001.ready" / "state.json").exists()

@@ -16,7 +16,7 @@ from support.toyrun import flip_byte, history, until
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import TrajectoryPiece, _join_kind
-from unbroken.errors import CheckpointError, ConfigError, SegmentError, SickError, StalledError, UnbrokenError
+from unbroken.errors import CheckpointError, ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.runs.identity import identity_of
 from unbroken.runs.outcome import Outcome
@@ -442,7 +442,7 @@ def exploding():
 
 def test_a_simulation_that_blows_up_ends_its_run_at_once_and_is_not_tried_again(tmp_path):
     with pytest.raises(
-        SickError, match=r"runs\.demo: .*(blow|constraint warnings).* are in .*sick/000001, nothing of them"
+        DivergedError, match=r"runs\.demo: .*(blow|constraint warnings).* are in .*sick/000001, nothing of them"
     ):
         gmx_segment(tmp_path, tpr=exploding())
     with pytest.raises(StalledError, match=r"runs\.demo: no further attempt is made: runs\.demo: "):
@@ -455,7 +455,7 @@ def test_a_simulation_that_blows_up_ends_its_run_at_once_and_is_not_tried_again(
 
 
 def test_a_limit_of_the_temperature_is_the_configs_own(tmp_path, nvt):
-    with pytest.raises(SickError, match=r"Temperature \S+ K at step \d+ is above max_temperature \(250 K\)"):
+    with pytest.raises(DivergedError, match=r"Temperature \S+ K at step \d+ is above max_temperature \(250 K\)"):
         gmx_segment(tmp_path, **nvt, max_temperature=250)
 
 

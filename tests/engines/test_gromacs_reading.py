@@ -11,7 +11,7 @@ from support.needs import require
 
 from unbroken.engines.gromacs.command import maxh, mdrun_command
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
-from unbroken.engines.gromacs.health import Limits, sickness
+from unbroken.engines.gromacs.health import Limits, divergence
 from unbroken.engines.gromacs.join import counted_pieces, energy_head
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import newest_state
@@ -319,7 +319,7 @@ def test_a_finished_run_is_read():
     assert float(log.performance) > 0
     assert log.version.startswith("2022.5")
     assert log.energies["Temperature"] == "3.04755e+02"
-    assert sickness(log, Limits(5000, 50)) == ""
+    assert divergence(log, Limits(5000, 50)) == ""
 
 
 def test_a_run_that_stopped_in_time_is_read():
@@ -334,7 +334,7 @@ def test_a_crashed_run_is_read():
     log = read("crashed")
 
     assert not log.has_finished
-    assert log.constraint_warnings or log.fatal or sickness(log, Limits(5000, 0))
+    assert log.constraint_warnings or log.fatal or divergence(log, Limits(5000, 0))
 
 
 def test_a_log_is_read_on_from_where_it_was(tmp_path):
@@ -371,11 +371,11 @@ def test_what_has_gone_wrong_is_said_with_the_line_from_the_log(tmp_path, energi
     log.step, log.energies = 7, energies
     log.constraint_warnings = [f"Step {number}, time 0.1 (ps)  LINCS WARNING" for number in range(warnings)]
 
-    said = sickness(log, Limits(5000, 50))
+    said = divergence(log, Limits(5000, 50))
 
     assert said.startswith(words)
     assert bool(said) == bool(words)
-    assert sickness(log, Limits(None, None)) == (said if "blown" in said else "")
+    assert divergence(log, Limits(None, None)) == (said if "blown" in said else "")
 
 
 def test_the_complaint_of_a_tool_is_one_line():

@@ -9,7 +9,7 @@ from engines.conformance import ROOT, Case
 from unbroken.engines.base import Task
 from unbroken.engines.found import read_checked_runs
 from unbroken.engines.torch.engine import TorchEngine
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.program.rank_command import threads_of_each
 
 EPOCHS = 5
@@ -67,7 +67,7 @@ def test_the_ranks_of_a_task_share_its_threads():
 @pytest.mark.parametrize(("count", "origin", "lines"), [("2", None, 1), ("0", None, 0), ("2", "a checkpoint", 0)])
 def test_a_requeued_job_without_a_checkpoint_is_told_loudly(load_script, monkeypatch, count, origin, lines):
     monkeypatch.setenv("SLURM_RESTART_COUNT", count)
-    task = Task(torch_run(), 1, origin, Desk(Path("desk")), 0.0)
+    task = Task(torch_run(), 1, origin, AttemptFolder(Path("attempt")), 0.0)
 
     remarks = TorchEngine().remarks(task)
 

@@ -23,7 +23,7 @@ def test_each_pattern_finds_a_file_so_that_no_new_name_drops_a_promise(pattern):
         "workflow/test_two_drivers.py",
         "cluster/test_drivers.py",
         "unit/test_training_background_kill.py",
-        *(f"unit/test_{word}.py" for word in ("store", "lease", "pick", "salvage", "history")),
+        *(f"unit/test_{word}.py" for word in ("store", "lease", "select", "salvage", "history")),
     ],
 )
 def test_what_may_never_fail_is_a_promise(name):

@@ -15,7 +15,7 @@ from support.toyrun import PYTHONPATH, SegmentProcess
 from unbroken.engines.base import Task
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import known_schemas, read_checked_runs
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job
@@ -90,10 +90,10 @@ def start_command_segment(base: Path, settings: Mapping[str, object], **run_keys
 
 
 def task_at(job: Job) -> Task:
-    """A first attempt, its desk prepared, that nobody works at."""
-    desk = Desk(job.places.work / "000001")
-    desk.prepare()
-    return Task(job.run, job.segment, None, desk, time.time() + 60)
+    """A first attempt, its folder prepared, that nobody works at."""
+    attempt_folder = AttemptFolder(job.places.work / "000001")
+    attempt_folder.prepare()
+    return Task(job.run, job.segment, None, attempt_folder, time.time() + 60)
 
 
 if __name__ == "__main__":

@@ -155,21 +155,21 @@ def _leads_to(path, folder):
         return False
 
 
-def keep(live, folder, desk, *options, command=("x",)):
+def keep(live, folder, attempt_folder, *options, command=("x",)):
     """The keeper by hand; returns its exit code and what it says that failed."""
-    (desk / "save").mkdir(parents=True)
-    (desk / "deadline").write_text("4000000000\n")
+    (attempt_folder / "save").mkdir(parents=True)
+    (attempt_folder / "deadline").write_text("4000000000\n")
     told = {
         "UNBROKEN_RESUME": str(folder or ""),
-        "UNBROKEN_SAVE": str(desk / "save"),
-        "UNBROKEN_STOP": str(desk / "stop"),
-        "UNBROKEN_DEADLINE_FILE": str(desk / "deadline"),
-        "UNBROKEN_PROGRESS": str(desk / "progress.json"),
+        "UNBROKEN_SAVE": str(attempt_folder / "save"),
+        "UNBROKEN_STOP": str(attempt_folder / "stop"),
+        "UNBROKEN_DEADLINE_FILE": str(attempt_folder / "deadline"),
+        "UNBROKEN_PROGRESS": str(attempt_folder / "progress.json"),
         "UNBROKEN_SAVE_SECONDS": "600",
     }
     words = ["--live", str(live), "--programs", str(PROGRAMS), *options, "--", *command]
     keeper = [sys.executable, "-I", "-m", "unbroken.engines.dmtcp.supervisor", *words]
-    with (desk / "log").open("w") as log:
+    with (attempt_folder / "log").open("w") as log:
         code = subprocess.run(keeper, env={**os.environ, **told}, stdout=log, stderr=log, timeout=120).returncode
-    why = desk / "why"
+    why = attempt_folder / "why"
     return code, why.read_text() if why.exists() else ""

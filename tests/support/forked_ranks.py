@@ -24,7 +24,7 @@ class ForkedRanks(TrainingParent):
 
     def run(self, kill_after: float | None = None) -> int:
         """One attempt; returns the exit code, on which all ranks agree."""
-        (self.desk / "save").mkdir(parents=True)
+        (self.attempt_folder / "save").mkdir(parents=True)
         with reserve_port() as reserved:
             told = {**self.environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserved.getsockname()[1])}
             processes = [self._rank(number, told) for number in range(self.ranks)]

@@ -73,14 +73,14 @@ class Pieces:
         return self.handovers[-1]
 
     @property
-    def desk(self) -> Path:
+    def attempt_folder(self) -> Path:
         return self.root / f"desk-{self.count}"
 
     def attempt(self, signals=(), is_expected=True) -> int:
         """Trains until it is done (0) or leaves (85)."""
         self.count += 1
         keras.utils.clear_session()  # as in a process of its own: Keras numbers the names of what it makes
-        (self.desk / "save").mkdir(parents=True)
+        (self.attempt_folder / "save").mkdir(parents=True)
         for name, value in (self._folder_told() if self.folder else self._told()).items():
             self.patch.setenv(name, value)
         kept = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
@@ -98,7 +98,7 @@ class Pieces:
 
     def take(self) -> None:
         """As unbroken does while a training runs: it hands over no more while two are still there."""
-        for ready in sorted((self.desk / "save").glob("*.ready")):
+        for ready in sorted((self.attempt_folder / "save").glob("*.ready")):
             taken = self.root / f"checkpoint-{len(self.handovers) + 1:03d}"
             ready.rename(taken)
             self.handovers.append(taken)
@@ -144,17 +144,17 @@ class Pieces:
             setattr(self, name, value)
 
     def verdict(self) -> dict[str, str]:
-        return json.loads((self.desk / "verdict").read_text())
+        return json.loads((self.attempt_folder / "verdict").read_text())
 
     def _told(self) -> dict[str, str]:
         return {
             "UNBROKEN_RUN": "demo",
             "UNBROKEN_RESUME": str(self.latest) if self.handovers else "",
-            "UNBROKEN_SAVE": str(self.desk / "save"),
+            "UNBROKEN_SAVE": str(self.attempt_folder / "save"),
             "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
-            "UNBROKEN_STOP": str(self.desk / "stop"),
-            "UNBROKEN_PROGRESS": str(self.desk / "progress.json"),
-            "UNBROKEN_VERDICT": str(self.desk / "verdict"),
+            "UNBROKEN_STOP": str(self.attempt_folder / "stop"),
+            "UNBROKEN_PROGRESS": str(self.attempt_folder / "progress.json"),
+            "UNBROKEN_VERDICT": str(self.attempt_folder / "verdict"),
             "UNBROKEN_GOAL": str(self.goal),
             "UNBROKEN_GOAL_UNIT": self.unit,
             "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),

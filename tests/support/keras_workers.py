@@ -65,7 +65,7 @@ def main(options):
                 os.kill(os.getpid(), signal.SIGUSR1)
             if number == options.late_at + 2 and rank == 0:
                 may_write.set()
-                training._link.land()
+                training._link.wait()
             if number == options.dies_at and rank == size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         training.log(score=epoch)

@@ -20,7 +20,7 @@ PROMISES = (
     "*/test_fs.py",
     "*/test_parts.py",
     "*/test_lease.py",
-    "*/test_pick.py",
+    "*/test_select.py",
     "*/test_segment_goes_on.py",
     "*/test_records.py",
     "*/test_salvage.py",

@@ -42,7 +42,7 @@ class TrainingParent:
         return names[-1] if names else None
 
     @property
-    def desk(self) -> Path:
+    def attempt_folder(self) -> Path:
         return self.root / f"desk-{len(self.codes)}"
 
     def run(self, kill_after: float | None = None) -> int:
@@ -72,17 +72,17 @@ class TrainingParent:
             "UNBROKEN_RUN": "demo",
             "UNBROKEN_SEGMENT": "1",
             "UNBROKEN_RESUME": str(self.latest or ""),
-            "UNBROKEN_SAVE": str(self.desk / "save"),
+            "UNBROKEN_SAVE": str(self.attempt_folder / "save"),
             "UNBROKEN_DEADLINE": str(time.time() + self.deadline_seconds),
-            "UNBROKEN_STOP": str(self.desk / "stop"),
-            "UNBROKEN_PROGRESS": str(self.desk / "progress.json"),
+            "UNBROKEN_STOP": str(self.attempt_folder / "stop"),
+            "UNBROKEN_PROGRESS": str(self.attempt_folder / "progress.json"),
             "UNBROKEN_GOAL": "3",
             "UNBROKEN_SAVE_SECONDS": str(self.save_seconds),
             "OMP_NUM_THREADS": "1",
         }
 
     def start(self) -> Started:
-        (self.desk / "save").mkdir(parents=True)
+        (self.attempt_folder / "save").mkdir(parents=True)
         launcher = ["-m", "unbroken.training.launch.ranks", "--ranks", str(self.ranks)]
         launcher += [*self.launcher_words, sys.executable]
         command = [sys.executable, *(launcher if self.ranks else []), str(self.root / "program.py"), *self.arguments]
@@ -91,7 +91,7 @@ class TrainingParent:
 
     def take(self) -> int:
         """Takes what was handed over, as unbroken does: in name order, by a rename."""
-        found = sorted((self.desk / "save").glob("*.ready"))
+        found = sorted((self.attempt_folder / "save").glob("*.ready"))
         for folder in found:
             self.handovers.append(json.loads((folder / "progress.json").read_text()))
             (folder / "progress.json").unlink()

@@ -133,7 +133,7 @@ def test_leftovers_that_cannot_be_removed_end_no_work(
 
 
 class HalfMade(ProgramEngine):
-    """Finds something on the desk of a killed attempt that it cannot read."""
+    """Finds something in the folder of a killed attempt that it cannot read."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(program("one_step"))
@@ -153,16 +153,16 @@ ERRORS = [
 def test_whatever_a_killed_attempt_left_half_made_the_run_goes_on_without_it(tmp_path: Path, error: Exception) -> None:
     run_program(tmp_path, program("one_step"), goal=100)
     job = toy_job(tmp_path, 2, goal=100)
-    # A claim that nobody released, and its desk, as a kill leaves them.
+    # A claim that nobody released, and its folder, as a kill leaves them.
     (job.places.lease / "000002.json").write_text(
         next(job.places.lease.glob("*.json")).read_text().replace('"token": 1', '"token": 2')
     )
-    desk = job.places.work / "000002"
-    (desk / "save").mkdir(parents=True)
+    attempt_folder = job.places.work / "000002"
+    (attempt_folder / "save").mkdir(parents=True)
     origin = checkpoints(job)[-1]
-    (desk / "attempt.json").write_text(
+    (attempt_folder / "attempt.json").write_text(
         f'{{"origin": "{origin.name}", "identity": "{origin.passport.identity}", "parts": {{}}, '
-        f'"save_inode": {(desk / "save").stat().st_ino}}}'
+        f'"save_inode": {(attempt_folder / "save").stat().st_ino}}}'
     )
 
     record = run_segment(job, HalfMade(error))

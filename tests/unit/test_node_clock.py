@@ -15,7 +15,7 @@ from support.toyrun import ProgramEngine, checkpoints, history, program, start_s
 
 from unbroken.detached.segment_command import LAST_SECONDS, give_up_at
 from unbroken.engines.base import Task
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.deadline import Margin, deadline_for
 from unbroken.segment.signals import Alarm
@@ -151,9 +151,9 @@ def test_a_clock_that_is_set_in_the_middle_moves_no_deadline_but_what_the_progra
     for name, value in controller.environment.items():
         monkeypatch.setenv(name, value)
     job, slurm_job = toy_job(tmp_path), job_around_us()
-    deadline, desk = deadline_for(7200, slurm_job), Desk(tmp_path / "desk")
-    desk.prepare()
-    task = Task(job.run, 1, None, desk, deadline.unix(1.0))
+    deadline, attempt_folder = deadline_for(7200, slurm_job), AttemptFolder(tmp_path / "desk")
+    attempt_folder.prepare()
+    task = Task(job.run, 1, None, attempt_folder, deadline.unix(1.0))
     engine = ProgramEngine([sys.executable])
     work = Work(job, engine, task, None, deadline, Margin(10.0, 1.0), Alarm(), slurm_job)  # type: ignore[arg-type]
     now = time.time
@@ -163,5 +163,5 @@ def test_a_clock_that_is_set_in_the_middle_moves_no_deadline_but_what_the_progra
     work._watch_slurm()
 
     assert work.deadline is deadline
-    assert float(desk.deadline.read_text()) == pytest.approx(now() + 4000 + 3599, abs=60)
-    desk.close()
+    assert float(attempt_folder.deadline.read_text()) == pytest.approx(now() + 4000 + 3599, abs=60)
+    attempt_folder.close()

@@ -17,7 +17,7 @@ from unbroken.runs import select as pick_module
 from unbroken.runs import store as store_module
 from unbroken.runs.job_note import GIVE_UP
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.select import pick
+from unbroken.runs.select import select
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.segment import lifecycle as segment_module
 
@@ -63,7 +63,7 @@ class Outage:
 
     def picked(self, store: Store) -> Checkpoint | None:
         is_accepted = PASSPORT.identity.__eq__
-        return pick(store, "demo", is_accepted, self.told.append, rest=self.rest)
+        return select(store, "demo", is_accepted, self.told.append, rest=self.rest)
 
 
 @pytest.fixture

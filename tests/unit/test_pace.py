@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from unbroken.cli import main as cli
 from unbroken.cli.main import app
 from unbroken.cli.status import RunState, status_of
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import Passport
@@ -19,9 +19,9 @@ from unbroken.runs.store import Store
 def test_a_live_run_shows_its_pace_and_its_own_forecast(tmp_path: Path) -> None:
     places = RunFolder("demo", tmp_path)
     with lease.take(places.lease, 1, 1.0, print) as held:
-        desk = Desk(places.work / f"{held.claim.token:06d}")
-        desk.prepare()
-        desk.progress.write_text(
+        attempt_folder = AttemptFolder(places.work / f"{held.claim.token:06d}")
+        attempt_folder.prepare()
+        attempt_folder.progress.write_text(
             '{"done": 500, "goal": 1000, "unit": "steps", "metrics": {"pace": "93.4 ns/day", "left_seconds": 7200}}'
         )
 

@@ -128,7 +128,7 @@ def test_launchers_that_cannot_find_each_other_say_what_is_missing(
         Meeting.of(2, 1, {**told, "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) as alone,
         pytest.raises(SegmentError, match="tasks 1 of 2 did not come in 0 s"),
     ):
-        alone.seat(lambda: False)
+        alone.assigned(lambda: False)
 
 
 def test_ranks_without_a_process_group_are_told_what_to_type() -> None:
@@ -214,7 +214,7 @@ def test_a_rank_that_left_before_all_had_written_is_said(
     def closed(self: Ranks, value: object) -> list[object]:
         raise RuntimeError("Connection closed by peer")
 
-    monkeypatch.setattr(Ranks, "told", closed)
+    monkeypatch.setattr(Ranks, "all_gather", closed)
     link = link_of(Ranks(1, 2), tmp_path)
     link._offers = [Offer(str(tmp_path), "a", 1, 1)]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
 from unbroken.engines.base import Task
-from unbroken.program.contract import Desk, HandedOver
+from unbroken.program.contract import AttemptFolder, HandedOver
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
 from unbroken.segment.lifecycle import run_segment
 
 
 class Saving(ProgramEngine):
-    """Saves a step from the desk of a killed attempt."""
+    """Saves a step from the folder of a killed attempt."""
 
     def __init__(self, done: float) -> None:
         super().__init__(program("one_step"))
@@ -24,7 +24,7 @@ class Saving(ProgramEngine):
 
     def salvage(self, task: Task) -> list[HandedOver]:
         self.asked.append(task)
-        draft = task.desk.root / "saved"
+        draft = task.attempt_folder.root / "saved"
         draft.mkdir()
         (draft / "state").write_text(f"{self.done}\n")
         return [HandedOver(draft, Handover(Progress(self.done, 100, "steps")))]
@@ -69,9 +69,9 @@ def test_what_is_not_further_than_the_store_is_not_saved(tmp_path: Path) -> None
 def test_a_desk_that_went_on_from_another_checkpoint_is_left_alone(tmp_path: Path) -> None:
     """Its state hangs on one that has turned out bad since."""
     killed(tmp_path)
-    desk = Desk(toy_job(tmp_path).places.work / "000001")
-    note = json.loads(desk.note.read_text())
-    desk.note.write_text(json.dumps({**note, "origin": "000009_9-steps_20261121T000000Z_t9"}))
+    attempt_folder = AttemptFolder(toy_job(tmp_path).places.work / "000001")
+    note = json.loads(attempt_folder.note.read_text())
+    attempt_folder.note.write_text(json.dumps({**note, "origin": "000009_9-steps_20261121T000000Z_t9"}))
     engine = Saving(7)
 
     run_segment(toy_job(tmp_path, goal=100), engine)
@@ -82,8 +82,8 @@ def test_a_desk_that_went_on_from_another_checkpoint_is_left_alone(tmp_path: Pat
 
 def test_a_torn_note_means_that_nothing_is_saved(tmp_path: Path) -> None:
     killed(tmp_path)
-    desk = Desk(toy_job(tmp_path).places.work / "000001")
-    os.truncate(desk.note, 5)
+    attempt_folder = AttemptFolder(toy_job(tmp_path).places.work / "000001")
+    os.truncate(attempt_folder.note, 5)
     engine = Saving(7)
 
     run_segment(toy_job(tmp_path, goal=100), engine)
@@ -95,7 +95,7 @@ def test_a_torn_note_means_that_nothing_is_saved(tmp_path: Path) -> None:
 def test_a_thing_that_is_gone_from_the_desk_when_it_is_looked_at_stops_nothing(tmp_path: Path) -> None:
     """A rank that lives on renames its drafts; here it is a link to what the program has removed."""
     killed(tmp_path)
-    (Desk(toy_job(tmp_path).places.work / "000001").save / "newest").symlink_to("gone")
+    (AttemptFolder(toy_job(tmp_path).places.work / "000001").save / "newest").symlink_to("gone")
 
     run_segment(toy_job(tmp_path, goal=100), Saving(7))
 
@@ -139,10 +139,10 @@ def test_what_a_killed_attempt_had_handed_over_is_saved(tmp_path: Path) -> None:
 def test_a_state_that_does_not_say_how_far_it_is_is_made_anew(tmp_path: Path) -> None:
     """The progress file of its program may speak of a later moment."""
     killed(tmp_path)
-    (desk,) = (tmp_path / "results/demo/work").iterdir()
-    (desk / "save/1.ready").mkdir()
-    (desk / "save/1.ready/state").write_text("1")
-    (desk / "progress.json").write_text('{"done": 9, "goal": 100}')
+    (attempt_folder,) = (tmp_path / "results/demo/work").iterdir()
+    (attempt_folder / "save/1.ready").mkdir()
+    (attempt_folder / "save/1.ready/state").write_text("1")
+    (attempt_folder / "progress.json").write_text('{"done": 9, "goal": 100}')
 
     run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
 
@@ -152,11 +152,11 @@ def test_a_state_that_does_not_say_how_far_it_is_is_made_anew(tmp_path: Path) ->
 
 def test_a_link_in_what_was_handed_over_is_no_checkpoint(tmp_path: Path) -> None:
     killed(tmp_path)
-    (desk,) = (tmp_path / "results/demo/work").iterdir()
-    (desk / "save/1.ready").mkdir()
-    (desk / "save/1.ready/progress.json").write_text('{"done": 9, "goal": 100}')
+    (attempt_folder,) = (tmp_path / "results/demo/work").iterdir()
+    (attempt_folder / "save/1.ready").mkdir()
+    (attempt_folder / "save/1.ready/progress.json").write_text('{"done": 9, "goal": 100}')
     (tmp_path / "elsewhere").write_text("theirs")
-    (desk / "save/1.ready/state").symlink_to(tmp_path / "elsewhere")
+    (attempt_folder / "save/1.ready/state").symlink_to(tmp_path / "elsewhere")
 
     run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
 

@@ -305,12 +305,12 @@ def test_a_folder_that_cannot_be_removed_ends_no_work(tmp_path: Path, monkeypatc
 def test_the_desk_of_a_successor_is_never_removed(tmp_path: Path) -> None:
     """Should this job have slept before it tidies up."""
     steps(tmp_path, 1)
-    desk = toy_job(tmp_path).places.work / "000999"
-    desk.mkdir()
+    attempt_folder = toy_job(tmp_path).places.work / "000999"
+    attempt_folder.mkdir()
 
     run_program(tmp_path, program("one_step"), 2)
 
-    assert desk.is_dir()
+    assert attempt_folder.is_dir()
 
 
 def test_a_killed_attempt_gets_its_line_of_history_from_the_next(tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ def test_status_tells_what_it_can(file: str, spoilt: str, tmp_path: Path, monkey
     job = toy_job(tmp_path, 2, goal=10**6)
     monkeypatch.setenv("COLUMNS", "200")
     with lease.take(job.places.lease, 2, 0.0, print) as held:
-        desk = job.places.work / f"{held.claim.token:06d}"
-        desk.mkdir()
+        attempt_folder = job.places.work / f"{held.claim.token:06d}"
+        attempt_folder.mkdir()
         path = {
-            "progress": desk / "progress.json",
+            "progress": attempt_folder / "progress.json",
             "passport": checkpoints(job)[-1].folder / "manifest.json",
             "history": job.places.history,
             "claim": job.places.lease / f"{held.claim.token:06d}.json",

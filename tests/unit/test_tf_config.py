@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from unbroken.errors import SegmentError
-from unbroken.training.launch.rendezvous import Meeting, Seat
+from unbroken.training.launch.rendezvous import Meeting, RankAssignment
 from unbroken.training.launch.tf_config import WorkerCluster, read_cluster
 
 TWO = {"worker": ["a:1", "b:1"]}
@@ -55,13 +55,13 @@ def test_a_wrong_tf_config_is_refused_in_one_line(environment: dict[str, str], m
 
 
 def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
-    seats: dict[int, Seat | None] = {}
+    seats: dict[int, RankAssignment | None] = {}
 
     def come(task: int) -> None:
         number = {"SLURM_PROCID": str(task), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "localhost"}
         environment = {"UNBROKEN_STOP": str(tmp_path / "stop"), **number}
         with Meeting.of(2, 2, environment, has_ports=True) as meeting:
-            seats[task] = meeting.seat(lambda: False)
+            seats[task] = meeting.assigned(lambda: False)
 
     tasks = [threading.Thread(target=come, args=(task,)) for task in range(2)]
     for task in tasks:
@@ -78,7 +78,7 @@ def test_the_workers_of_several_tasks_learn_of_each_other(tmp_path) -> None:
 
 def test_ranks_of_torch_are_told_no_tf_config() -> None:
     with Meeting.of(1, 2, {}) as meeting:
-        seat = meeting.seat(lambda: False)
+        assigned = meeting.assigned(lambda: False)
 
-    assert seat is not None
-    assert "TF_CONFIG" not in seat.environment(0)
+    assert assigned is not None
+    assert "TF_CONFIG" not in assigned.environment(0)

@@ -119,7 +119,7 @@ def test_what_is_saved_is_of_one_moment_while_steps_go_on_and_no_second_save_beg
         loop.step()
     busy = [thread for thread in threading.enumerate() if thread.name == "unbroken-save"]
     gate.is_open.set()
-    loop.training._link.land()
+    loop.training._link.wait()
     state = saved(tmp_path)
 
     assert (gate.came, len(busy)) == (1, 1)
@@ -145,7 +145,7 @@ def test_a_snapshot_that_is_torn_is_dropped_said_and_made_anew(
         disturbed_step()
         if loop.training._link._flight:
             loop.training._link._flight._thread.join(PATIENCE_SECONDS)
-    loop.training._link.land()
+    loop.training._link.wait()
     store = Store(tmp_path / "checkpoints")
 
     assert (
@@ -164,7 +164,7 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
 
     for _ in range(3):
         loop.step()
-    loop.training._link.land()
+    loop.training._link.wait()
     before = Store(tmp_path / "checkpoints").names()
     monkeypatch.setattr(torch_link, "save_verified", full)
 
@@ -252,7 +252,7 @@ def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys:
     loop.training._link.pace._saved_at -= 10**6
     for _ in range(2):
         loop.step()
-    loop.training._link.land()
+    loop.training._link.wait()
     loop.close()
 
     line = r"a save stops the training for (\S+) s; with a failure every 24 h it is best to save every (\S+) s"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.program.contract import Desk, ready_states
+from unbroken.program.contract import AttemptFolder, ready_states
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import FileDigest, Handover, Progress, read_progress
 from unbroken.training.core.environment import DeadlineFile, Outbox, Reporter, Signals, read_contract
@@ -62,9 +62,9 @@ def test_the_deadline_is_moved_to_the_clock_that_cannot_jump(tmp_path: Path, mon
 
 
 def test_what_is_handed_over_is_what_the_parent_reads(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "desk")
-    desk.prepare()
-    outbox = Outbox(desk.save)
+    attempt_folder = AttemptFolder(tmp_path / "desk")
+    attempt_folder.prepare()
+    outbox = Outbox(attempt_folder.save)
     given = Handover(
         Progress(2.5, 3.0, "epochs", {"loss": 0.5}),
         is_best=True,
@@ -78,7 +78,7 @@ def test_what_is_handed_over_is_what_the_parent_reads(tmp_path: Path) -> None:
     draft = outbox.new_draft()
     (draft / "state.pt").write_text("abc")
     outbox.hand_over(draft, given)
-    found = ready_states(desk)
+    found = ready_states(attempt_folder)
 
     assert [(entry.draft.name, entry.handover) for entry in found] == [("000001.ready", given)]
 

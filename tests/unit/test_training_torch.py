@@ -138,7 +138,7 @@ def test_without_seeded_samples_the_global_generators_are_exact_in_this_process(
 def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whole: TrainingParent) -> None:
     pieces = started(tmp_path / "run", ["--workers", "2", "--persistent", "--pause", "0.3"])
     child = pieces.start()
-    wait_for(pieces.desk / "progress.json")
+    wait_for(pieces.attempt_folder / "progress.json")
     os.killpg(child.pid, signal.SIGTERM)
     pieces.take_last(child)
     pieces.arguments = ["--workers", "2", "--persistent"]
@@ -153,8 +153,8 @@ def test_a_term_to_the_whole_job_is_survived_by_the_workers(tmp_path: Path, whol
 def test_the_stop_file_and_the_deadline_are_obeyed(tmp_path: Path) -> None:
     asked = started(tmp_path / "asked", ["--workers", "2", "--persistent", "--pause", "0.2"])
     child = asked.start()
-    wait_for(asked.desk / "progress.json")
-    (asked.desk / "stop").touch()
+    wait_for(asked.attempt_folder / "progress.json")
+    (asked.attempt_folder / "stop").touch()
     code = child.wait(100)  # 85 says that it left early
     late = started(tmp_path / "late", ["--pause", "4"], deadline_seconds=8)
     late.run()

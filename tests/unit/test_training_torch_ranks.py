@@ -179,7 +179,7 @@ def test_other_ranks_go_on_with_every_sample_exactly_once(
 def test_a_signal_to_launcher_or_group_lets_all_ranks_save(whom: str, whole: TrainingParent, tmp_path: Path) -> None:
     pieces = ranks(tmp_path / "run", *whole.arguments, "--workers", 2, "--pause", 0.3)
     child = pieces.start()
-    wait_for(pieces.desk / "progress.json", 200)
+    wait_for(pieces.attempt_folder / "progress.json", 200)
     if whom == "launcher":
         os.kill(child.pid, signal.SIGUSR1)
     else:

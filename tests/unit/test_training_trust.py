@@ -15,14 +15,14 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
-from unbroken.errors import SickError, StalledError  # noqa: E402
+from unbroken.errors import DivergedError, StalledError  # noqa: E402
 from unbroken.runs.outcome import Outcome  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.segment.lifecycle import run_segment  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
-from unbroken.training.torch.validation import TorchValidation, sick_weight  # noqa: E402
+from unbroken.training.torch.validation import TorchValidation, non_finite_weight  # noqa: E402
 
 NAN = math.nan
 
@@ -94,7 +94,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_
         r"the checkpoint of before is kept \(1 of 3 epochs\); mend the cause"
     )
 
-    with pytest.raises(SickError, match=line):
+    with pytest.raises(DivergedError, match=line):
         segment(tmp_path, 1, "--nan-at", 11)
     with pytest.raises(StalledError, match=r"no further attempt is made: .*loss is nan"):
         segment(tmp_path, 1, "--nan-at", 11, attempt=2)
@@ -292,12 +292,12 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
     weights = TorchValidation(None, {"model": model}, {}).weights()
     torch.nn.init.constant_(model.weight, large)  # their sum is none, or not in this type
 
-    sound = sick_weight(weights)
+    sound = non_finite_weight(weights)
     with torch.no_grad():
         model.weight[3, 4] = other
 
     assert sound == ""
-    assert sick_weight(weights) == "the weights model.weight hold a number that is not finite"
+    assert non_finite_weight(weights) == "the weights model.weight hold a number that is not finite"
 
 
 def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second(

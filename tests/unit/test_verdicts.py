@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
-from unbroken.errors import SegmentError, SickError, StalledError
+from unbroken.errors import DivergedError, SegmentError, StalledError
 from unbroken.program.verdict import Kind, Verdict, read_verdict, write_verdict
 from unbroken.runs.outcome import Outcome
 
@@ -48,7 +48,7 @@ def test_two_rejected_in_a_row_are_both_left_where_they_were_and_the_run_is_not_
         rf"and {before[2]}, the one after it, too: the fault may be the program's or the machine's; nothing was set"
     )
 
-    with pytest.raises(SickError, match=line):
+    with pytest.raises(DivergedError, match=line):
         run_program(tmp_path, program("reject", "3.0", "2.0"), 4, keep=9)
     with pytest.raises(StalledError, match="no further attempt is made"):
         run_program(tmp_path, program("reject", "3.0", "2.0"), 4, attempt=2, keep=9)
@@ -62,7 +62,9 @@ def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> 
     run_program(tmp_path, program("one_step"), 1)
     before = names(tmp_path)
 
-    with pytest.raises(SickError, match=r"bad \(.*\), and there is no other; nothing was set aside; read .*002\.log$"):
+    with pytest.raises(
+        DivergedError, match=r"bad \(.*\), and there is no other; nothing was set aside; read .*002\.log$"
+    ):
         run_program(tmp_path, program("reject", "1.0"), 2)
 
     assert names(tmp_path) == before
@@ -71,7 +73,7 @@ def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> 
 @pytest.mark.parametrize("code", [0, 1, 85])
 def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path, code: int) -> None:
     with pytest.raises(
-        SickError,
+        DivergedError,
         match=r"^runs\.demo: loss is nan at step 12; the checkpoint of before is kept \(1 of 20 steps\); mend the",
     ):
         run_program(tmp_path, program("hopeless", code))

@@ -31,9 +31,9 @@ def weights(path: Path) -> object:
 
 def stop(work: WorkDir, run: str, segment: int) -> None:
     """Tells a segment to leave before its program has come to the first step, which it then does after that one."""
-    desk = work.places(run).work / f"{segment:06d}"
-    until((desk / "save").exists)
-    (desk / "stop").touch()
+    attempt_folder = work.places(run).work / f"{segment:06d}"
+    until((attempt_folder / "save").exists)
+    (attempt_folder / "stop").touch()
 
 
 @pytest.mark.slow

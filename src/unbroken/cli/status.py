@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import LeaseError, StorageError
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.claim import Claim
@@ -82,7 +82,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     holder = _holder(places, attempts)
-    live = read_progress(Desk(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
+    live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
     progress = live or (newest.passport.progress if newest else None)
     used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
     state = RunState.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))

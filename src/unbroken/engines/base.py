@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import ConfigError
-from unbroken.program.contract import FINAL, Desk, HandedOver, copied_states, loose_state, ready_states
+from unbroken.program.contract import FINAL, AttemptFolder, HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
@@ -44,7 +44,7 @@ class Task:
     run: Run
     segment: int
     origin: Checkpoint | None
-    desk: Desk
+    attempt_folder: AttemptFolder
     deadline_unix: float
     stop_unix: float = math.inf  # when it will be told, should it not have left by then
     tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
@@ -89,13 +89,13 @@ class Engine(ABC):
             "UNBROKEN_RUN": task.run.name,
             "UNBROKEN_SEGMENT": str(task.segment),
             "UNBROKEN_RESUME": resume,
-            "UNBROKEN_SAVE": str(task.desk.save.resolve()),
+            "UNBROKEN_SAVE": str(task.attempt_folder.save.resolve()),
             "UNBROKEN_DEADLINE": f"{task.deadline_unix:.3f}",
-            "UNBROKEN_DEADLINE_FILE": str(task.desk.deadline.resolve()),
-            "UNBROKEN_STOP": str(task.desk.stop.resolve()),
-            "UNBROKEN_PROGRESS": str(task.desk.progress.resolve()),
-            "UNBROKEN_LIVE": str(task.desk.live.resolve()),
-            "UNBROKEN_VERDICT": str(task.desk.verdict.resolve()),
+            "UNBROKEN_DEADLINE_FILE": str(task.attempt_folder.deadline.resolve()),
+            "UNBROKEN_STOP": str(task.attempt_folder.stop.resolve()),
+            "UNBROKEN_PROGRESS": str(task.attempt_folder.progress.resolve()),
+            "UNBROKEN_LIVE": str(task.attempt_folder.live.resolve()),
+            "UNBROKEN_VERDICT": str(task.attempt_folder.verdict.resolve()),
             "UNBROKEN_GOAL": "" if goal is None else f"{goal:.15g}",
             "UNBROKEN_GOAL_UNIT": str(task.run.settings.get("goal_unit", "")),
             "UNBROKEN_SAVE_SECONDS": f"{task.run.save_minutes * 60:g}",
@@ -123,12 +123,12 @@ class Engine(ABC):
 
     def states(self, task: Task) -> list[HandedOver]:
         """Complete states that wait to become checkpoints, oldest first; asked again and again while it runs."""
-        return ready_states(task.desk)
+        return ready_states(task.attempt_folder)
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """The same once the program is gone; what it left loose counts only if it left well."""
-        found = ready_states(task.desk)
-        loose = loose_state(task.desk, task.desk.root / "loose") if has_left_well else None
+        found = ready_states(task.attempt_folder)
+        loose = loose_state(task.attempt_folder, task.attempt_folder.root / "loose") if has_left_well else None
         return [*found, loose] if loose else found
 
     def why_nothing_newer(self, task: Task) -> str:
@@ -136,19 +136,19 @@ class Engine(ABC):
         return ""
 
     def salvage(self, task: Task) -> list[HandedOver]:
-        """Complete states on the desk of an attempt that was killed, oldest first; `task` is that attempt's.
+        """Complete states in the folder of an attempt that was killed, oldest first; `task` is that attempt's.
 
         Its program may still live, on a node that is lost to us, so what is its must be copied and never moved.
         """
-        return [found for found in copied_states(task.desk) if found.handover is not None]
+        return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
 
     def progress(self, task: Task) -> Progress | None:
         """How far the program says it is, now."""
-        return read_progress(task.desk.progress)
+        return read_progress(task.attempt_folder.progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """The gentle way: the program saves and leaves by itself."""
-        task.desk.stop.touch()
+        task.attempt_folder.stop.touch()
 
     def versions(self) -> Mapping[str, str]:
         """Versions of the program, as far as they are known without asking it."""

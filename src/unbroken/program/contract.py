@@ -26,7 +26,7 @@ FINAL = "final"
 
 
 @dataclass
-class Desk:
+class AttemptFolder:
     """The folder that a child works with: where it saves, says its progress, and is told to stop."""
 
     root: Path
@@ -53,7 +53,7 @@ class Desk:
 
     @property
     def live(self) -> Path:
-        """Files to look at while the run goes on, which stay when the desk is cleared."""
+        """Files to look at while the run goes on, which stay when the attempt folder is cleared."""
         return self.root.parents[1] / "live"
 
     @property
@@ -66,7 +66,7 @@ class Desk:
         return self.root / "attempt.json"
 
     def prepare(self) -> None:
-        """Makes the folders of a new desk."""
+        """Makes the folders of a new attempt folder."""
         self.save.mkdir(parents=True)
         self._save = OwnFolder(self.save)
 
@@ -121,53 +121,53 @@ class HandedOver:
         return HandedOver(target, self.handover)
 
 
-def ready_states(desk: Desk) -> list[HandedOver]:
+def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     """What the program has handed over with `.ready` folders, in name order; removes their progress file.
 
     CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
-    return _ready_in(desk.open_save(), desk)
+    return _ready_in(attempt_folder.open_save(), attempt_folder)
 
 
-def copied_states(desk: Desk) -> list[HandedOver]:
+def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     """What an attempt that was killed had handed over and nobody had published; copies, for its program may live.
 
     Only a state with a progress file of its own says how far it is: by now the program may be further.
     CheckpointError and ForeignFolderError as above.
     """
-    copies = Desk(desk.root / "salvage")
+    copies = AttemptFolder(attempt_folder.root / "salvage")
     shutil.rmtree(copies.root, ignore_errors=True)
     copies.prepare()
-    for path in left_states(desk):
+    for path in left_states(attempt_folder):
         target = copies.save / path.name.removeprefix(TAKEN)
         shutil.copytree(path, target, symlinks=True, copy_function=link_or_copy)
     return _ready_in(copies.open_save(), copies)
 
 
-def _ready_in(save: OwnFolder, desk: Desk) -> list[HandedOver]:
+def _ready_in(save: OwnFolder, attempt_folder: AttemptFolder) -> list[HandedOver]:
     names = sorted(name for name in save.names() if name.endswith(READY))
     if links := [name for name in names if save.is_link(name)]:
         raise CheckpointError(f"{save.path / links[0]}: a link; a checkpoint is a folder of its own")
-    return [_found(save.below(name), desk, save) for name in names if save.is_folder(name)]
+    return [_found(save.below(name), attempt_folder, save) for name in names if save.is_folder(name)]
 
 
-def left_states(desk: Desk) -> list[Path]:
+def left_states(attempt_folder: AttemptFolder) -> list[Path]:
     """The same of an attempt that was killed, as they lie there; first the one that was being published."""
-    save = desk.open_save()
-    taken = sorted(path for path in desk.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
-    return taken + [desk.save / name for name in sorted(save.names()) if _is_ready(save, name)]
+    save = attempt_folder.open_save()
+    taken = sorted(path for path in attempt_folder.root.glob(f"{TAKEN}*{READY}") if not path.is_symlink())
+    return taken + [attempt_folder.save / name for name in sorted(save.names()) if _is_ready(save, name)]
 
 
-def loose_state(desk: Desk, scratch: Path) -> HandedOver | None:
+def loose_state(attempt_folder: AttemptFolder, scratch: Path) -> HandedOver | None:
     """Files that a program left directly in its save folder before it exited well, moved to `scratch`; None if none."""
-    save = desk.open_save()
+    save = attempt_folder.open_save()
     names = [name for name in save.names() if not _is_ready(save, name) and not _is_draft(save, name)]
     if not names:
         return None
     scratch.mkdir()
     for name in names:
         save.move_out(name, scratch / name)
-    return _found(OwnFolder(scratch), desk)
+    return _found(OwnFolder(scratch), attempt_folder)
 
 
 def _is_ready(save: OwnFolder, name: str) -> bool:
@@ -178,11 +178,11 @@ def _is_draft(save: OwnFolder, name: str) -> bool:
     return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
 
 
-def _found(folder: OwnFolder, desk: Desk, save: OwnFolder | None = None) -> HandedOver:
+def _found(folder: OwnFolder, attempt_folder: AttemptFolder, save: OwnFolder | None = None) -> HandedOver:
     own = folder.path / HANDOVER_FILE
     with folder:
         if HANDOVER_FILE not in folder.names():
-            progress = read_progress(desk.progress)
+            progress = read_progress(attempt_folder.progress)
             return HandedOver(folder.path, Handover(progress) if progress else None, save)
         try:
             handover = parse_handover(read_told(own), str(own))

@@ -27,7 +27,7 @@ def verify(folder: Path, run: str) -> Checkpoint:
     return checkpoint
 
 
-def pick(
+def select(
     store: Store,
     run: str,
     is_accepted: Callable[[str], bool],

@@ -47,12 +47,12 @@ def settled_record(run: Run, segment: int, places: RunFolder) -> Record | None:
         has_final = final.is_current(places, newest)
         has_worked = segment <= newest.passport.segment
         return _record(run, segment, Outcome.FINISHED, newest, has_worked) if has_final else None
-    if newest.passport.segment > segment or has_settled(History(places.history).attempts(), segment, newest):
+    if newest.passport.segment > segment or is_already_done(History(places.history).attempts(), segment, newest):
         return _record(run, segment, Outcome.PAUSED, newest, has_worked=True)
     return None
 
 
-def has_settled(attempts: Sequence[Attempt], segment: int, newest: Checkpoint) -> bool:
+def is_already_done(attempts: Sequence[Attempt], segment: int, newest: Checkpoint) -> bool:
     """True if an attempt settled the segment and its work has not been lost to a bad checkpoint since."""
     return any(attempt.segment == segment and _stands(attempt, newest) for attempt in attempts)
 

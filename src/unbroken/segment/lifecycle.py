@@ -1,4 +1,4 @@
-"""The life of a segment: lease, pick, work, judge, final, history, record.  Every engine's script calls it."""
+"""The life of a segment: lease, select, work, judge, final, history, record.  Every engine's script calls it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TypeVar
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
     CancelledSegment,
+    DivergedError,
     ForeignFolderError,
     IdentityError,
     InterruptedSegment,
     SegmentError,
-    SickError,
     StalledError,
     StorageError,
     UnbrokenError,
 )
-from unbroken.program.contract import Desk
+from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
 from unbroken.runs import results as final
 from unbroken.runs.identity import identity_of, usable_identities
@@ -30,10 +30,10 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.record import Record
-from unbroken.runs.select import pick, refusal
+from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment import salvage
-from unbroken.segment.already_done import has_settled
+from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import deadline_for, learn_margin
@@ -126,14 +126,14 @@ class _Segment:
         self.attempts.refuse_same_again()
         self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
         self._clean()
-        origin = self._pick()
+        origin = self._select()
         claims = self.held.earlier_claims()
         name_orphans(self.job, claims)
         origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
         for claim in claims:
             self.attempts.close_died(claim, self.store)
         self.held.forget_earlier()
-        self._clear_desks()
+        self._clear_attempt_folders()
         record = self._settled(origin)
         if record is not None:
             return record
@@ -154,17 +154,19 @@ class _Segment:
         except OSError as error:
             self._tell_not_removed(places.root, str(error))
 
-    def _clear_desks(self) -> None:
+    def _clear_attempt_folders(self) -> None:
         """Removes the desks of killed attempts, once what was complete on them is saved."""
         left = []
         confirm_own(self.job.places.work)
         try:
-            for desk in self.job.places.work.iterdir():
-                if desk.name < f"{self.held.claim.token:06d}":  # never that of a successor, should we have slept here
-                    if why := fs.remove_tree(desk):
-                        self._tell_not_removed(desk, why)
+            for attempt_folder in self.job.places.work.iterdir():
+                if (
+                    attempt_folder.name < f"{self.held.claim.token:06d}"
+                ):  # never that of a successor, should we have slept here
+                    if why := fs.remove_tree(attempt_folder):
+                        self._tell_not_removed(attempt_folder, why)
                     else:
-                        left.append(f"work/{desk.name}")
+                        left.append(f"work/{attempt_folder.name}")
         except OSError as error:
             self._tell_not_removed(self.job.places.work, str(error))
         self._tell_removed(left)
@@ -182,7 +184,7 @@ class _Segment:
 
         The newest stays where it is until there is a better one.
         """
-        older = self._pick(skip=newest.name)
+        older = self._select(skip=newest.name)
         if older is None:
             raise StalledError(f"runs.{self.job.run.name}: no attempt came forward from {newest.folder}, the only one")
         self.job.tell(f"no attempt came forward from {newest.name}; this one goes on from the checkpoint before it")
@@ -190,7 +192,7 @@ class _Segment:
         work.publisher.doubtful = newest
         return work
 
-    def _pick(self, skip: str = "") -> Checkpoint | None:
+    def _select(self, skip: str = "") -> Checkpoint | None:
         def is_accepted(identity: str) -> bool:  # asked late: a file server may have answered only then
             return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
@@ -199,7 +201,7 @@ class _Segment:
         began = time.monotonic()
         give_up = job_note.give_up_at()
         try:
-            origin = pick(
+            origin = select(
                 self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
             )
         except IdentityError as error:
@@ -231,7 +233,7 @@ class _Segment:
             self._write_final(origin)
             has_worked = self.job.segment <= origin.passport.segment
             return self._record(Outcome.FINISHED, origin, has_worked)
-        if origin.passport.segment > self.job.segment or has_settled(self.attempts.all(), self.job.segment, origin):
+        if origin.passport.segment > self.job.segment or is_already_done(self.attempts.all(), self.job.segment, origin):
             self.job.tell("this segment's work is already done: the record is made anew from the store")
             return self._record(Outcome.PAUSED, origin, has_worked=True)
         return None
@@ -244,16 +246,16 @@ class _Segment:
         try:
             with fs.os_errors(self.job.places.root):
                 work.run()
-                is_rejected = self.rejections.heed(work)
+                is_rejected = self.rejections.apply(work)
                 judgement = explained(judge(work), work)
         except UnbrokenError as raised:
             error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
-            work.is_hopeless = isinstance(raised, SickError)
-        self.held.confirm()  # first of all: a successor that took us for dead has removed our desk
+            work.is_hopeless = isinstance(raised, DivergedError)
+        self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
-            work.task.desk.close()
-            self._remove_desk(work.task.desk.root)
-            return self._work(self._or_noted(lambda: self._new_work(self._pick())))
+            work.task.attempt_folder.close()
+            self._remove_attempt_folder(work.task.attempt_folder.root)
+            return self._work(self._or_noted(lambda: self._new_work(self._select())))
         work.publisher.prune()
         self._close(work, judgement, error)
         if error is not None:
@@ -266,18 +268,18 @@ class _Segment:
         return self._record(judgement.outcome, work.last, has_worked=True)
 
     def _close(self, work: Work, judgement: Judgement, error: UnbrokenError | None) -> None:
-        """Clears the desk, which may be what fills the disk, and adds the attempt to the history."""
-        root = work.task.desk.root
-        work.task.desk.close()
+        """Clears the attempt folder, which may be what fills the disk, and adds the attempt to the history."""
+        root = work.task.attempt_folder.root
+        work.task.attempt_folder.close()
         try:
             with fs.storage_errors(root):
-                self._remove_desk(root)
+                self._remove_attempt_folder(root)
             self.attempts.close(work, judgement)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
 
-    def _remove_desk(self, root: Path) -> None:
+    def _remove_attempt_folder(self, root: Path) -> None:
         try:
             confirm_own(root.parent)
         except (ForeignFolderError, OSError) as error:
@@ -298,13 +300,13 @@ class _Segment:
         deadline = deadline_for(seconds, slurm_job)
         margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
         self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
-        desk = Desk(self.job.places.work / f"{self.held.claim.token:06d}")
-        with fs.storage_errors(desk.root):
-            desk.prepare()
-            desk.write_deadline(deadline.unix(margin.publish_seconds))
-            salvage.leave_note(desk, origin, self.identity)
+        attempt_folder = AttemptFolder(self.job.places.work / f"{self.held.claim.token:06d}")
+        with fs.storage_errors(attempt_folder.root):
+            attempt_folder.prepare()
+            attempt_folder.write_deadline(deadline.unix(margin.publish_seconds))
+            salvage.leave_note(attempt_folder, origin, self.identity)
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
-        task = Task(run, self.job.segment, origin, desk, ends, told, self.job.tell)
+        task = Task(run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell)
         publisher = Publisher(
             self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from unbroken.errors import SegmentError, SickError
+from unbroken.errors import DivergedError, SegmentError
 from unbroken.program.verdict import Kind, Verdict, read_verdict
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment.supervisor import Work
@@ -18,12 +18,12 @@ class Rejections:
         self._store, self._tell = store, tell
         self._aside: tuple[Path, str] | None = None
 
-    def heed(self, work: Work) -> bool:
+    def apply(self, work: Work) -> bool:
         """True if the checkpoint that the work went on from was set aside, so that the one before is to be taken.
 
-        SickError if the program calls the run hopeless, or if no checkpoint suits it.
+        DivergedError if the program calls the run hopeless, or if no checkpoint suits it.
         """
-        verdict = read_verdict(work.task.desk.verdict)
+        verdict = read_verdict(work.task.attempt_folder.verdict)
         if verdict is None:
             return False
         run, origin = work.job.run.name, work.task.origin
@@ -31,7 +31,9 @@ class Rejections:
             kept = (
                 f"the checkpoint of before is kept ({describe_done(work.last)})" if work.last else "nothing was saved"
             )
-            raise SickError(f"runs.{run}: {verdict.message}; {kept}; mend the cause, then start again; {_read(work)}")
+            raise DivergedError(
+                f"runs.{run}: {verdict.message}; {kept}; mend the cause, then start again; {_read(work)}"
+            )
         if origin is None or work.last is not origin:
             found = "it was given none" if origin is None else "it has gone on from it and saved"
             raise SegmentError(f"runs.{run}: the program calls its checkpoint bad ({verdict.message}), but {found}")
@@ -44,9 +46,9 @@ class Rejections:
         if self._aside is not None:
             self._store.put_back(*self._aside)
             found = f"and {self._aside[1]}, the one after it, too: the fault may be the program's or the machine's"
-            raise SickError(f"{bad}, {found}; nothing was set aside; {_read(work)}")
+            raise DivergedError(f"{bad}, {found}; nothing was set aside; {_read(work)}")
         if len(self._store.readable()) == 1:
-            raise SickError(f"{bad}, and there is no other; nothing was set aside; {_read(work)}")
+            raise DivergedError(f"{bad}, and there is no other; nothing was set aside; {_read(work)}")
         target = self._store.quarantine(origin.name, verdict.message, is_whole=True)
         self._aside = target, origin.name
         self._tell(f"bad checkpoint {origin.name}: {verdict.message}; moved to {target}; taking the one before")

@@ -1,4 +1,4 @@
-"""Salvage: what a killed attempt had complete on its desk is published in its name by the job that takes over."""
+"""Salvage: what a killed attempt had complete in its folder is published in its name by the job that takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
-from unbroken.program.contract import Desk, HandedOver
+from unbroken.program.contract import AttemptFolder, HandedOver
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
 from unbroken.runs.lease import Lease
@@ -38,10 +38,10 @@ class Estate:
     is_lost: bool = False
 
 
-def leave_note(desk: Desk, origin: Checkpoint | None, identity: Identity) -> None:
-    """Notes on a new desk from which checkpoint the attempt goes on, which computation it is, and its save folder."""
+def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, identity: Identity) -> None:
+    """Notes in a new attempt folder which computation it is, from which checkpoint it goes on, and its save folder."""
     note = {"origin": origin.name if origin else None, "identity": identity.digest, "parts": dict(identity.parts)}
-    desk.note.write_text(json.dumps({**note, "save_inode": desk.open_save().inode}) + "\n")
+    attempt_folder.note.write_text(json.dumps({**note, "save_inode": attempt_folder.open_save().inode}) + "\n")
 
 
 def salvage(
@@ -49,21 +49,23 @@ def salvage(
 ) -> Checkpoint | None:
     """Publishes what the killed attempts left; returns the newest checkpoint, `origin` if they left nothing."""
     for claim in claims:
-        desk = Desk(job.places.work / f"{claim.token:06d}")
-        if claim.token < held.claim.token and (identity := _noted(desk, claim, origin, job.tell)) is not None:
-            origin = _Salvage(job, engine, held, store, origin).of(claim, desk, identity)
+        attempt_folder = AttemptFolder(job.places.work / f"{claim.token:06d}")
+        if claim.token < held.claim.token and (identity := _noted(attempt_folder, claim, origin, job.tell)) is not None:
+            origin = _Salvage(job, engine, held, store, origin).of(claim, attempt_folder, identity)
     return origin
 
 
-def _noted(desk: Desk, claim: Claim, origin: Checkpoint | None, tell: Callable[[str], None]) -> Identity | None:
+def _noted(
+    attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None, tell: Callable[[str], None]
+) -> Identity | None:
     """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
     try:
-        note = jsontext.parse(desk.note.read_text())
-        identity, desk.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
+        note = jsontext.parse(attempt_folder.note.read_text())
+        identity, attempt_folder.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
     except FileNotFoundError:  # it ended before its work
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        tell(f"nothing of the killed attempt {claim.token} could be saved: {desk.note}: {error!r}")
+        tell(f"nothing of the killed attempt {claim.token} could be saved: {attempt_folder.note}: {error!r}")
         return None
     is_its_own = origin is not None and origin.passport.token == claim.token
     return identity if is_its_own or note["origin"] == (origin.name if origin else None) else None
@@ -77,12 +79,12 @@ class _Salvage:
     store: Store
     origin: Checkpoint | None
 
-    def of(self, claim: Claim, desk: Desk, identity: Identity) -> Checkpoint | None:
+    def of(self, claim: Claim, attempt_folder: AttemptFolder, identity: Identity) -> Checkpoint | None:
         job = replace(self.job, segment=claim.segment)
-        task = Task(job.run, claim.segment, self.origin, desk, time.time(), tell=self.job.tell)
+        task = Task(job.run, claim.segment, self.origin, attempt_folder, time.time(), tell=self.job.tell)
         estate = Estate(claim, self.held.confirm)
         try:
-            worked_seconds = _worked_seconds(claim, desk.root)
+            worked_seconds = _worked_seconds(claim, attempt_folder.root)
             states = [found for found in self.engine.salvage(task) if self._is_further(found)]
             if not states:
                 return self.origin
@@ -106,9 +108,9 @@ class _Salvage:
         return found.handover.progress.done > self.origin.passport.progress.done
 
 
-def _worked_seconds(claim: Claim, desk: Path) -> float:
-    """How long the attempt was at work, by the last sign of life on its desk."""
-    last = _last_change(desk)
+def _worked_seconds(claim: Claim, attempt_folder: Path) -> float:
+    """How long the attempt was at work, by the last sign of life in its attempt folder."""
+    last = _last_change(attempt_folder)
     return max(0.0, age_seconds(claim.started_utc) - max(0.0, time.time() - last))
 
 

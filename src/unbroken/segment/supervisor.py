@@ -187,7 +187,7 @@ class Work:
     def _write_deadline(self) -> None:
         """By this node's clock, which is the one that the program has."""
         self._written_unix = self._deadline_unix()
-        self.task.desk.write_deadline(self._written_unix)
+        self.task.attempt_folder.write_deadline(self._written_unix)
 
     def _follow_slurm(self) -> None:
         asked = self.slurm_job.asked() if self.slurm_job else None

@@ -110,7 +110,7 @@ class Segments(Placed):
                 announced.end_of_dataloader = course.position.batch + 1 == len(loader)
                 course.is_in_batch = True
                 yield batch
-                course.land()
+                course.count_batch()
                 self._ask(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 phase, is_over = Phase.BATCH, course.is_epoch_over
         finally:
@@ -124,7 +124,7 @@ class Segments(Placed):
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hands over the last checkpoint; `files` are what `torch.save` can save, in `final/` by their names."""
-        self._course.land()
+        self._course.count_batch()
         self._save(self._course.done, files or {}, is_finished=True)
 
     # --- what Accelerate saves and puts back: this object is registered ---

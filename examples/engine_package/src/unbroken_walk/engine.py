@@ -34,7 +34,7 @@ class WalkEngine(Engine):
             yield "seed", "is the goal, which is most likely a slip; allowed: any other number"
 
     def folder(self, task: Task) -> Path:
-        return task.desk.root / "walk"
+        return task.attempt_folder.root / "walk"
 
     def command(self, task: Task) -> list[str]:
         self.folder(task).mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ class WalkEngine(Engine):
         if progress is None:
             return []
         self._drafts += 1
-        draft = task.desk.root / f"state-{self._drafts}"
+        draft = task.attempt_folder.root / f"state-{self._drafts}"
         draft.mkdir()
         shutil.copyfile(self.folder(task) / STATE, draft / STATE)
         # Read again: the walk may have gone on between the two.

@@ -20,7 +20,7 @@ class ContractKeeper(CommandSupervisor):
         self._count = 0
 
     def while_running(self) -> list[HandedOver]:
-        self._waiting += [self._set_aside(found) for found in ready_states(self.task.desk)]
+        self._waiting += [self._set_aside(found) for found in ready_states(self.task.attempt_folder)]
         ready = []
         while self._waiting and (not self.program.outputs or self.outputs.is_safe(_done(self._waiting[0]))):
             ready.append(self._with_outputs(self._waiting.pop(0), is_closed=False))
@@ -30,7 +30,7 @@ class ContractKeeper(CommandSupervisor):
         found = self.while_running()
         if not has_left_well:
             return found
-        loose = loose_state(self.task.desk, self.task.desk.root / "loose")
+        loose = loose_state(self.task.attempt_folder, self.task.attempt_folder.root / "loose")
         waiting, self._waiting = [*self._waiting, *([loose] if loose else [])], []
         found += [self._with_outputs(each, is_closed=True) for each in waiting]
         if is_finished and found:
@@ -41,14 +41,14 @@ class ContractKeeper(CommandSupervisor):
         """What it had handed over; with `outputs` nobody knows which of their records were on the disk by then."""
         if self.program.outputs:
             return []
-        return [found for found in copied_states(self.task.desk) if found.handover is not None]
+        return [found for found in copied_states(self.task.attempt_folder) if found.handover is not None]
 
     def _set_aside(self, found: HandedOver) -> HandedOver:
         """Out of the folder in which the program saves, so that it is not found again."""
         if not self.program.outputs:
             return found
         self._count += 1
-        draft = self.task.desk.root / f"waiting-{self._count:06d}"
+        draft = self.task.attempt_folder.root / f"waiting-{self._count:06d}"
         found.move(draft)
         return HandedOver(draft, found.handover)
 

@@ -63,7 +63,7 @@ class CommandEngine(Engine):
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone, unless the config names one."""
         named = str(task.run.settings["folder"])
-        return self.base / named if named else task.desk.root / OWN_FOLDER
+        return self.base / named if named else task.attempt_folder.root / OWN_FOLDER
 
     def command(self, task: Task) -> list[str]:
         """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
@@ -106,7 +106,7 @@ class CommandEngine(Engine):
         super().ask_to_stop(task, child)
         program = program_of(task.run)
         if program.stop_file:
-            draft = task.desk.root / "stop.tmp"
+            draft = task.attempt_folder.root / "stop.tmp"
             draft.write_text(filled(program.stop_text, self._values(task)))
             os.replace(draft, self._stop_path(task, program))
         if program.stop_signal:
@@ -171,11 +171,11 @@ class CommandEngine(Engine):
 
     def _keeper(self, task: Task) -> CommandSupervisor:
         folder = self.folder(task)
-        if task.desk.root not in self._keepers:
+        if task.attempt_folder.root not in self._keepers:
             program = self._with_its_base(program_of(task.run))
             kind = ContractKeeper if program.keeps_the_contract else FileKeeper
-            self._keepers[task.desk.root] = kind(task, program, folder)
-        return self._keepers[task.desk.root]
+            self._keepers[task.attempt_folder.root] = kind(task, program, folder)
+        return self._keepers[task.attempt_folder.root]
 
     def _keep_failed(self, task: Task) -> None:
         """Sets the program's folder aside, should it be ours still: something else in its place is left alone."""
@@ -210,7 +210,7 @@ class CommandEngine(Engine):
         return values_of(task, program, self.base, self._stop_path(task, program), state)
 
     def _stop_path(self, task: Task, program: Program) -> Path:
-        return self.folder(task) / program.stop_file if program.stop_file else task.desk.stop
+        return self.folder(task) / program.stop_file if program.stop_file else task.attempt_folder.stop
 
     def _findable(self, command: list[str], task: Task) -> list[str]:
         """The program by its whole path if it is named by its place in the folder: we look for it from elsewhere."""
@@ -237,9 +237,9 @@ class CommandEngine(Engine):
         now = time.monotonic()
         self._first = self._first or (now, done)
         progress = Progress(done, task.run.goal, str(task.run.settings["goal_unit"]), self._pace(task.run, done, now))
-        draft = task.desk.progress.with_suffix(".tmp")
+        draft = task.attempt_folder.progress.with_suffix(".tmp")
         draft.write_text(json.dumps(progress.to_json()))
-        os.replace(draft, task.desk.progress)
+        os.replace(draft, task.attempt_folder.progress)
 
     def _live(self, task: Task) -> float | None:
         """By the live file, the last record of an output, or the names of restart files; None if none of them says."""

@@ -146,7 +146,7 @@ class FileKeeper(CommandSupervisor):
 
     def _held(self, is_running: bool) -> Iterator[tuple[Path, float, str]]:
         """Files that are written again and again are copied at once, and held until the outputs have followed."""
-        held = self.task.desk.root / HELD
+        held = self.task.attempt_folder.root / HELD
         if not held.exists():
             self._hold(held, is_running)
         if not held.exists():
@@ -191,7 +191,7 @@ class FileKeeper(CommandSupervisor):
         """A name not used before: what an earlier successor left half copied must not become part of a state."""
         while True:
             self._count += 1
-            draft = self.task.desk.root / f"state-{self._count:06d}"
+            draft = self.task.attempt_folder.root / f"state-{self._count:06d}"
             if not draft.exists():
                 return draft
 

@@ -56,7 +56,7 @@ def _numbered(program: Program, origin: Checkpoint) -> Reading | None:
 
 def _asked_again(task: Task, program: Program, origin: Checkpoint) -> Reading | None:
     """What progress_command says of a copy, because it may write beside the files that it reads."""
-    draft = task.desk.root / "origin"
+    draft = task.attempt_folder.root / "origin"
     try:
         for name in restart_files(origin):
             (draft / name).parent.mkdir(parents=True, exist_ok=True)

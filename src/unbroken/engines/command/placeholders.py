@@ -54,7 +54,7 @@ def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path 
         "checkpoint": str(origin.folder.resolve()) if origin else "",
         "file": str(state.resolve()) if state else "",
         "progress": f"{origin.passport.progress.done:.15g}" if origin else "",
-        "save": str(task.desk.save.resolve()),
+        "save": str(task.attempt_folder.save.resolve()),
         "stop": str(stop.resolve()),
         "base": str(base.resolve()),
         "seconds": str(left),

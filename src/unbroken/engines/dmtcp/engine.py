@@ -37,18 +37,18 @@ class DmtcpEngine(Engine):
     def leaving_since(self, task: Task) -> float | None:
         """The keeper begins to save when it thinks that it must."""
         try:
-            return float((task.desk.root / LEAVING).read_text())
+            return float((task.attempt_folder.root / LEAVING).read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """What was saved; SegmentError with the keeper's own line if that is nothing and it failed."""
-        found = ready_states(task.desk)
-        why = task.desk.root / WHY
+        found = ready_states(task.attempt_folder)
+        why = task.attempt_folder.root / WHY
         if not found and why.exists():
             raise SegmentError(f"runs.{task.run.name}: {why.read_text().strip()}")
         return found
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """Checkpoints that the killed attempt had handed over but nobody had published yet."""
-        return copied_states(task.desk)
+        return copied_states(task.attempt_folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.program.contract import HANDOVER_FILE, READY
 
-# Files on the desk: when the keeper began to leave (for the learned margin), and why it failed.
+# Files in the attempt folder: when the keeper began to leave (for the learned margin), and why it failed.
 LEAVING, WHY = "leaving", "why"
 # As many checkpoints as may lie there unpublished.
 _WAITING = 2
@@ -29,7 +29,7 @@ class Told:
     save_seconds: float
 
     @property
-    def desk(self) -> Path:
+    def attempt_folder(self) -> Path:
         return self.save.parent
 
     @property
@@ -61,11 +61,11 @@ class Told:
 
     def say_leaving(self) -> None:
         """From now on the keeper saves for the last time."""
-        (self.desk / LEAVING).write_text(f"{time.monotonic()}\n")
+        (self.attempt_folder / LEAVING).write_text(f"{time.monotonic()}\n")
 
     def say_why(self, line: str) -> None:
         """What failed, in a line for the user."""
-        (self.desk / WHY).write_text(f"{line}\n")
+        (self.attempt_folder / WHY).write_text(f"{line}\n")
 
     def _ready(self) -> list[Path]:
         return [path for path in self.save.iterdir() if path.name.endswith(READY)]

@@ -14,7 +14,7 @@ from unbroken.engines.dmtcp.protocol import WHY
 from unbroken.engines.dmtcp.state import IMAGES, read_state
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
-from unbroken.program.contract import EXIT_FINISHED, READY, Desk
+from unbroken.program.contract import EXIT_FINISHED, READY, AttemptFolder
 from unbroken.runs.layout import RESULTS
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
@@ -61,32 +61,32 @@ class _Act:
     back_at: float = 0.0
 
     def play(self) -> None:
-        desk = Desk(self.root / "work" / f"{self.number:06d}")
-        desk.prepare()
-        desk.write_deadline(time.time() + LIMIT_SECONDS)
+        attempt_folder = AttemptFolder(self.root / "work" / f"{self.number:06d}")
+        attempt_folder.prepare()
+        attempt_folder.write_deadline(time.time() + LIMIT_SECONDS)
         log = self.root / f"{self.number}.log"
         command = child.entered(keeper_command(self.run, self.base, self.root), self.run.modules, self.run.enter)
-        program = child.start(command, self._environment(desk), log)
+        program = child.start(command, self._environment(attempt_folder), log)
         try:
-            code = self._watch(program, desk)
+            code = self._watch(program, attempt_folder)
         finally:
             program.end(child.LEAVING_SECONDS)
-        why = desk.root / WHY
+        why = attempt_folder.root / WHY
         if code is None or why.exists():
             text = why.read_text().strip() if why.exists() else f"no end within {LIMIT_SECONDS:g} s"
             raise SegmentError(f"{self.run.name}: does not survive: {text}; read {log}")
-        found = [path for path in sorted(desk.save.glob(f"*{READY}")) if (path / IMAGES).is_dir()]
+        found = [path for path in sorted(attempt_folder.save.glob(f"*{READY}")) if (path / IMAGES).is_dir()]
         self.last = found[-1] if found else None
         if self.last is None and code != EXIT_FINISHED:
             raise SegmentError(f"{self.run.name}: does not survive: exit code {code}, nothing saved; read {log}")
 
-    def _watch(self, program: child.Child, desk: Desk) -> int | None:
+    def _watch(self, program: child.Child, attempt_folder: AttemptFolder) -> int | None:
         """Tells it to stop once it has worked, been saved and brought back, and worked again."""
         end = time.monotonic() + LIMIT_SECONDS
         while (code := program.wait(LOOK_SECONDS)) is None and time.monotonic() < end:
-            progress = read_progress(desk.progress)
+            progress = read_progress(attempt_folder.progress)
             if progress is not None and self._is_enough(progress):
-                desk.stop.touch()
+                attempt_folder.stop.touch()
         return code
 
     def _is_enough(self, progress: Progress) -> bool:
@@ -98,14 +98,14 @@ class _Act:
         self.back_at = self.back_at or time.monotonic()
         return time.monotonic() - self.back_at > self.seconds / 2
 
-    def _environment(self, desk: Desk) -> dict[str, str]:
+    def _environment(self, attempt_folder: AttemptFolder) -> dict[str, str]:
         return {
             **{name: os.environ.get(name, value) for name, value in HWLOC.items()},
             "UNBROKEN_RESUME": str(self.resume.resolve()) if self.resume else "",
-            "UNBROKEN_SAVE": str(desk.save.resolve()),
-            "UNBROKEN_STOP": str(desk.stop.resolve()),
-            "UNBROKEN_DEADLINE_FILE": str(desk.deadline.resolve()),
-            "UNBROKEN_PROGRESS": str(desk.progress.resolve()),
+            "UNBROKEN_SAVE": str(attempt_folder.save.resolve()),
+            "UNBROKEN_STOP": str(attempt_folder.stop.resolve()),
+            "UNBROKEN_DEADLINE_FILE": str(attempt_folder.deadline.resolve()),
+            "UNBROKEN_PROGRESS": str(attempt_folder.progress.resolve()),
             "UNBROKEN_SAVE_SECONDS": f"{self.seconds if self.resume is None else LIMIT_SECONDS:g}",
             "OMP_NUM_THREADS": str(self.run.threads),
         }

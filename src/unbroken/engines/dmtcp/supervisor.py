@@ -49,7 +49,7 @@ class DmtcpSupervisor:
 
     def __post_init__(self) -> None:
         self._machine: Machine
-        self._ground = Ground(self.options.live, self.told.desk)
+        self._ground = Ground(self.options.live, self.told.attempt_folder)
         self._stage: DmtcpSession | None = None
         self._pace = SaveSeconds()
         self._done = self._shown = self._restart_seconds = 0.0
@@ -235,7 +235,7 @@ def _signal(code: int) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The program of the child process; what failed stands on the desk, in a line for the user."""
+    """The program of the child process; what failed stands in the attempt folder, in a line for the user."""
     options, told = read_options(arguments), told_by(os.environ)
     clean_environment()
     termed: list[int] = []

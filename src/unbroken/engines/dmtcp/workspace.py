@@ -19,9 +19,9 @@ _TAIL_LINES = 20
 class Ground:
     """`live` is the program's folder, `slots` beside it holds a folder of images for each stage of this segment."""
 
-    def __init__(self, live: Path, desk: Path) -> None:
+    def __init__(self, live: Path, attempt_folder: Path) -> None:
         self.live, self.slots = live, live.with_name(SLOTS)
-        self._desk = desk
+        self._desk = attempt_folder
         self._count = 0
 
     def clear(self, inputs: Sequence[Path]) -> None:
@@ -56,7 +56,7 @@ class Ground:
         os.rename(draft, self.live)
 
     def next_stage(self) -> tuple[Path, Path]:
-        """Two names not used before: a folder on the desk, and one for the images."""
+        """Two names not used before: one in the attempt folder, and one for the images."""
         self._count += 1
         return self._desk / f"stage{self._count:06d}", self.slots / f"{self._desk.name}-{self._count:06d}"
 

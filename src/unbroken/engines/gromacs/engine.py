@@ -13,13 +13,13 @@ from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
-from unbroken.engines.gromacs.health import limits_of, sickness
+from unbroken.engines.gromacs.health import divergence, limits_of
 from unbroken.engines.gromacs.join import join
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
 from unbroken.engines.gromacs.simulation import Simulation
-from unbroken.errors import CheckpointError, SegmentError, SickError
+from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
@@ -29,7 +29,7 @@ from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
 from unbroken.system import fs
 
-# The folders on the desk that become checkpoints.
+# What becomes checkpoints in an attempt folder.
 EARLIER, NEWEST = "earlier", "newest"
 # The log is read at most so often.
 LOOK_SECONDS = 0.5
@@ -64,7 +64,7 @@ class GromacsEngine(Engine):
 
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone: mdrun locks its log, and renames what it finds in its way."""
-        return task.desk.root / "mdrun"
+        return task.attempt_folder.root / "mdrun"
 
     def command(self, task: Task) -> list[str]:
         """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
@@ -90,24 +90,24 @@ class GromacsEngine(Engine):
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
-        """None while it runs, because its files grow; notes how far it is.  SickError if it has gone wrong."""
+        """None while it runs, because its files grow; notes how far it is.  DivergedError if it has gone wrong."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = now
         if (log := self.log(task)) is not None:
-            self._refuse_sick(task, log)
+            self._refuse_diverged(task, log)
             self._note_progress(task, log)
         return []
 
-    def _refuse_sick(self, task: Task, log: Log) -> None:
+    def _refuse_diverged(self, task: Task, log: Log) -> None:
         """Sets mdrun's folder aside, to be looked at: nothing of it becomes a checkpoint."""
-        if not (illness := sickness(log, limits_of(task.run))):
+        if not (illness := divergence(log, limits_of(task.run))):
             return
-        aside = RunFolder(task.run.name, self.base).root / "sick" / task.desk.root.name
+        aside = RunFolder(task.run.name, self.base).root / "sick" / task.attempt_folder.root.name
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
-        raise SickError(
+        raise DivergedError(
             f"runs.{task.run.name}: {illness}; its files, {log.path.name} among them, are in {aside}, nothing of them "
             "counts; mend the system, or the limit, then start again"
         )
@@ -116,9 +116,9 @@ class GromacsEngine(Engine):
         """For `unbroken status`, and for `stall_minutes`."""
         progress = live_progress(log, self.simulation(task).end_step)
         if progress is not None:
-            draft = task.desk.progress.with_suffix(".tmp")
+            draft = task.attempt_folder.progress.with_suffix(".tmp")
             draft.write_text(json.dumps(progress.to_json()))
-            os.replace(draft, task.desk.progress)
+            os.replace(draft, task.attempt_folder.progress)
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """TERM, once, unless mdrun is already leaving: a second one would make it leave in a hurry."""
@@ -145,7 +145,7 @@ class GromacsEngine(Engine):
         log = self.log(task)
         if log is None:
             return []
-        self._refuse_sick(task, log)
+        self._refuse_diverged(task, log)
         ending = self._ending(task, log)
         if ending.cpt is not None:
             return self._moved(task, ending, ending.cpt, log)
@@ -155,7 +155,7 @@ class GromacsEngine(Engine):
 
     def _moved(self, task: Task, ending: MdrunEnd, cpt: Cpt, log: Log) -> list[HandedOver]:
         """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
-        folder, root = self.folder(task), task.desk.root
+        folder, root = self.folder(task), task.attempt_folder.root
         confirm_own(folder)
         names = [*pieces_of(cpt, folder), *others_of(cpt, folder)]
         found = []
@@ -169,16 +169,16 @@ class GromacsEngine(Engine):
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had in its folder, copied as far as its newest whole checkpoint counts."""
-        draft = task.desk.root / "salvage"
+        draft = task.attempt_folder.root / "salvage"
         confirm_all_own([self.folder(task)])
         if draft.exists():
             fs.remove_tree(draft)
         for name in (NEWEST, EARLIER):
-            undo_move(task.desk.root / name, self.folder(task))
+            undo_move(task.attempt_folder.root / name, self.folder(task))
         log = self.log(task)
         if log is None:
             return []
-        self._refuse_sick(task, log)
+        self._refuse_diverged(task, log)
         ending = self._ending(task, log)
         if ending.cpt is None:
             return []

@@ -26,7 +26,7 @@ def limits_of(run: Run) -> Limits:
     )
 
 
-def sickness(log: Log, limits: Limits) -> str:
+def divergence(log: Log, limits: Limits) -> str:
     """What is wrong with the simulation, in one line, with what the log says; empty if nothing is."""
     for name, text in log.energies.items():
         if not math.isfinite(value := _number(text)):

@@ -111,10 +111,10 @@ class Loop(Placed, ABC):
         if self._ranks.is_first:
             link.tell_what_changed()
         origin = link.contract.resume
-        while origin and (mistrust := self._restore(origin)):
-            origin = link.step_back(mistrust)
+        while origin and (validation_error := self._restore(origin)):
+            origin = link.fall_back(validation_error)
             if origin is None:
-                self._give_up(Kind.BAD_CHECKPOINT, mistrust)
+                self._give_up(Kind.BAD_CHECKPOINT, validation_error)
         self._book.open(self._course.position.step, link.contract.progress.parent)
         once.note_begun(link.contract)
 
@@ -131,7 +131,7 @@ class Loop(Placed, ABC):
         if link is None:
             return
         link.pace.end_step(ended)
-        link.look(following)
+        link.poll(following)
         if self._ranks.is_first and link.reporter.is_due:
             link.reporter.report(link.with_pace(self._progress(self._course.reported)))
             self._book.show()

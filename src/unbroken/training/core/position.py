@@ -107,7 +107,7 @@ class Course:
             )
         at.batches = batches
 
-    def land(self) -> None:
+    def count_batch(self) -> None:
         """Counts the batch that is in the air."""
         if self.is_in_batch:
             self.is_in_batch = False
@@ -126,7 +126,7 @@ class Course:
 
     def close_epoch(self) -> None:
         """Goes on to the next epoch; stays if the goal lies inside this one, because a later goal may lie behind."""
-        self.land()
+        self.count_batch()
         at = self.position
         if self.is_at_goal and at.batch != at.batches:
             at.is_closed = True

@@ -25,7 +25,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover
-from unbroken.runs.select import pick
+from unbroken.runs.select import select
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
@@ -125,7 +125,7 @@ class Home:
 
     def _take_the_one_before(self, bad: str, reason: str) -> Path | None:
         target = self._store.quarantine(bad, reason, is_whole=True)
-        self.origin = self._last = self._pick()
+        self.origin = self._last = self._select()
         self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
         return self.origin.folder if self.origin else None
 
@@ -160,14 +160,14 @@ class Home:
             removed = self._store.remove_leftovers() + final.remove_leftovers(self.places)
         if removed:
             self._tell(f"removed what a killed process left half done: {len(removed)} in {self.places.root}")
-        found = self._pick()
+        found = self._select()
         self._lease.forget_earlier()
         return found
 
-    def _pick(self) -> Checkpoint | None:
+    def _select(self) -> Checkpoint | None:
         """The newest checkpoint that is good, every byte of it checked; bad ones are set aside."""
         try:
-            found = pick(self._store, self.places.name, lambda identity: True, self._tell)
+            found = select(self._store, self.places.name, lambda identity: True, self._tell)
         except NoCheckpointError as error:
             raise NoCheckpointError(
                 f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "

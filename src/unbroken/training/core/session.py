@@ -63,11 +63,11 @@ class Connection(ABC):
         atexit.register(self._land_at_exit)
 
     @abstractmethod
-    def look(self, following: Phase) -> None:
+    def poll(self, following: Phase) -> None:
         """Between two steps: sees how the save beside the training is doing, and raises what went wrong with it."""
 
     @abstractmethod
-    def land(self) -> None:
+    def wait(self) -> None:
         """Returns when no save is on its way any more; raises what went wrong with it."""
 
     @abstractmethod
@@ -91,11 +91,11 @@ class Connection(ABC):
 
     def wait_for_room(self, following: Phase) -> None:
         """Returns when one more checkpoint may be handed over, or when there is no time to wait."""
-        self.land()
+        self.wait()
         while not self.place.has_room and not self.pace.must_stop(following):
             time.sleep(WAIT_POLL_SECONDS)
 
-    def step_back(self, reason: str) -> Path | None:
+    def fall_back(self, reason: str) -> Path | None:
         """Rejects the checkpoint that was loaded; gives the one before, if this process is to go on from there."""
         return self.place.reject(reason)
 
@@ -133,8 +133,8 @@ class Connection(ABC):
         say(line)
 
     def _land_at_last(self) -> None:
-        """What `land` does, at the end of a training that ends by an error."""
-        self.land()
+        """What `wait` does, at the end of a training that ends by an error."""
+        self.wait()
 
     def _land_at_exit(self) -> None:
         """A training that ends by an error still keeps what it saved before."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from unbroken.errors import SegmentError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
-from unbroken.training.launch.rendezvous import Meeting, Seat
+from unbroken.training.launch.rendezvous import Meeting, RankAssignment
 
 # Ranks whose neighbour died mostly fail by themselves, and then their logs say why; one that waits in NCCL does not.
 LEAVE_SECONDS = 10.0
@@ -35,21 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_TOLD, signal.SIGCHLD})
     try:
         with Meeting.of(options.tasks, options.ranks, os.environ, options.tf_config) as meeting:
-            seat = meeting.seat(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
-            if seat is None:  # told to leave before there was anything to save
+            assigned = meeting.assigned(lambda: signal.sigtimedwait(_TOLD, POLL_SECONDS) is not None)
+            if assigned is None:  # told to leave before there was anything to save
                 return EXIT_PAUSED
-            return _Ranks(options.command, seat, meeting).wait()
+            return _RankProcesses(options.command, assigned, meeting).wait()
     except UnbrokenError as error:
         print(f"unbroken: {error}", file=sys.stderr, flush=True)
         return 1
 
 
-class _Ranks:
+class _RankProcesses:
     """The processes of this task, from their start to their end."""
 
-    def __init__(self, command: Sequence[str], seat: Seat, meeting: Meeting) -> None:
-        self._first, self._meeting = seat.first_rank, meeting
-        self._processes = [_start(command, seat.environment(local)) for local in range(seat.ranks)]
+    def __init__(self, command: Sequence[str], assigned: RankAssignment, meeting: Meeting) -> None:
+        self._first, self._meeting = assigned.first_rank, meeting
+        self._processes = [_start(command, assigned.environment(local)) for local in range(assigned.ranks)]
         self._again: int | None = None  # a signal that is repeated
         self._failed: int | None = None  # the code of the first that failed
         self._give_up = 0.0

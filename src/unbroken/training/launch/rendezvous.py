@@ -29,7 +29,7 @@ _NUMBERS = (
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankAssignment:
     """This task's place among all; the names are torchrun's, where a group is a node's launcher."""
 
     task: int
@@ -103,7 +103,7 @@ class Meeting:
             if reserved:
                 reserved.close()
 
-    def seat(self, is_told_to_leave: Callable[[], bool]) -> Seat | None:
+    def assigned(self, is_told_to_leave: Callable[[], bool]) -> RankAssignment | None:
         """Waits for the others, and says who we are; None if told to leave.  SegmentError if one does not come."""
         here = _address(self._tasks, self._environment)
         address = self._environment.get("MASTER_ADDR") or here
@@ -148,14 +148,14 @@ class Meeting:
             return None
         return said
 
-    def _seated(self, everybody: list[dict[str, Any]]) -> Seat:
+    def _seated(self, everybody: list[dict[str, Any]]) -> RankAssignment:
         nodes = [each["node"] for each in everybody]
         here = nodes[self._task]
         before, count = nodes[: self._task].count(here), nodes.count(here)
         first = everybody[0]
         workers = tuple(worker for each in everybody for worker in each["workers"])
         address, port = str(first["address"]), int(first["port"])
-        return Seat(self._task, self._tasks, self._ranks, before, count, address, port, workers)
+        return RankAssignment(self._task, self._tasks, self._ranks, before, count, address, port, workers)
 
 
 def reserve_port() -> socket.socket:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class KerasAsyncSave:
-    """Takes off at once in a thread that does not outlive the process: who wants the save done calls `land`."""
+    """Takes off at once in a thread that does not outlive the process: who wants the save done calls `wait`."""
 
     def __init__(self, write: Callable[[], object]) -> None:
         self.seconds = 0.0
@@ -24,7 +24,7 @@ class KerasAsyncSave:
     def is_in_the_air(self) -> bool:
         return self._thread.is_alive()
 
-    def land(self) -> None:
+    def wait(self) -> None:
         """Returns when the save is handed over; raises what went wrong."""
         self._thread.join()
         if self._error:
@@ -34,6 +34,6 @@ class KerasAsyncSave:
         began = time.monotonic()
         try:
             write()
-        except BaseException as error:  # noqa: BLE001  (raised again by land)
+        except BaseException as error:  # noqa: BLE001  (raised again by wait)
             self._error = error
         self.seconds = time.monotonic() - began

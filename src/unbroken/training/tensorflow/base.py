@@ -89,7 +89,7 @@ class Core(Loop):
         if self._link:
             self._link.pace.begin_step()
 
-    def tick(self, ended: Phase, following: Phase) -> None:
+    def after_step(self, ended: Phase, following: Phase) -> None:
         """Between two steps: saves if it is time to, and leaves if it must."""
         self._tick(ended, following)
 
@@ -114,7 +114,7 @@ class Core(Loop):
         self.book.watch.restore(notes["watch"])
         self.book.metrics.restore(**notes["metrics"])
         self._origin, self._notes = folder, notes
-        return self._trust.mistrust(notes["trust"])
+        return self._trust.validation_error(notes["trust"])
 
     @property
     def _is_repeating(self) -> bool:
@@ -157,8 +157,8 @@ class Core(Loop):
     def _state(self) -> KerasState:
         trust, metrics = self._trust.state(), self.book.metrics
         names = self.book.watch.guard.finite
-        if names and (sick := self._trust.sickness(trust) or _not_finite(self._running, names)):
-            self._give_up(Kind.HOPELESS, sick)
+        if names and (non_finite := self._trust.divergence(trust) or _not_finite(self._running, names)):
+            self._give_up(Kind.HOPELESS, non_finite)
         notes = {
             "format": FORMAT,
             "seed": self._seed,

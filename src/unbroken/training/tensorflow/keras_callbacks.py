@@ -73,7 +73,7 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
         for _ in range(self.model.steps_per_execution if was_trained else 0):
             training.book.timers.samples += self._data.size_of(course.position.batch)
             course.is_in_batch = True
-            course.land()
+            course.count_batch()
         is_over = course.is_epoch_over
         training.book.show_steps(course)
         training.note_running(logs or {})
@@ -82,7 +82,7 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
         if is_over and batch + 1 < self._data.batches:
             self._first.is_cut = self.model.stop_training = True
         if was_trained:
-            training.tick(self._phase, Phase.END if is_over else Phase.BATCH)
+            training.after_step(self._phase, Phase.END if is_over else Phase.BATCH)
         self._phase = Phase.BATCH
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -96,7 +96,7 @@ class Last(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = True
             training.write_last()  # now: at its end, fit puts averaged weights in the place of the trained ones
         else:
-            training.tick(Phase.END, Phase.START)
+            training.after_step(Phase.END, Phase.START)
 
     def _skip_one_step(self) -> None:
         """All batches of the epoch are done, and fit runs one at least: it gets the results of those that were."""

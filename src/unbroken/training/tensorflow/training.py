@@ -129,10 +129,10 @@ class Training(Core):
             course.is_in_batch = True
             with timers.timed(STEP):
                 yield batch
-            course.land()
+            course.count_batch()
             self.book.show_steps(course)
             timers.samples += data.size_of(course.position.batch - 1)
-            self.tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
+            self.after_step(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
             phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the workers may have agreed to end
 
     def finish(self, files: Mapping[str, object] | None = None) -> None:
@@ -141,7 +141,7 @@ class Training(Core):
         That is metrics.csv, metrics.json and `files`, by their names: a Keras model (`model.keras`, `model.weights.h5`,
         or a folder's name for a SavedModel), a dictionary of arrays (`.npz`), text, bytes, or a Path to copy.
         """
-        self.course.land()
+        self.course.count_batch()
         self.book.close(self.course.position.step)
         if self._link is None:
             return

@@ -28,7 +28,7 @@ class KerasValidation:
         prediction = _numbers(self._validate.predict())
         return {"prediction": prediction, "rtol": self._validate.rtol, "atol": self._validate.atol}
 
-    def mistrust(self, saved: Mapping[str, Any] | None) -> str:
+    def validation_error(self, saved: Mapping[str, Any] | None) -> str:
         """How the prediction of now differs from the one that was saved; of two tolerances the wider one counts."""
         now = self.state()
         if now is None or saved is None:
@@ -36,7 +36,7 @@ class KerasValidation:
         rtol, atol = max(saved["rtol"], now["rtol"]), max(saved["atol"], now["atol"])
         return difference(saved["prediction"], now["prediction"], rtol, atol)
 
-    def sickness(self, state: Mapping[str, Any] | None) -> str:
+    def divergence(self, state: Mapping[str, Any] | None) -> str:
         """Which weight, or which number of the prediction in `state`, is none; empty if all are."""
         # All are asked before the first answer is read: on a GPU each answer is waited for.
         asked = {

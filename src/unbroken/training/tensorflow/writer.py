@@ -41,7 +41,7 @@ class KerasWriter(Connection):
 
     def save(self, state: KerasState, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
         """Hands over one checkpoint, beside the training if that goes on; a kill inside leaves a draft, no more."""
-        self.land()
+        self.wait()
         self.pace.begin_save(step)
         if is_last or not self._may_be_in_background(self._state_bytes):
             self._note_saved(self._save(state, progress, is_best, is_last))
@@ -57,19 +57,19 @@ class KerasWriter(Connection):
             self.pace.is_saving = True
         self._stall_seconds = time.monotonic() - began
 
-    def look(self, following: Phase) -> None:
+    def poll(self, following: Phase) -> None:
         if self._flight and not self._flight.is_in_the_air:
-            self.land()
+            self.wait()
 
-    def land(self) -> None:
+    def wait(self) -> None:
         flight, self._flight, self.pace.is_saving = self._flight, None, False
         if flight:
-            flight.land()
+            flight.wait()
             self._note_saved(flight.seconds, self._stall_seconds)
 
     def write_last(self, state: KerasState) -> None:
         """Writes the state of a training that is over; `finish` hands it over."""
-        self.land()
+        self.wait()
         began = time.monotonic()
         draft = self._write(state, is_last=True)
         self._last = draft, time.monotonic() - began

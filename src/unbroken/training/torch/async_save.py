@@ -16,7 +16,7 @@ class TorchAsyncSave:
     """Takes off at once: a thread completes the snapshot, then calls `write`, which asks `may_be_shown` at its end.
 
     All methods but that one are for the training's own thread.  The thread does not outlive the process: who wants
-    the save done calls `land`.
+    the save done calls `wait`.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class TorchAsyncSave:
         self._thread.start()
 
     def is_in_the_air(self, is_step_next: bool) -> bool:
-        """False when it can land without a wait.  What comes next may change anything, unless it is a step."""
+        """False when nobody would have to wait for it.  What comes next may change anything, unless it is a step."""
         if self._snapshot.is_copied or not is_step_next:
             self._decide()
         return self._thread.is_alive()
 
-    def land(self, patience_seconds: float | None = None) -> None:
+    def wait(self, patience_seconds: float | None = None) -> None:
         """Returns when the save is shown, or dropped because its snapshot was torn; raises what went wrong."""
         try:
             self._decide()
@@ -62,7 +62,7 @@ class TorchAsyncSave:
         try:
             self._snapshot.copy_the_rest()
             self.seconds = self._write(self)
-        except BaseException as error:  # noqa: BLE001  (raised again by land)
+        except BaseException as error:  # noqa: BLE001  (raised again by wait)
             self._error = error
 
     def _before_step(self, *_: object) -> None:

@@ -43,7 +43,7 @@ class Content:
         self.gradients = Gradients(self.parts)
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
         if ranks.size > 1:  # else all of them would drop out the same
-            torch_state.drawn_anew(self._seed_of_rank(0), {})
+            torch_state.reseed(self._seed_of_rank(0), {})
 
     def state(self) -> dict[str, Any]:
         """All of it, in a form that can be saved."""
@@ -69,7 +69,7 @@ class Content:
         state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
         torch_state.check_origin(state, FORMAT, self._seed, source)
         seed = self._seed_of_rank(state["position"]["step"])
-        random = state["random"] or torch_state.drawn_anew(seed, self._generators)
+        random = state["random"] or torch_state.reseed(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
@@ -83,7 +83,7 @@ class Content:
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
         self._random = random
-        return self.trust.mistrust(state["trust"])
+        return self.trust.validation_error(state["trust"])
 
     @property
     def has_rest_to_put_back(self) -> bool:

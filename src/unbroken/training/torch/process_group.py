@@ -84,7 +84,7 @@ class Ranks(Processes):
             raise error or told
         return found[0][0]  # type: ignore[return-value]
 
-    def told(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Everybody's value, by rank, on all of them."""
         found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value, group=self.group)

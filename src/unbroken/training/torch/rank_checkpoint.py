@@ -23,7 +23,7 @@ from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import SHARDS
 from unbroken.training.torch.snapshot import NEEDED_MEMORY
 from unbroken.training.torch.state import STATE_FILE
-from unbroken.training.torch.validation import SickState
+from unbroken.training.torch.validation import NonFiniteState
 
 OWN = "ranks"
 # As it stands in checkpoints that are older than the name of this project.
@@ -60,14 +60,14 @@ class Said:
     digests: Digests = field(default_factory=dict)
     is_torn: bool = False
     error: str = ""
-    is_sick: bool = False  # the error is a state that must not be saved
+    is_non_finite: bool = False  # the error is a state that must not be saved
 
 
 def verdict(said: Sequence[Said]) -> Exception | None:
     """What to raise of what the ranks said, on each of them; None if all went well or is to be made anew."""
     for rank, each in enumerate(said):
-        if each.is_sick:
-            return SickState(each.error)
+        if each.is_non_finite:
+            return NonFiniteState(each.error)
         if each.error:
             return CheckpointError(f"rank {rank} could not save: {each.error}")
     return None

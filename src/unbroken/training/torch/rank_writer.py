@@ -28,7 +28,7 @@ from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Offer, Said
 from unbroken.training.torch.state import tensor_bytes
-from unbroken.training.torch.validation import SickState
+from unbroken.training.torch.validation import NonFiniteState
 from unbroken.training.torch.writer import Point, TorchWriter, check_weights
 
 
@@ -74,19 +74,19 @@ class JointLink(TorchWriter):
         self._beside: Ranks | None = None
         self._offers: list[Offer] = []
 
-    def step_back(self, reason: str) -> Path | None:
+    def fall_back(self, reason: str) -> Path | None:
         """Not all ranks may mistrust it, so they do not go back together: they end, and start again from there."""
-        super().step_back(reason)
+        super().fall_back(reason)
         return None
 
     def save(self, point: Point, following: Phase | None = None) -> None:
-        self.land()
+        self.wait()
         began = time.monotonic()
         pieces = rank_checkpoint.pieces_of(cast(dict[str, Any], point.state), self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
         draft = self._draft_with_room() if self._ranks.is_first else ""
         offer = Offer(draft, platform.node(), tensor_bytes(pieces), available_bytes())
-        self._offers = self._ranks.told(offer)
+        self._offers = self._ranks.all_gather(offer)
         waited = time.monotonic() - began
         super().save(replace(point, state=pieces, weights=weights), following)
         if self._flight:
@@ -113,7 +113,7 @@ class JointLink(TorchWriter):
         ranks = self._beside if flight and self._beside else self._ranks
         mine = self._written(point, draft, ranks, flight)
         try:
-            said = ranks.told(mine)
+            said = ranks.all_gather(mine)
         except RuntimeError as error:
             raise CheckpointError(f"a rank left before all had said that their part is written ({error})") from error
         if wrong := rank_checkpoint.verdict(said):
@@ -138,8 +138,8 @@ class JointLink(TorchWriter):
         try:
             digests = rank_checkpoint.write(cast(dict[str, Any], point.state), draft, ranks)
             check_weights(point)
-        except SickState as sick:
-            return Said(error=str(sick), is_sick=True)
+        except NonFiniteState as non_finite:
+            return Said(error=str(non_finite), is_non_finite=True)
         except Exception as error:  # noqa: BLE001  (raised by all ranks, once they know)
             return Said(error=str(error) or repr(error))
         return Said(digests, is_torn=flight is not None and not flight.may_be_shown())

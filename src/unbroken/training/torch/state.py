@@ -170,7 +170,7 @@ def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGene
         _restore(generator, state["generators"][name])
 
 
-def drawn_anew(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
+def reseed(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
     """Seeds the global generators and those given; returns their state."""
     random.seed(seed)
     np.random.seed(seed % 2**32)

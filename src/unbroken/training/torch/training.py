@@ -38,7 +38,7 @@ from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.tracker import BestCopy, Tracker
-from unbroken.training.torch.validation import sick_weight
+from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Training(Loop):
                 course.is_in_batch, course.next_batch = True, feed.end_after(before)
                 with self._book.timers.timed(STEP):
                     yield batch
-                course.land()
+                course.count_batch()
                 self._book.show_steps(course)
                 feed.advance()
                 self._book.timers.samples += feed.samples(before, course.position.batch)
@@ -176,7 +176,7 @@ class Training(Loop):
                 phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
         finally:
             if self._link:
-                self._link.look(Phase.END)  # also where the loop is left early
+                self._link.poll(Phase.END)  # also where the loop is left early
             if isinstance(loader, DataLoader) and not loader.persistent_workers:
                 end_workers(iterator)
 
@@ -186,7 +186,7 @@ class Training(Loop):
         That is metrics.csv, metrics.json and `files`, by their names: text, bytes, a Path to copy, or whatever
         `torch.save` can save.
         """
-        self._course.land()
+        self._course.count_batch()
         self._ranks.settle()
         self._book.close(self._course.position.step)
         if self._link is None:
@@ -246,9 +246,9 @@ class Training(Loop):
         self._check_gradients()
         state, trust = self._content.state(), self._content.trust
         if self._book.watch.guard.finite:
-            sick = trust.sick_prediction(state["trust"])
-            if sick or self._link is None:  # else the weights are asked in the copy of them that is saved
-                sick = sick_weight(trust.weights()) or sick
-            if sick:
-                self._give_up(Kind.HOPELESS, sick)
+            non_finite = trust.non_finite_prediction(state["trust"])
+            if non_finite or self._link is None:  # else the weights are asked in the copy of them that is saved
+                non_finite = non_finite_weight(trust.weights()) or non_finite
+            if non_finite:
+                self._give_up(Kind.HOPELESS, non_finite)
         return state

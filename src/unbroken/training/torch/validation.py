@@ -17,7 +17,7 @@ from unbroken.training.torch.state import RandomGenerator, local
 Weights = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 
 
-class SickState(CheckpointError):
+class NonFiniteState(CheckpointError):
     """A state that must never become a checkpoint, because the training is lost."""
 
 
@@ -44,7 +44,7 @@ class TorchValidation:
             return None
         return {"prediction": self._predict(), "rtol": self._validate.rtol, "atol": self._validate.atol}
 
-    def mistrust(self, saved: Mapping[str, Any] | None) -> str:
+    def validation_error(self, saved: Mapping[str, Any] | None) -> str:
         """How the prediction of now differs from the one that was saved; of two tolerances the wider one counts."""
         if self._validate is None or saved is None:
             return ""
@@ -56,7 +56,7 @@ class TorchValidation:
         parts = self._modules.items()
         return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
 
-    def sick_prediction(self, state: Mapping[str, Any] | None) -> str:
+    def non_finite_prediction(self, state: Mapping[str, Any] | None) -> str:
         """Says so if a number of the prediction in `state` is none; empty if all are."""
         if state is not None and not all(map(math.isfinite, state["prediction"].tolist())):
             return "the prediction (validate) holds a number that is not finite"
@@ -89,7 +89,7 @@ def _numbers(value: Any) -> Iterator[torch.Tensor]:
             yield from _numbers(item)
 
 
-def sick_weight(weights: Weights) -> str:
+def non_finite_weight(weights: Weights) -> str:
     """Which of the weights are no numbers, as far as they lie here; empty if all are."""
     for name, spread in weights.items():
         # All are asked before the first answer is read: on a GPU each answer is waited for.

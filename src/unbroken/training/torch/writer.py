@@ -27,7 +27,7 @@ from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, optimizer_storages
 from unbroken.training.torch.state import STATE_FILE, canonical, tensor_bytes
-from unbroken.training.torch.validation import SickState, Weights, sick_weight
+from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
@@ -72,7 +72,7 @@ class TorchWriter(Connection):
 
         `following` is what the training does next, if it goes on.
         """
-        self.land()
+        self.wait()
         self.pace.begin_save(point.step)
         if not point.is_over and self._may_be_in_background(tensor_bytes(point.state)):
             self._take_off(point, is_step_next=following is Phase.BATCH)
@@ -82,11 +82,11 @@ class TorchWriter(Connection):
         if point.is_over:
             self.place.close()
 
-    def look(self, following: Phase) -> None:
+    def poll(self, following: Phase) -> None:
         if self._flight and not self._flight.is_in_the_air(is_step_next=following is Phase.BATCH):
-            self.land()
+            self.wait()
 
-    def land(self) -> None:
+    def wait(self) -> None:
         with self._giving_up():
             self._land()
 
@@ -94,7 +94,7 @@ class TorchWriter(Connection):
         flight, self._flight, self.pace.is_saving = self._flight, None, False
         if flight is None:
             return
-        flight.land(patience_seconds)
+        flight.wait(patience_seconds)
         if flight.is_dropped:
             self._may_leave_it_for_later = False
             self.pace.forget_save()
@@ -158,14 +158,14 @@ class TorchWriter(Connection):
     def _giving_up(self) -> Iterator[None]:
         try:
             yield
-        except SickState as sick:
-            self.give_up(str(sick))
+        except NonFiniteState as non_finite:
+            self.give_up(str(non_finite))
 
 
 def check_weights(point: Point) -> None:
     """SickState if one of the weights is no number."""
-    if sick := sick_weight(point.weights):
-        raise SickState(f"{sick}, {point.where}")
+    if non_finite := non_finite_weight(point.weights):
+        raise NonFiniteState(f"{non_finite}, {point.where}")
 
 
 def _handover(point: Point, seconds: float, digests: Mapping[str, FileDigest], versions: Mapping[str, str]) -> Handover:

@@ -8,7 +8,7 @@ from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
 from unbroken.runs import store as store_module
-from unbroken.runs.select import pick
+from unbroken.runs.select import select
 from unbroken.runs.store import Checkpoint, Store
 
 
@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> Store:
 
 def picked(store: Store, told: list[str] | None = None, has_worked: bool = False) -> Checkpoint | None:
     lines = told if told is not None else []
-    return pick(store, "demo", lambda identity: identity == PASSPORT.identity, lines.append, has_worked)
+    return select(store, "demo", lambda identity: identity == PASSPORT.identity, lines.append, has_worked)
 
 
 def truncate(folder: Path) -> None:
