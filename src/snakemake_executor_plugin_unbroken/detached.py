@@ -55,7 +55,7 @@ class Detached:
     def summary(self) -> str:
         """One line for the user, who is about to log out."""
         jobs = f"{self.count} jobs are out for {len(self._chains)} runs"
-        return f"{jobs}, and nobody has to wait for them; see: unbroken status"
+        return f"{jobs}, and you may log out; see: unbroken status"
 
     def wait_for(self, segment: Segment, job_id: str) -> None:
         """The run's jobs shall stand behind this one too, which somebody else has submitted; '' for none."""

@@ -90,7 +90,7 @@ class Executor(Submitting):
             if time.monotonic() - end.since < LEAVING_SECONDS:
                 return False
         except OSError as error:
-            self._tell(f"{segment.name}: {error}; looked at again")  # the file server is away for a moment
+            self._tell(f"{segment.name}: {error}; retried")  # the file server is away for a moment
             out.not_before = time.monotonic() + HELD_SECONDS
             return False
         except UnbrokenError as error:

@@ -86,7 +86,7 @@ class Submitting(SlurmParent):
         return True
 
     def _note_what_is_wanted(self, run: Run) -> None:
-        """Jobs that nobody drives are told if their run is extended while they work; all, that there is a folder."""
+        """Detached jobs are told if their run is extended while they work; all, that there is a folder."""
         if run.name not in self._known:
             self._known.add(run.name)
             begun.note_if_there(RunFolder(run.name))
@@ -133,7 +133,7 @@ class Submitting(SlurmParent):
                 self._tell(found.line)
             self._later.add(found.wait_seconds, job)
         elif found.job_id:
-            self._tell(f"{segment.name}: job {found.job_id} is out already, taken over")
+            self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
             self.report_job_submission(self.adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
             self.go_on_after(job)  # a job of this run submits it
@@ -145,7 +145,7 @@ class Submitting(SlurmParent):
             self._later.add(1.0, job)  # another driver was quicker, in this moment
 
     def _waits_for_others(self, job: Any, segment: Segment, slip: Slip | None) -> bool:
-        """True if the segment is looked at again later; without a driver its job waits in the queue instead."""
+        """True if the segment is retried later; without a driver its job waits in the queue instead."""
         other = self._others.look(segment, slip)
         if other is None:
             return False

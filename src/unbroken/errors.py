@@ -100,4 +100,4 @@ class DivergedError(SegmentError):
 
 
 class StalledError(SegmentError):
-    """Several attempts in a row brought the run no step forward."""
+    """Several attempts in a row brought the run no progress."""

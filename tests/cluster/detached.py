@@ -1,4 +1,4 @@
-"""Chains of jobs that nobody drives: submitting them, waiting for them, reading what they said."""
+"""Chains of detached jobs: submitting them, waiting for them, reading what they said."""
 
 import os
 from collections.abc import Iterator

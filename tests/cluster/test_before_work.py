@@ -269,7 +269,7 @@ def test_restart_cancels_the_jobs_that_wait(work: WorkDir, cluster: Cluster) -> 
 
     assert refused.code == 1 and f"Slurm job {first}" in refused.text
     assert done.code == 0, done.text
-    assert f"a: cancelled the jobs that waited: {', '.join(sorted(waiting, key=int))}" in done.text
+    assert f"a: cancelled the pending jobs: {', '.join(sorted(waiting, key=int))}" in done.text
     assert cluster.jobs() == []
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
 
@@ -286,7 +286,7 @@ def test_accept_names_the_jobs_that_wait_and_they_go_on(work: WorkDir, cluster: 
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
     wait_for_jobs(cluster)
 
-    assert "its waiting jobs go on from 000001_1-steps_" in done.text
+    assert "its pending jobs go on from 000001_1-steps_" in done.text
     assert done.text.strip().endswith(", ".join(sorted(waiting, key=int)))
     assert [record.segment for record in work.records("a")] == [1, 2, 3, 4], slurm_logs(work)
 
@@ -358,7 +358,7 @@ def test_a_driver_goes_round_a_node_on_which_nothing_of_ours_runs(work: WorkDir,
     assert done.code == 0, done.text
     assert [attempt.slurm_node for attempt in history[:2]] == [bad, bad]
     assert [attempt.before_work for attempt in history[:2]] == ["never ran", "never ran"]
-    assert f"a: not on {bad}, where it failed again and again" in done.text
+    assert f"a: not on {bad}, where it failed repeatedly" in done.text
     assert history[-1].outcome is Outcome.FINISHED
 
 
@@ -372,8 +372,8 @@ def test_a_chain_that_dies_on_such_a_node_is_told_by_status(work: WorkDir, clust
 
     status = work.unbroken("status").text
     assert started(cluster, work) == 4  # all that were submitted, and none that they would have submitted
-    assert "a: no job of this run waits; Slurm job " in status
-    assert f"ended as FAILED on {bad} before its work; mend the cause, then start snakemake again" in status
+    assert "a: no job of this run is pending; Slurm job " in status
+    assert f"ended as FAILED on {bad} before its work; fix the cause, then start snakemake again" in status
 
 
 # Python finds no command of Slurm in a job.

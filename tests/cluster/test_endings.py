@@ -140,7 +140,7 @@ def test_a_run_that_needs_more_memory_than_it_asked_for_gets_more(
     history = cgroup_work.history("a")
     assert [attempt.outcome for attempt in history] == [Outcome.FAILED, Outcome.FINISHED]
     assert [attempt.cause for attempt in history] == ["OUT_OF_MEMORY", ""]
-    assert "killed for want of memory; the next attempt asks for 2 times as much (memory_growth)" in history[0].message
+    assert "killed: out of memory; the next attempt asks for 2 times as much (memory_growth)" in history[0].message
     asked = [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history]
     assert asked == ["400M", "800M"]
 

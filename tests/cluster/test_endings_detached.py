@@ -108,8 +108,7 @@ def test_the_jobs_behind_one_that_ran_out_of_memory_ask_for_more(cgroup_work: Wo
     asked = [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history]
     assert asked == ["400M", "800M"]
     assert (
-        "a: Slurm ended 1 attempt for want of memory; the waiting jobs ask for 800 MB; to start with that, "
-        "set mem_mb: 800"
+        "a: 1 attempt ran out of memory; the pending jobs now ask for 800 MB; to start with that, set mem_mb: 800"
     ) in slurm_logs(work)
 
 
@@ -132,7 +131,7 @@ def test_the_jobs_behind_two_that_failed_on_a_node_go_elsewhere(slurm_work: Work
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
     assert work.records("a")[-1].outcome is Outcome.FINISHED
-    line = f"a: the waiting jobs do not go to {bad.read_text()}, where it failed again and again"
+    line = f"a: the pending jobs avoid {bad.read_text()}, where it failed repeatedly"
     assert slurm_logs(work).count(line) == 1
     *_, last = work.history("a")
     excluded = cluster.run("scontrol", "show", "job", last.slurm_job)
@@ -140,7 +139,7 @@ def test_the_jobs_behind_two_that_failed_on_a_node_go_elsewhere(slurm_work: Work
 
 
 def test_a_node_that_breaks_everything_does_not_stop_the_run(slurm_work: WorkDir, cluster: Cluster) -> None:
-    """Two attempts without a step forward are allowed, and both were there: the next one goes elsewhere first."""
+    """Two attempts without progress are allowed, and both were there: the next one goes elsewhere first."""
     work = detached(slurm_work)
     bad = broken_node(work, attempts_without_progress=2)
 
@@ -165,8 +164,8 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
     wait_for_jobs(cluster)
 
     assert stopped == [bad.read_text()] * 2, slurm_logs(work)  # Slurm took the same one twice
-    assert f"a: the run stops: 2 attempts without a step forward on {bad.read_text()}" in slurm_logs(work)
-    assert f"a: not on {bad.read_text()}, where it failed again and again" in text
+    assert f"a: the run stops: 2 attempts without progress on {bad.read_text()}" in slurm_logs(work)
+    assert f"a: not on {bad.read_text()}, where it failed repeatedly" in text
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
     assert work.records("a")[-1].outcome is Outcome.FINISHED

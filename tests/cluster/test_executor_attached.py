@@ -21,7 +21,7 @@ from unbroken.runs.outcome import Outcome
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
 PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
-HAS_JOB = re.compile("has been submitted with SLURM jobid|is out already, taken over")
+HAS_JOB = re.compile("has been submitted with SLURM jobid|is in the queue or running already, taken over")
 
 
 def start(work: WorkDir, *words: str) -> Driver:
@@ -93,7 +93,7 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
 
     first.kill()
     second = start(slurm_work)
-    until(lambda: second.text.count("is out already, taken over") == 2)
+    until(lambda: second.text.count("is in the queue or running already, taken over") == 2)
     cluster.run("scancel", blocker)
     until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
     programs = slurm_work.processes("-m unbroken.engines.toy.program")
@@ -101,13 +101,13 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
         os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
     second.kill()
     driver = start(slurm_work)
-    until(lambda: driver.text.count("is out already, taken over") == 2, PATIENCE_SECONDS)
+    until(lambda: driver.text.count("is in the queue or running already, taken over") == 2, PATIENCE_SECONDS)
     for pid in programs:
         os.kill(pid, signal.SIGCONT)
     third = driver.wait(PATIENCE_SECONDS)
 
     assert third.code == 0, third.text
-    assert third.text.count("is out already, taken over") == 2
+    assert third.text.count("is in the queue or running already, taken over") == 2
     assert submitted(third) == 0
     assert {attempt.slurm_job for run in "ab" for attempt in slurm_work.history(run)} == set(waiting)
     for run in "ab":

@@ -1,4 +1,4 @@
-"""`--profile slurm-detached`: chains of jobs that nobody drives, on a real cluster."""
+"""`--profile slurm-detached`: chains of detached jobs, on a real cluster."""
 
 import itertools
 import os
@@ -201,9 +201,7 @@ def test_a_run_that_crashes_stops_by_itself(work: WorkDir, cluster: Cluster) -> 
     assert {attempt.outcome for attempt in history} == {Outcome.FAILED}
     # On two nodes, so it is the program; where Slurm takes the same one again and again, after twice as many.
     assert len({attempt.slurm_node for attempt in history[-2:]}) == 2 or len(history) == 4
-    assert f"a: the run stops: {len(history)} attempts without a step forward on {history[0].slurm_node}" in slurm_logs(
-        work
-    )
+    assert f"a: the run stops: {len(history)} attempts without progress on {history[0].slurm_node}" in slurm_logs(work)
 
 
 @pytest.mark.slow
@@ -257,7 +255,7 @@ def test_an_answer_of_squeue_counts_from_when_it_was_asked(work: WorkDir, cluste
 
     assert done.code == 0, done.text
     assert first.count("has been submitted with SLURM jobid") == 3
-    assert done.text.count("is out already, taken over") == 3, done.text
+    assert done.text.count("is in the queue or running already, taken over") == 3, done.text
     assert len(cluster.jobs("pending")) == 3
 
 

@@ -275,7 +275,7 @@ class Chain:
 
     def _stops(self) -> int:
         logs = (self.folder / "logs" / RUN).glob("*.log")
-        return sum(log.read_text(errors="replace").count("telling the program to stop") for log in logs)
+        return sum(log.read_text(errors="replace").count("stopping the program") for log in logs)
 
     def _kill(self, victim: str, driver: Started) -> int:
         if victim == "driver":

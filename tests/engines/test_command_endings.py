@@ -20,7 +20,7 @@ def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
     job = command_job(tmp_path, settings)
     (attempt,) = history(job)
     assert (record.outcome, attempt.exit_code, attempt.stop_seconds) == (Outcome.PAUSED, 3, None)
-    assert "telling the program to stop" not in job.log.read_text()
+    assert "stopping the program" not in job.log.read_text()
 
 
 def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_pieces_equal_the_whole(chain, whole):
     assert chain.final() == whole
     assert [attempt["outcome"] for attempt in chain.history()][:-1] == ["paused"] * (len(chain.history()) - 1)
     assert len(chain.history()) >= 2
-    assert "does not leave" not in chain.said()
+    assert "does not exit" not in chain.said()
 
 
 @of_each(slow=SLOW_TO_START)
@@ -141,5 +141,5 @@ def test_a_program_that_never_advances_stops_its_run_with_one_line(chain):
     log = f"logs/{chain.results.name}/001.1.log"
     failed = f"the program ended with exit code 1; nothing new was saved; read {log}"
     assert f"stopped: runs.{chain.results.name}: {failed}" in chain.said()
-    assert "2 attempts without a step forward, no further one is made" in chain.said()
+    assert "2 attempts without progress, no further one is made" in chain.said()
     assert len(chain.history()) == 2

@@ -194,5 +194,5 @@ def test_a_program_that_neither_computes_nor_writes_stands_still_for_stall_minut
     dmtcp_run.settings["command"] = ["sleep", "600"] if REAL else ["python3", "-c", "import time; time.sleep(600)"]
     dmtcp_run.keys["stall_minutes"] = 0.15
 
-    with pytest.raises(SegmentError, match=r"no step forward in 0\.15 minutes \(stall_minutes\)"):
+    with pytest.raises(SegmentError, match=r"no progress in 0\.15 minutes \(stall_minutes\)"):
         dmtcp_run.segment()

@@ -85,7 +85,7 @@ def test_an_engine_of_another_package_is_killed_and_comes_to_the_result_of_one_p
     assert driver.returncode == 1, first
     assert "rule outside_segment" in first
     assert again.returncode == 0, second
-    assert "going on from results/walk/checkpoints/" in second
+    assert "resuming from results/walk/checkpoints/" in second
     assert (folder / "results/walk/final/state.json").read_bytes() == (alone / "state.json").read_bytes()
     assert f"{STEPS}/{STEPS} steps" in status.stdout
 

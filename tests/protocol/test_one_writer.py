@@ -96,7 +96,7 @@ def test_a_job_that_is_told_to_leave_while_it_waits_leaves(tmp_path: Path) -> No
     ended = second.end()
     first.kill(signal.SIGUSR1)
 
-    assert ended.error == "InterruptedSegment: runs.demo: told to leave (SIGTERM) while waiting"
+    assert ended.error == "InterruptedSegment: runs.demo: stopped by a signal (SIGTERM) while waiting"
     assert first.end().record["outcome"] == "paused"
 
 

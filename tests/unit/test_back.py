@@ -79,7 +79,7 @@ def test_a_program_that_fails_from_every_checkpoint_loses_none(tmp_path: Path) -
     assert tried == [before[2].name, before[2].name, before[1].name]
     stop = f"neither from {before[2].name} nor from {before[1].name}, the checkpoint before; both stay where they are"
     assert [stop in text for text in said] == [False, False, False, True, True, True]
-    assert said[3].startswith("StalledError: runs.demo: 3 attempts without a step forward")
+    assert said[3].startswith("StalledError: runs.demo: 3 attempts without progress")
 
 
 def test_each_start_of_snakemake_begins_with_the_newest_again(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_with_one_checkpoint_the_run_stops(tmp_path: Path) -> None:
         with pytest.raises(SegmentError):
             run_program(tmp_path, program("crash"), 2, number)
 
-    with pytest.raises(StalledError, match="2 attempts without a step forward, no further one is made; last: "):
+    with pytest.raises(StalledError, match="2 attempts without progress, no further one is made; last: "):
         run_program(tmp_path, step(), 2, 3)
     assert dones(tmp_path) == [1]
 

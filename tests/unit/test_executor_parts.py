@@ -124,11 +124,11 @@ def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
 
 
 def test_a_run_that_stops_is_told_in_the_words_of_the_policy() -> None:
-    found = verdict(segment(), "17", Evidence("TIMEOUT", None, "2 attempts without a step forward; mend the cause"))
+    found = verdict(segment(), "17", Evidence("TIMEOUT", None, "2 attempts without progress; fix the cause"))
 
     assert (found.follows, found.line) == (
         Follows.STOP,
-        "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without a step forward; mend the cause",
+        "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without progress; fix the cause",
     )
 
 

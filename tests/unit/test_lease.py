@@ -275,7 +275,7 @@ def test_a_process_that_lives_here_is_never_robbed_however_silent_and_whatever_s
 
     assert (looks, asked) == ([""] * 30, [])
     hint = f"if it hangs, type kill -KILL {os.getpid()}"
-    assert waiter.remark() == f"process {os.getpid()} lives, but its heart does not beat; {hint}"
+    assert waiter.remark() == f"process {os.getpid()} lives, but sends no heartbeat; {hint}"
 
 
 def test_a_stopped_process_is_named_with_what_to_type(folder: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_segment_on_such_a_node_saves_in_its_time_and_is_not_blamed(tmp_path: 
     ).end()
 
     assert re.search(rf"node1's clock is (3[89]|40)\d\d s {word} Slurm's; ", ended.screen)
-    assert "telling the program to stop: its time is up" in ended.screen
+    assert "stopping the program: its time is up" in ended.screen
     (attempt,) = history(toy_job(tmp_path))
     assert (attempt.outcome, attempt.exit_code) == (Outcome.PAUSED, 85)
     assert len(checkpoints(toy_job(tmp_path))) == 1

@@ -211,7 +211,7 @@ def test_who_waits_for_a_file_server_leaves_when_told(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(segment_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=told))
 
-    with pytest.raises(InterruptedSegment, match=r"told to leave \(SIGUSR1\) while the file server was silent"):
+    with pytest.raises(InterruptedSegment, match=r"stopped by a signal \(SIGUSR1\) while the file server was silent"):
         run_program(tmp_path, program("one_step"), 2, goal=100)
 
 

@@ -63,7 +63,7 @@ def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[A
 def test_what_is_hopeless_is_not_tried_again() -> None:
     why = why_stop([attempt(is_hopeless=True)], RULES, Situation(1, other_nodes=9))
 
-    assert why == "no further attempt is made: it broke; mend the cause, then start snakemake again"
+    assert why == "no further attempt is made: it broke; fix the cause, then start snakemake again"
 
 
 def test_a_cancelled_job_stops_its_run() -> None:
@@ -81,7 +81,7 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
 
     assert not stops(steps[:2], rules=rules)
     assert why_stop(steps[:3], rules, Situation(1, log="logs/demo/001.log")) == (
-        "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; mend the cause, then start snakemake again"
+        "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; fix the cause, then start snakemake again"
     )
     assert not stops(steps)
 
@@ -105,8 +105,8 @@ def test_failures_of_another_segment_do_not_count() -> None:
 
 def test_the_line_says_where_it_was_tried_where_to_look_and_what_to_type() -> None:
     assert why_stop(on("n1", "n2"), RULES, Situation(1, other_nodes=5, log="logs/demo/001.log")) == (
-        "2 attempts without a step forward on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
-        "mend the cause, then start snakemake again"
+        "2 attempts without progress on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
+        "fix the cause, then start snakemake again"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
 def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
     assert (
         why_stop([before_work(BeforeWork.REFUSED)], RULES, Situation(1, other_nodes=9))
-        == "no further attempt is made: it broke; mend the cause, then start snakemake again"
+        == "no further attempt is made: it broke; fix the cause, then start snakemake again"
     )
 
 
@@ -159,7 +159,7 @@ def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
 
     assert not stops(jobs[:2])  # one job tries for a while itself
     assert why_stop(jobs, RULES, Situation(1, other_nodes=9)) == (
-        "2 attempts in a row ended before their work on n1; last: it broke; mend the cause, then start snakemake again"
+        "2 attempts in a row ended before their work on n1; last: it broke; fix the cause, then start snakemake again"
     )
 
 
@@ -209,8 +209,8 @@ def test_after_the_attempts_from_the_newest_the_checkpoint_before_is_tried_once(
     assert goes_back(from_newest(2), RULES, NOW)
     assert why_stop(from_newest(2), RULES, NOW) == ""
     assert why_stop([*from_newest(2), back], RULES, NOW) == (
-        "3 attempts without a step forward, no further one is made, neither from 000002_2 nor from 000001_1, the "
-        "checkpoint before; both stay where they are; last: it broke; mend the cause, then start snakemake again"
+        "3 attempts without progress, no further one is made, neither from 000002_2 nor from 000001_1, the "
+        "checkpoint before; both stay where they are; last: it broke; fix the cause, then start snakemake again"
     )
 
 

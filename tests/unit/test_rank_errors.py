@@ -204,7 +204,7 @@ def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_s
 
     assert asked == [False] * 6
     assert plenty._may_be_in_background(1)
-    said = "unbroken: saves stop the training: too little memory is free for copies of 16 MB\n"
+    said = "unbroken: no async checkpoints, saves stop the training: not enough free memory for copies of 16 MB\n"
     assert capsys.readouterr().out == said
 
 

@@ -197,7 +197,7 @@ def test_no_worker_outlives_its_program(tmp_path: Path) -> None:
 def test_a_run_that_does_not_advance_within_stall_minutes_is_stopped_and_reported(tmp_path: Path) -> None:
     line = fails(tmp_path, "stuck", stall_minutes=0.005)
 
-    assert line.startswith("runs.demo: no step forward in 0.005 minutes (stall_minutes); read ")
+    assert line.startswith("runs.demo: no progress in 0.005 minutes (stall_minutes); read ")
     assert outcomes(tmp_path) == ["failed"]
 
 
@@ -220,7 +220,7 @@ def test_after_some_attempts_without_a_step_forward_no_further_one_is_made(tmp_p
         run_program(tmp_path, program("one_step"), 1, 3)
 
     assert str(caught.value).startswith(
-        "runs.demo: 2 attempts without a step forward, no further one is made; last: the program ended with exit code 1"
+        "runs.demo: 2 attempts without progress, no further one is made; last: the program ended with exit code 1"
     )
     assert outcomes(tmp_path) == ["failed", "failed"]
     assert dones(tmp_path) == []

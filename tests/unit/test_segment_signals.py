@@ -48,8 +48,8 @@ def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_do
     job = toy_job(tmp_path)
     (attempt,) = history(job)
     assert ended.code == 1
-    assert ended.error.startswith("InterruptedSegment: runs.demo: a signal took the machine away; saved at ")
-    assert f"telling the program to stop: a signal took the machine away ({number.name})" in ended.screen
+    assert ended.error.startswith("InterruptedSegment: runs.demo: preempted or cancelled (SIGTERM); saved at ")
+    assert f"stopping the program: preempted or cancelled (SIGTERM) ({number.name})" in ended.screen
     assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
     assert attempt.progress_to == checkpoints(job)[-1].passport.progress.done > 0
     assert not job.places.record(1).exists()
@@ -64,7 +64,7 @@ def test_a_warning_that_time_is_nearly_up_pauses_the_segment(tmp_path: Path, num
     job = toy_job(tmp_path)
     record = read_record(job.places.record(1))
     assert ended.code == 0
-    assert f"a signal warned that its time is nearly up ({number.name})" in ended.screen
+    assert f"a signal warned that the time limit is near ({number.name})" in ended.screen
     assert [attempt.outcome.value for attempt in history(job)] == ["paused"]
     assert record is not None and record.progress.done == checkpoints(job)[-1].passport.progress.done > 0
 
@@ -89,13 +89,13 @@ def test_a_second_term_changes_nothing(tmp_path: Path) -> None:
     child = segment.child_pid()
     os.kill(child, signal.SIGSTOP)  # so that the segment still waits for it when the second one comes
     segment.kill(signal.SIGTERM)
-    until(lambda: "telling the program to stop" in (tmp_path / "logs/demo/001.log").read_text())
+    until(lambda: "stopping the program" in (tmp_path / "logs/demo/001.log").read_text())
     segment.kill(signal.SIGTERM)
     os.kill(child, signal.SIGCONT)
     ended = segment.end()
 
     assert ended.error.startswith("InterruptedSegment: ")
-    assert ended.screen.count("telling the program to stop") == 1
+    assert ended.screen.count("stopping the program") == 1
     assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["interrupted"]
 
 
@@ -105,7 +105,7 @@ def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
     segment.kill(signal.SIGTERM)
     ended = segment.end()
 
-    assert "took the machine away; nothing to save yet; start again and it goes on" in ended.error
+    assert "preempted or cancelled (SIGTERM); nothing to save yet; start again and it goes on" in ended.error
     assert [attempt.to_checkpoint for attempt in history(toy_job(tmp_path))] == [None]
 
 
@@ -127,7 +127,7 @@ def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_check
     ended = segment.end()
 
     (attempt,) = history(toy_job(tmp_path))
-    assert "the program does not leave by itself: TERM" in ended.screen
+    assert "the program does not exit by itself: sending TERM" in ended.screen
     assert (attempt.outcome.value, attempt.exit_code, attempt.progress_to) == ("paused", -signal.SIGTERM, 1)
     assert ended.record["done"] == 1
 
@@ -147,7 +147,7 @@ def test_a_program_whose_last_save_took_long_to_publish_still_gets_term_first(
 
     run_program(tmp_path, program("saves_and_stays"), segment_minutes=0.01, first_margin_seconds=0.05)
 
-    assert "the program does not leave by itself: TERM" in toy_job(tmp_path).places.log(1).read_text()
+    assert "the program does not exit by itself: sending TERM" in toy_job(tmp_path).places.log(1).read_text()
 
 
 def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint
     ended = segment.end()
 
     (attempt,) = history(toy_job(tmp_path))
-    assert ended.screen.index("by itself: TERM") < ended.screen.index("does not leave: killing it")
+    assert ended.screen.index("by itself: sending TERM") < ended.screen.index("does not exit: sending KILL")
     assert (attempt.outcome.value, attempt.exit_code) == ("paused", -signal.SIGKILL)
     assert not is_alive(child)
 
@@ -168,7 +168,7 @@ def test_a_deaf_program_that_never_saved_is_a_failure(tmp_path: Path) -> None:
     segment = start_segment(tmp_path, command=program("deaf_and_idle"), patch=IMPATIENT, **more)
     ended = segment.end()
 
-    assert "telling the program to stop: its time is up" in ended.screen
+    assert "stopping the program: its time is up" in ended.screen
     assert "the program was ended by SIGKILL and left no newer checkpoint" in ended.error
     assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["failed"]
 
@@ -244,7 +244,7 @@ def test_the_end_of_the_slurm_job_stops_a_segment_that_would_be_longer(tmp_path:
     job = toy_job(tmp_path)
     (attempt,) = history(job)
     assert ended.record["outcome"] == "paused"
-    assert "telling the program to stop: its time is up" in ended.screen or attempt.exit_code == 85
+    assert "stopping the program: its time is up" in ended.screen or attempt.exit_code == 85
     assert (attempt.slurm_job, checkpoints(job)[-1].passport.slurm_job["partition"]) == ("4711", "gpu")  # type: ignore[index]
 
 
@@ -262,5 +262,5 @@ def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> No
     )
     ended = segment.end()
 
-    assert "the program does not leave: killing it" in ended.screen
+    assert "the program does not exit: sending KILL" in ended.screen
     assert ended.record == {**ended.record, "outcome": "paused", "done": 1}

@@ -155,9 +155,7 @@ def test_the_user_is_told_once_that_memory_grew_and_what_to_type(tmp_path):
     found = plan(tmp_path, toy_run(mem_mb=200), told=told)
 
     assert [found.mem_mb("demo", "001"), found.mem_mb("demo", "001")] == [450, 450]
-    assert told == [
-        "demo: Slurm ended 2 attempts for want of memory; asking for 450 MB; to start with that, set mem_mb: 450"
-    ]
+    assert told == ["demo: 2 attempts ran out of memory; asking for 450 MB; to start with that, set mem_mb: 450"]
 
 
 def test_memory_is_asked_anew_at_each_attempt_and_the_segments_behind_it_ask_for_as_much(tmp_path):
@@ -184,7 +182,7 @@ def test_nodes_on_which_a_run_failed_are_excluded_but_never_all_of_them(tmp_path
 
     # Without a driver the second one is submitted together with the first.
     assert words == ["--exclude=node3,node2"] * 2
-    assert told == ["demo: not on node3, node2, where it failed again and again"]
+    assert told == ["demo: not on node3, node2, where it failed repeatedly"]
 
 
 def test_the_file_to_edit_is_the_one_that_holds_the_site(tmp_path, monkeypatch):

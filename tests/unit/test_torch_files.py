@@ -153,7 +153,7 @@ def test_a_copy_that_reads_back_otherwise_is_an_error_and_is_not_shown(tmp_path:
 
     monkeypatch.setattr(fs, "copy_range", spoiling)
 
-    with pytest.raises(CheckpointError, match=r"copy\.pt: the copy of .*state\.pt reads back otherwise than it was "):
+    with pytest.raises(CheckpointError, match=r"copy\.pt: the copy of .*state\.pt reads back differently from what "):
         atomic_torch_save(STATE, tmp_path / "state.pt", copies=[tmp_path / "copy.pt"])
     assert names(tmp_path) == ["state.pt", "state.pt.digest"]
 

@@ -76,7 +76,7 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
     assert versions["compiled"] == "model"
     assert list(torch.load(tmp_path / "final" / "model.pt")) == ["0.weight", "0.bias"]
     assert torch.equal(plain[0].weight, inner[0].weight)
-    assert "so the result is as good, not the same (compiled parts: model then, none now)" in said
+    assert "environment changed since this checkpoint (compiled parts model -> none): training continues" in said
 
 
 def test_an_average_of_a_compiled_model_goes_on_as_one(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_change_of_threads_gpus_or_torch_is_told_and_one_of_the_rest_is_not() 
     assert differences(before, {**before, "ranks": "1", "numpy": "2"}) == ""
     assert differences({}, before) == ""
     assert differences(before, {**before, "threads": "2", "gpus": "0", "torch": "2.10"}) == (
-        "torch: 2.9 then, 2.10 now, threads: 4 then, 2 now, GPUs: 1 then, 0 now"
+        "torch 2.9 -> 2.10, threads 4 -> 2, GPUs 1 -> 0"
     )
 
 

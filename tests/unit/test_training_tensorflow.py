@@ -164,7 +164,7 @@ def test_a_weight_that_is_no_number_ends_the_run_and_saves_nothing_bad(pieces):
     work = pieces("nan", goal=2, spoil=5)
     work.attempt([3])
 
-    with pytest.raises(SystemExit, match=r"hold a number that is not finite, at step 6 in epoch 0"):
+    with pytest.raises(SystemExit, match=r"hold NaN or infinity, at step 6 in epoch 0"):
         work.attempt([6], is_expected=False)
 
     assert work.verdict()["verdict"] == "hopeless"

@@ -91,7 +91,7 @@ def saved(base: Path) -> list[float]:
 def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_kept(tmp_path: Path) -> None:
     line = (
         r"^runs\.demo: loss is nan, allowed: a finite number \(Guard\.finite\), at step 11 in epoch 1; "
-        r"the checkpoint of before is kept \(1 of 3 epochs\); mend the cause"
+        r"the checkpoint of before is kept \(1 of 3 epochs\); fix the cause"
     )
 
     with pytest.raises(DivergedError, match=line):
@@ -251,7 +251,7 @@ def test_weights_that_are_no_numbers_are_never_saved(told: Path) -> None:
     with torch.no_grad():
         model[1].bias[0] = math.inf
 
-    with pytest.raises(SystemExit, match=r"the weights model\.1\.bias hold a number that is not finite"):
+    with pytest.raises(SystemExit, match=r"the weights model\.1\.bias hold NaN or infinity"):
         training.finish()
 
     assert list((told / "save").iterdir()) == []
@@ -275,7 +275,7 @@ def test_a_prediction_leaves_no_trace_in_the_model_or_in_the_generators(told: Pa
 
 
 def test_a_prediction_that_is_no_number_is_not_saved(told: Path) -> None:
-    with pytest.raises(SystemExit, match=r"the prediction \(validate\) holds a number that is not finite"):
+    with pytest.raises(SystemExit, match=r"the prediction \(validate\) holds NaN or infinity"):
         Training(validate=lambda: NAN)
     with pytest.raises(TypeError, match="the prediction holds no number, allowed: tensors, numbers, or containers"):
         Training(validate=lambda: "text")
@@ -297,7 +297,7 @@ def test_a_weight_that_is_no_number_is_found_and_large_ones_are_none(
         model.weight[3, 4] = other
 
     assert sound == ""
-    assert non_finite_weight(weights) == "the weights model.weight hold a number that is not finite"
+    assert non_finite_weight(weights) == "the weights model.weight hold NaN or infinity"
 
 
 def test_without_the_workflow_one_bad_checkpoint_is_set_aside_and_never_a_second(

@@ -64,6 +64,6 @@ def test_it_leaves_once_the_holder_s_heart_was_seen_to_beat(tmp_path: Path, monk
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 1000.0)
     with lease.take(folder, 1, 0.0, print):
         monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.05)
-        with pytest.raises(LeaseError, match="its heart does not beat"):
+        with pytest.raises(LeaseError, match="but sends no heartbeat"):
             lease.take(folder, 1, 1.0, print, leaves_to=leaves)
     assert not asked.is_set()

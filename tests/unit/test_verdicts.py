@@ -74,7 +74,7 @@ def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> 
 def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path, code: int) -> None:
     with pytest.raises(
         DivergedError,
-        match=r"^runs\.demo: loss is nan at step 12; the checkpoint of before is kept \(1 of 20 steps\); mend the",
+        match=r"^runs\.demo: loss is nan at step 12; the checkpoint of before is kept \(1 of 20 steps\); fix the",
     ):
         run_program(tmp_path, program("hopeless", code))
     with pytest.raises(StalledError, match=r"no further attempt is made: runs\.demo: loss is nan at step 12"):

@@ -72,7 +72,7 @@ def test_a_program_that_always_crashes_stops_its_own_run_only(work: WorkDir) -> 
     assert work.history("good")[-1].outcome is Outcome.FINISHED
     assert done.lines("unbroken: ") == [
         "unbroken: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1; kept: 3 of 6 "
-        "epochs; read logs/bad/001.4.log; mend the cause, then start again"
+        "epochs; read logs/bad/001.4.log; fix the cause, then start again"
     ]
 
 
@@ -85,7 +85,7 @@ def test_a_program_that_only_ever_fails_saves_nothing_and_says_so(work: WorkDir)
     assert done.code == 1
     assert done.lines("unbroken: ") == [
         "unbroken: bad: 0 of 6, stopped in segment 1 of 2: the program ended with exit code 7; nothing new was saved; "
-        "read logs/bad/001.2.log; mend the cause, then start again"
+        "read logs/bad/001.2.log; fix the cause, then start again"
     ]
 
 
@@ -95,10 +95,10 @@ def test_the_brake_says_why_and_what_to_do_in_one_line(work: WorkDir) -> None:
 
     work.snakemake("--retries", "4")
 
-    (line,) = [line for line in work.log("bad", 1).splitlines() if "attempts without a step forward" in line]
+    (line,) = [line for line in work.log("bad", 1).splitlines() if "attempts without progress" in line]
     assert line.partition("segment 1: ")[2] == (
-        "stopped: runs.bad: 3 attempts without a step forward, no further one is made; last: the program ended with "
-        "exit code 1; kept: 3 of 6 epochs; read logs/bad/001.4.log; mend the cause, then start snakemake again"
+        "stopped: runs.bad: 3 attempts without progress, no further one is made; last: the program ended with "
+        "exit code 1; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start snakemake again"
     )
 
 
@@ -124,6 +124,6 @@ def test_a_program_that_cannot_be_started_is_named(work: WorkDir) -> None:
     (line,) = done.lines("unbroken: ")
     assert line.startswith("unbroken: demo: 0 of 1, stopped in segment 1 of 1: cannot start no-such-program ")
     assert line.endswith(
-        ": no-such-program is not a program that can be found here; log: logs/demo/001.log; mend the cause, then start "
+        ": no-such-program is not a program that can be found here; log: logs/demo/001.log; fix the cause, then start "
         "again"
     )

@@ -52,7 +52,7 @@ def test_a_run_of_an_earlier_version_goes_on_to_the_same_bytes(
     done = recorded.snakemake()
 
     assert done.code == 0, done.text
-    assert f"going on from results/{RUN}/checkpoints/{began} " in done.text
+    assert f"resuming from results/{RUN}/checkpoints/{began} " in done.text
     assert recorded.history(RUN)[0] == first
     assert digests(recorded.places(RUN).final, list(expected)) == expected
     assert len(expected) > 0
@@ -67,7 +67,7 @@ def test_a_simulation_of_an_earlier_version_goes_on(recorded: WorkDir) -> None:
     done = recorded.snakemake()
 
     assert done.code == 0, done.text
-    assert f"going on from results/{RUN}/checkpoints/{began} " in done.text
+    assert f"resuming from results/{RUN}/checkpoints/{began} " in done.text
     rows = (recorded.places(RUN).final / "energy.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows] == expected["times"]
     assert (recorded.places(RUN).final / "md.xtc").stat().st_size > 0

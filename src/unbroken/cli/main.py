@@ -61,7 +61,7 @@ def status(
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
 ) -> None:
-    """How far each run is, how long still, and what to do if it does not go on."""
+    """Progress, time left (ETA) and next step of each run."""
     runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
     queue = queue_of(directory)
@@ -113,7 +113,7 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
         return
     accept_identity(places.accepted, newest.passport.identity, changes)
     waiting = [job.job_id for job in jobs_out(directory) if job.run == run and job.is_waiting]
-    todo = f"its waiting jobs go on from {newest.name}: {', '.join(waiting)}" if waiting else ""
+    todo = f"its pending jobs go on from {newest.name}: {', '.join(waiting)}" if waiting else ""
     print(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 
 
@@ -221,14 +221,14 @@ def _must_exist(run: str, directory: Path) -> RunFolder:
 
 
 def _cancel_waiting(run: str, directory: Path) -> None:
-    """Those that nobody drives: one of them would begin the run anew before its user is ready."""
+    """Those of a detached run: one of them would begin the run anew before its user is ready."""
     if not was_submitted(run, directory) or not has_command("squeue"):
         return
     numbers = cancel_waiting(run, directory)
     if numbers is None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
-        print(f"{run}: cancelled the jobs that waited: {', '.join(numbers)}")
+        print(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
 
 
 def _numbered(path: Path) -> Iterator[Path]:

@@ -167,7 +167,7 @@ def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:
     if state not in {RunState.NOT_STARTED, RunState.PAUSED, RunState.STOPPED} or not queue.is_known:
         return ""
     if why := why_no_job(places, queue):
-        return f"no job of this run waits; {why}; mend the cause, then start snakemake again"
+        return f"no job of this run is pending; {why}; fix the cause, then start snakemake again"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What the waiting jobs of a run that nobody drives ask for, changed after one of them failed.
+"""What the pending jobs of a detached run ask for, changed after one of them failed.
 
 They were submitted with what was known then.  A user may change what a job asks for while it waits [man scontrol:
 MinMemoryNode, ExcNodeList].
@@ -28,9 +28,9 @@ def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float)
     times = out_of_memory_kills_of(run, mem_mb)
     wanted = grown_memory(mem_mb, growth, times, max(numbers_of(own_partition(), "%m"), default=0))
     if not _change(jobs, f"MinMemoryNode={wanted}"):
-        return f"want of memory, and Slurm did not let the waiting jobs ask for more; type mem_mb: {wanted}"
-    ended = f"Slurm ended {times} attempt{'s' if times > 1 else ''} for want of memory"
-    return f"{ended}; the waiting jobs ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
+        return f"out of memory; Slurm refused to raise the pending jobs' limit; type mem_mb: {wanted}"
+    ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
+    return f"{ended}; the pending jobs now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
 
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str]) -> Iterator[str]:
@@ -40,9 +40,9 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str]) -> Iterator[str]:
     if all(node in ",".join(already).split(",") for node in avoid):
         return
     nodes = ",".join(dict.fromkeys([*already, *avoid]))
-    where = f"{', '.join(avoid)}, where it failed again and again"
+    where = f"{', '.join(avoid)}, where it failed repeatedly"
     is_done = _change(jobs, f"ExcNodeList={nodes}")
-    yield f"the waiting jobs do not go to {where}" if is_done else f"Slurm did not let the waiting jobs avoid {where}"
+    yield f"the pending jobs avoid {where}" if is_done else f"Slurm refused to let the pending jobs avoid {where}"
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:

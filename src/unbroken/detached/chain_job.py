@@ -1,4 +1,4 @@
-"""What a job does that nobody drives: the next segment of its run, and then it looks after the jobs behind it.
+"""A detached job: runs the next segment, then maintains the queue.
 
     python -m unbroken.detached.chain_job --run demo --segments 10 --after 17 ... -- python -m snakemake ...
 
@@ -157,7 +157,7 @@ class _Chain:
             return  # asked again at the end
         if not waiting(jobs, slot.run, Path()):
             said = resubmit.submit(slot.run, slot.start)
-            slot.tell(f"no job of this run waits: submitting the next ones; {said}")
+            slot.tell(f"no job of this run is pending: submitting the next ones; {said}")
             self.has_no_room = said == resubmit.DONE
         self.has_successor = _has_waiting(slot)
         self.has_no_room = self.has_no_room and not self.has_successor
@@ -207,7 +207,7 @@ def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -
     _attempt(slot, segment, [] if is_noted else [own])
     slot.tell(f"this job ends before its work and submits no other: {message}")
     if not _has_waiting(slot):
-        slot.tell("no job of this run waits; mend the cause, then start snakemake again")
+        slot.tell("no job of this run is pending; fix the cause, then start snakemake again")
 
 
 def _leave_to_holder(slot: Slot, job_id: str) -> None:
@@ -220,7 +220,7 @@ def _leave_to_holder(slot: Slot, job_id: str) -> None:
         return
     numbers = waiting(my_jobs() or [], slot.run, Path())
     if not numbers:
-        slot.tell(f"no job of this run waits behind this one; Slurm job {held.slurm_job} goes on with it")
+        slot.tell(f"no job of this run is pending behind this one; Slurm job {held.slurm_job} goes on with it")
     elif wait_for(held.slurm_job, numbers):
         slot.tell(f"job {numbers[0]} waits for the end of Slurm job {held.slurm_job}, which works on this run")
 
@@ -262,7 +262,7 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
     _attempt(slot, segment)  # no further job for a run that is to stop
     said = resubmit.DONE
     if not has_no_room:
-        slot.tell("no job of this run waits: submitting the next ones")
+        slot.tell("no job of this run is pending: submitting the next ones")
         said = resubmit.submit_patiently(slot.run, slot.start, slot.tell)
     if _has_waiting(slot):
         return
@@ -272,7 +272,7 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
         last = next(reversed(History(slot.places.history).attempts()), None)
         message = f"the next jobs could not be submitted: {said}"
         endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
-        raise Stop(f"{message}; mend the cause, then start snakemake again")
+        raise Stop(f"{message}; fix the cause, then start snakemake again")
     if my_jobs() is None:
         slot.tell("squeue does not answer, so nobody knows whether a job follows: see unbroken status")
         return
@@ -281,7 +281,7 @@ def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
 
 def _come_back(slot: Slot, job_id: str) -> None:
     """Puts this job back into the queue; Stop if nothing goes on."""
-    why = "Slurm ends this job and no other waits" if is_being_ended() else "none was taken, for want of room"
+    why = "Slurm ends this job and no other waits" if is_being_ended() else "none was taken (the queue is full)"
     slot.tell(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job_id) is not None:
         return _learn(slot, job_id, [job_id])
@@ -289,8 +289,8 @@ def _come_back(slot: Slot, job_id: str) -> None:
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
     said = resubmit.submit(slot.run, slot.start, is_last_chance=True)
     if not _has_waiting(slot):
-        raise Stop(f"Slurm takes back no job {job_id}, and no other one ({said}); to go on, start snakemake again")
-    slot.tell(f"Slurm takes back no job {job_id}: the next ones are submitted")
+        raise Stop(f"Slurm refuses to requeue job {job_id}, and no other one ({said}); to go on, start snakemake again")
+    slot.tell(f"Slurm refuses to requeue job {job_id}: the next ones are submitted")
 
 
 def _jobs_if_slurm_answers() -> list[MyJob] | None:

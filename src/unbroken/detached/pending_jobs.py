@@ -1,4 +1,4 @@
-"""The waiting jobs of a run that nobody drives, and how it ends them when it has reached its goal or stops."""
+"""The pending jobs of a detached run, and how it ends them when it has reached its goal or stops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unbroken.slurm.commands import ask
 from unbroken.slurm.job_comment import run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
-# How the names of jobs begin that nobody drives; such a job does whichever segment of its run comes next.
+# How the names of detached jobs begin; such a job does whichever segment of its run comes next.
 SLOT_NAME = "unbroken-slot"
 
 
@@ -37,7 +37,7 @@ def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
 def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
     """Cancels the jobs of a run that have not started yet; their numbers, None if Slurm does not answer.
 
-    A run that nobody drives has such jobs; for any other this does nothing.
+    A detached run has such jobs; for any other this does nothing.
     """
     jobs = my_jobs()
     if jobs is None:

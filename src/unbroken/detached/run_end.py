@@ -1,4 +1,4 @@
-"""What the last jobs of a run that nobody drives do: its waiting jobs, other runs that found no room, the report."""
+"""The end of a detached run: its pending jobs, other runs that found no room in the queue, the report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _cancel(run: str, jobs: Sequence[MyJob], tell: Callable[[str], None]) -> Non
     numbers = waiting(jobs, run, Path())
     if numbers:
         is_done = ask("scancel", "--state=PENDING", *numbers) is not None
-        tell(f"{'cancelled' if is_done else 'could not cancel'} the jobs that waited: {', '.join(numbers)}")
+        tell(f"{'cancelled' if is_done else 'could not cancel'} the pending jobs: {', '.join(numbers)}")
 
 
 def submit_left_out(start: str, tell: Callable[[str], None]) -> None:

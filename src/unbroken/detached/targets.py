@@ -1,4 +1,4 @@
-"""What the newest command wants of a run that nobody drives: how many segments, and which goal.
+"""The targets of a detached run, as the newest command wants them: how many segments, and which goal.
 
 A job that has been at work for hours was told what was wanted then; the run may have been extended meanwhile.
 """

@@ -275,7 +275,7 @@ def needed_segments(last: Record, run: Run) -> int:
 
 
 # What to do after an attempt that settled nothing, where its own message does not say it.
-_NEXT = {Outcome.FAILED: "; mend the cause, then start again", Outcome.DIED: "; start again to go on"}
+_NEXT = {Outcome.FAILED: "; fix the cause, then start again", Outcome.DIED: "; start again to go on"}
 
 
 def _stopped(attempt: Attempt, run: Run) -> str:

@@ -75,7 +75,7 @@ class SlurmPlan:
         return {**found, "slurm_extra": self._extra_asker()}
 
     def mem_mb(self, run: str, segment: str) -> int:
-        """What the config says, more after attempts that Slurm ended for want of it; asked anew at each attempt."""
+        """What the config says, more after attempts that ran out of it; asked anew at each attempt."""
         known = self._by_name[run]
         if self._is_driver and (run not in self._killed or self._is_next(run, segment)):
             self._killed[run] = out_of_memory_kills_of(run, known.mem_mb, self._base)
@@ -85,7 +85,7 @@ class SlurmPlan:
             return known.mem_mb
         partition = self._cluster.of(self._requests[run])
         memory = grown_memory(known.mem_mb, known.memory_growth, times, partition.memory_mb if partition else 0)
-        ended = f"Slurm ended {times} attempt{'s' if times > 1 else ''} for want of memory"
+        ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
         self._tell_once(f"{run}: {ended}; asking for {memory} MB; to start with that, set mem_mb: {memory}")
         return memory
 
@@ -110,7 +110,7 @@ class SlurmPlan:
         # As with the memory: without a driver the segments behind the next one are submitted now.
         avoid = self._bad_nodes.get(run.name, [])[:spare]
         if avoid:
-            self._tell_once(f"{run.name}: not on {', '.join(avoid)}, where it failed again and again")
+            self._tell_once(f"{run.name}: not on {', '.join(avoid)}, where it failed repeatedly")
         return avoid
 
     def _is_next(self, run: str, segment: str) -> bool:

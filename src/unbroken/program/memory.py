@@ -14,7 +14,7 @@ _CACHED = ("inactive_file", "total_inactive_file")
 
 @dataclass(frozen=True)
 class Kills:
-    """How many processes the kernel has killed for want of memory where this one lives; `is_job` if only its job does.
+    """How many processes around this one the kernel has killed (out of memory); `is_job` if only its job lives there.
 
     Elsewhere (a login session, a container, a Slurm without cgroups) neighbours count too.
     """

@@ -9,6 +9,6 @@ class StopReason(Enum):
     """Why the program was told to leave."""
 
     DEADLINE = "its time is up"
-    WARNED = "a signal warned that its time is nearly up"
-    TAKEN_AWAY = "a signal took the machine away"
+    WARNED = "a signal warned that the time limit is near"
+    TAKEN_AWAY = "preempted or cancelled (SIGTERM)"
     STALLED = "it does not advance"

@@ -19,7 +19,7 @@ from unbroken.runs.store import Checkpoint, Store
 from unbroken.slurm.job_end import EndState, JobEnd, ended
 from unbroken.system.clock import unix_seconds, utc_now
 
-# A node is avoided after so many attempts that failed there without a step forward ...
+# A node is avoided after so many attempts that failed there without progress ...
 FAILURES_OF_A_NODE = 2
 # ... but a program that fails everywhere must not exclude a whole cluster.
 MOST_NODES = 3
@@ -121,18 +121,18 @@ def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
 
 
 def ran_out_of_memory(attempt: Attempt) -> bool:
-    """True if it was ended for want of memory."""
+    """True if it was ended because it was out of memory."""
     return attempt.cause == EndState.OUT_OF_MEMORY.value
 
 
 def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
-    """What to ask for after so many ends for want of memory: at most what a node has, where that is known (not 0)."""
+    """What to ask for after so many ends because of memory: at most what a node has, where that is known (not 0)."""
     wanted = round(mem_mb * growth**times)
     return max(mem_mb, min(wanted, most or wanted))
 
 
 def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
-    """The nodes on which the run failed again and again without a step forward, those of the last failures first."""
+    """The nodes on which the run failed again and again without progress, those of the last failures first."""
     failures: Counter[str] = Counter()
     newest: dict[str, None] = {}
     for attempt in History(RunFolder(run, base).history).attempts()[-REMEMBERED_ATTEMPTS:]:
@@ -148,7 +148,7 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
 
 
 def _is_failure_of_node(attempt: Attempt) -> bool:
-    """A program's own crash may be the node's fault too; want of memory and somebody's scancel are not."""
+    """A program's own crash may be the node's fault too; running out of memory and somebody's scancel are not."""
     of_others = {
         EndState.OUT_OF_MEMORY.value,
         EndState.CANCELLED.value,

@@ -73,7 +73,7 @@ class HolderWatch:
 
     def remark(self, claim: Claim) -> str:
         """What to type about a holder on this machine that does nothing and so would block for ever; else ''."""
-        hangs = f"process {claim.pid} lives, but its heart does not beat; if it hangs, type kill -KILL {claim.pid}"
+        hangs = f"process {claim.pid} lives, but sends no heartbeat; if it hangs, type kill -KILL {claim.pid}"
         return if_stopped(claim) or (hangs if self._silent_polls >= STALE_POLLS else "")
 
     def _poll(self, path: Path) -> None:

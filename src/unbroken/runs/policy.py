@@ -17,7 +17,7 @@ from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2
 _NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
-_MEND = "mend the cause, then start snakemake again"
+_MEND = "fix the cause, then start snakemake again"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
         return ""
     if goes_back(attempts, rules, now):
         return ""
-    what = f"{len(idle)} attempts without a step forward{_on_nodes(idle)}, no further one is made"
+    what = f"{len(idle)} attempts without progress{_on_nodes(idle)}, no further one is made"
     return f"{what}{_from_both(idle, now)}; {_told(idle[-1], now.log)}"
 
 

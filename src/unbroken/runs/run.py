@@ -76,5 +76,5 @@ def is_reached(progress: Progress, goal: float | None, metric_goals: Mapping[str
 
 
 def _is_there(value: Metric, goal: float) -> bool:
-    """A metric is rounded; who does not tell it is believed."""
+    """A metric is rounded; a missing metric counts as reached."""
     return not isinstance(value, (int, float)) or value >= goal - METRIC_TOLERANCE

@@ -42,7 +42,7 @@ def judge(work: Work) -> Judgement:
     where = f"; read {work.job.log}"
     if work.stop_reason is StopReason.STALLED:
         minutes = work.job.run.stall_minutes
-        return Judgement(Outcome.FAILED, f"no step forward in {minutes:g} minutes (stall_minutes){where}")
+        return Judgement(Outcome.FAILED, f"no progress in {minutes:g} minutes (stall_minutes){where}")
     if work.stop_reason is StopReason.TAKEN_AWAY and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
         return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; {saved}; start again and it goes on")
@@ -96,11 +96,11 @@ def _with_disk(judgement: Judgement, work: Work) -> Judgement:
 
 
 def _with_memory(judgement: Judgement, work: Work) -> Judgement:
-    """The kernel says nothing to a program that it kills for want of memory; here the reason is added."""
+    """The kernel says nothing to a program that it kills because it is out of memory; here the reason is added."""
     if judgement.outcome.settles or not work.is_out_of_memory:
         return judgement
     more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
-    return Judgement(judgement.outcome, f"{judgement.message}; killed for want of memory; {more}")
+    return Judgement(judgement.outcome, f"{judgement.message}; killed: out of memory; {more}")
 
 
 def _is_nearly_over(work: Work) -> bool:

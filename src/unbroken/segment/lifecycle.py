@@ -62,7 +62,9 @@ def run_segment(job: Job, engine: Engine) -> Record:
 
         def leave_if_told() -> None:
             if alarm.heard:
-                raise InterruptedSegment(f"runs.{job.run.name}: told to leave ({alarm.heard[-1].name}) while waiting")
+                raise InterruptedSegment(
+                    f"runs.{job.run.name}: stopped by a signal ({alarm.heard[-1].name}) while waiting"
+                )
 
         begun.refuse_missing(job.places)
         confirm_all_own(job.places.own)
@@ -173,7 +175,7 @@ class _Segment:
 
     def _tell_removed(self, left: list[str]) -> None:
         if left:
-            self.job.tell(f"removed what a killed attempt left half done: {', '.join(sorted(left))}")
+            self.job.tell(f"removed the unfinished files of a killed attempt: {', '.join(sorted(left))}")
 
     def _tell_not_removed(self, folder: Path, why: str) -> None:
         """Tidying up may fail; it never ends work."""
@@ -207,13 +209,13 @@ class _Segment:
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:
-            self.job.tell("starting from nothing: the run has no checkpoint yet")
+            self.job.tell("starting from the beginning: the run has no checkpoint yet")
         else:
             self.held.confirm()
             if not skip:
                 self.store.mend_links(origin)
             seconds = time.monotonic() - began
-            self.job.tell(f"going on from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
+            self.job.tell(f"resuming from {origin.folder} ({describe_done(origin)}), verified in {seconds:.2f} s")
         return origin
 
     def _rest(self, seconds: float) -> None:
@@ -221,7 +223,7 @@ class _Segment:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self.alarm.heard:
-                told = f"told to leave ({self.alarm.heard[-1].name}) while the file server was silent"
+                told = f"stopped by a signal ({self.alarm.heard[-1].name}) while the file server was silent"
                 raise InterruptedSegment(f"runs.{self.job.run.name}: {told}")
             time.sleep(min(left, 0.2))
 

@@ -32,7 +32,7 @@ class Rejections:
                 f"the checkpoint of before is kept ({describe_done(work.last)})" if work.last else "nothing was saved"
             )
             raise DivergedError(
-                f"runs.{run}: {verdict.message}; {kept}; mend the cause, then start again; {_read(work)}"
+                f"runs.{run}: {verdict.message}; {kept}; fix the cause, then start again; {_read(work)}"
             )
         if origin is None or work.last is not origin:
             found = "it was given none" if origin is None else "it has gone on from it and saved"

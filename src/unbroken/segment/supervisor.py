@@ -212,7 +212,7 @@ class Work:
         self.stop_reason, self._stop_asked = reason, now
         self.left_seconds_at_stop = self.deadline.left_seconds()
         heard = f" ({self.alarm.heard[-1].name})" if self.alarm.heard else ""
-        self.job.tell(f"telling the program to stop: {reason.value}{heard}")
+        self.job.tell(f"stopping the program: {reason.value}{heard}")
 
     def _consider_stop(self, program: child.Child) -> None:
         now = time.monotonic()
@@ -259,10 +259,10 @@ class Work:
         must_kill = has_had_term or left < 1.0
         if must_kill:
             if not self._killed:
-                self.job.tell("the program does not leave: killing it")
+                self.job.tell("the program does not exit: sending KILL")
             self._killed = True
             program.kill()
         elif must_term and self._terminated_at is None:
             self._terminated_at = now
-            self.job.tell("the program does not leave by itself: TERM")
+            self.job.tell("the program does not exit by itself: sending TERM")
             program.terminate()

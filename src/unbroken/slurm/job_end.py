@@ -59,11 +59,11 @@ _WORDS = {
     EndState.FAILED: "Slurm says that the job failed",
     EndState.TIMEOUT: "Slurm ended the job at its time limit",
     EndState.DEADLINE: "Slurm ended the job at its deadline (sbatch --deadline)",
-    EndState.PREEMPTED: "Slurm gave the machine to a more urgent job",
-    EndState.REQUEUED: "Slurm put the job back into the queue",
+    EndState.PREEMPTED: "Slurm preempted the job",
+    EndState.REQUEUED: "Slurm requeued the job",
     EndState.NODE_FAIL: "the node was lost",
     EndState.BOOT_FAIL: "the node did not boot",
-    EndState.OUT_OF_MEMORY: "the job used more memory than it had asked for",
+    EndState.OUT_OF_MEMORY: "the job ran out of memory",
     EndState.CANCELLED: "the job was cancelled",
 }
 

@@ -90,7 +90,7 @@ class _Act:
         return code
 
     def _is_enough(self, progress: Progress) -> bool:
-        """By a clock: a program that only waits makes no step forward that could be seen."""
+        """By a clock: a program that only waits makes no progress that could be seen."""
         back = progress.metrics.get("restart_seconds")
         if not isinstance(back, (int, float)):
             return False

@@ -130,7 +130,7 @@ class DmtcpSupervisor:
         self._looked_at = now
         found = stage.vitals(self._limit_seconds(self._size_bytes))
         size = found.memory_bytes + size_bytes(self.options.live)
-        # Seconds in which it neither computed nor wrote are no step forward; they count with its next one.
+        # Seconds in which it neither computed nor wrote are no progress; they count with its next one.
         if found.ticks != self._vitals.ticks or size != self._size_bytes:
             self._shown = self._worked()
         self._vitals, self._size_bytes = found, size

@@ -109,7 +109,7 @@ class GromacsEngine(Engine):
         os.rename(self.folder(task), aside)
         raise DivergedError(
             f"runs.{task.run.name}: {illness}; its files, {log.path.name} among them, are in {aside}, nothing of them "
-            "counts; mend the system, or the limit, then start again"
+            "counts; fix the system, or the limit, then start again"
         )
 
     def _note_progress(self, task: Task, log: Log) -> None:

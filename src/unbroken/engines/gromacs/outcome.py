@@ -61,7 +61,7 @@ def handover(ending: MdrunEnd, tpr: Tpr, goal: int | None, log: Log, is_exact: b
 
 
 def live_progress(log: Log, goal: int | None) -> Progress | None:
-    """How far mdrun says it is, how fast, and how long still; None before its first step."""
+    """Progress, speed and time left, as mdrun says; None before its first step."""
     if log.step is None or log.time_ps is None:
         return None
     metrics: dict[str, Metric] = {"time_ps": log.time_ps, **_pace(log, goal)}

@@ -1,6 +1,6 @@
-"""With what a checkpoint was made that shows in its bits; standard library alone.
+"""Environment details that affect bitwise reproducibility, kept in each passport; standard library alone.
 
-It stands in the passport.  Nobody is stopped by a change of it, since the result is as good; but it is said.
+A change of them stops nobody, since the result is as good; but it is said.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ _TELLING = {
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What of it is other than when the checkpoint was made, in words; empty if nothing is."""
+    """What has changed since the checkpoint was made, as `torch 2.6 -> 2.7`; empty if nothing has."""
     changed = [name for name in _TELLING if name in before and name in now and before[name] != now[name]]
-    return ", ".join(f"{_TELLING[name]}: {before[name]} then, {now[name]} now" for name in changed)
+    return ", ".join(f"{_TELLING[name]} {before[name]} -> {now[name]}" for name in changed)

@@ -159,7 +159,7 @@ class Home:
             self._store.root.mkdir(parents=True, exist_ok=True)
             removed = self._store.remove_leftovers() + final.remove_leftovers(self.places)
         if removed:
-            self._tell(f"removed what a killed process left half done: {len(removed)} in {self.places.root}")
+            self._tell(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
         found = self._select()
         self._lease.forget_earlier()
         return found

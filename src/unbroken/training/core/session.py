@@ -83,7 +83,9 @@ class Connection(ABC):
         resume = self.contract.resume
         other = differences(passport_versions(resume), self._made_with()) if resume else ""
         if other:
-            self._say(f"the checkpoint was made with other means, so the result is as good, not the same ({other})")
+            self._say(
+                f"environment changed since this checkpoint ({other}): training continues but is not bit-identical"
+            )
 
     def is_save_due(self, step: int) -> bool:
         """True if it is time, and what was saved before is on its way: to go on is better than to wait."""
@@ -111,7 +113,7 @@ class Connection(ABC):
             lack = self._lack_of_memory(size_bytes)
             self._has_memory = not lack
             if lack:
-                self._say(f"saves stop the training: too little memory is free for {lack}")
+                self._say(f"no async checkpoints, saves stop the training: not enough free memory for {lack}")
         return self._has_memory
 
     def _note_saved(self, seconds: float, stall_seconds: float | None = None) -> None:

@@ -33,7 +33,7 @@ def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location]
 
     The file is on the disk when this returns, and so is the digest beside it.  `copies` are further places (a file, or
     a folder that exists): each is written the same way and read back.  A kill leaves the file of before.  One process
-    may write a file at a time.  StorageError if the disk is full, CheckpointError if a copy reads back otherwise.
+    may write a file at a time.  StorageError if the disk is full, CheckpointError if a copy reads back differently.
     """
     target = Path(path)
     _remove_drafts(target)
@@ -131,7 +131,7 @@ def _copy(source: Path, target: Path, entry: _Entry) -> None:
             fs.flush_file(draft)
             _forget_cached(draft)
             if digest_file(draft, entry.algorithm) != entry.made.digest:
-                raise CheckpointError(f"{target}: the copy of {source} reads back otherwise than it was written")
+                raise CheckpointError(f"{target}: the copy of {source} reads back differently from what was written")
             _show(draft, target, entry)
         except BaseException:
             draft.unlink(missing_ok=True)

@@ -44,9 +44,9 @@ class KerasValidation:
         }
         bad = next((path for path, is_finite in asked.items() if not is_finite), None)
         if bad is not None:
-            return f"the weights {bad} hold a number that is not finite"
+            return f"the weights {bad} hold NaN or infinity"
         if state is not None and not all(map(math.isfinite, state["prediction"])):
-            return "the prediction (validate) holds a number that is not finite"
+            return "the prediction (validate) holds NaN or infinity"
         return ""
 
 

@@ -103,7 +103,7 @@ def read_back(folder: Path) -> None:
             reader.get_tensor(name)
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
         raise CheckpointError(
-            f"{folder}: reads back otherwise than it was written; look at the disk: {error}"
+            f"{folder}: reads back differently from what was written; check the disk: {error}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""With what PyTorch makes a checkpoint that shows in its bits: versions, ranks, threads, GPUs, compiled models."""
+"""What of PyTorch's environment affects bitwise reproducibility: versions, ranks, threads, GPUs, compiled models."""
 
 from __future__ import annotations
 

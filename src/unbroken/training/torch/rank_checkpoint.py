@@ -128,7 +128,7 @@ def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
     ranks.say(
         f"the checkpoint was made by {saved} rank{'s' * (saved > 1)}, and now there "
         f"{'is 1' if ranks.size == 1 else f'are {ranks.size}'}: its state is brought into the new form, and the epoch "
-        "goes on where it was; random generators begin anew, so the result is as good, not the same"
+        "goes on where it was; random generators are reseeded: training continues but is not bit-identical"
     )
     files = [torch_state.load_file(folder / _own_file(rank)) for rank in range(saved)] if saved > 1 else [state]
     return {**state, "random": None, **_checked_gradients(folder, files)}

@@ -59,7 +59,7 @@ class TorchValidation:
     def non_finite_prediction(self, state: Mapping[str, Any] | None) -> str:
         """Says so if a number of the prediction in `state` is none; empty if all are."""
         if state is not None and not all(map(math.isfinite, state["prediction"].tolist())):
-            return "the prediction (validate) holds a number that is not finite"
+            return "the prediction (validate) holds NaN or infinity"
         return ""
 
     def _predict(self) -> torch.Tensor:
@@ -98,7 +98,7 @@ def non_finite_weight(weights: Weights) -> str:
         doubted = [key for key, is_finite in asked.items() if not is_finite]
         bad = next((key for key in doubted if not torch.isfinite(own[key]).all()), None)
         if bad is not None:
-            return f"the weights {name}.{bad} hold a number that is not finite"
+            return f"the weights {name}.{bad} hold NaN or infinity"
     return ""
 
 

@@ -184,7 +184,7 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
     """Before a segment says that it is paused or finished: what was written is what lies there."""
     for name, made in digests.items():
         if digest_file(draft / name, preferred_algorithm()) != made.digest:
-            raise CheckpointError(f"{draft / name}: reads back otherwise than it was written; look at the disk")
+            raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")
 
 
 def _save_result(path: Path, content: object) -> FileDigest | None:
