@@ -325,7 +325,7 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
     ("reason", "taken", "stops"),
     [
         ("TimeLimit", "18", ""),
-        ("TimeLimit", "", "refuses to requeue job 17, and no other one .done.; to go on, start snakemake again"),
+        ("TimeLimit", "", "refuses to requeue job 17 and takes no other one .done.; to go on, start snakemake again"),
         ("None", "18", "job 17 was cancelled"),
     ],
     ids=["submits", "queue full", "cancelled meanwhile"],
