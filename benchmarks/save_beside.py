@@ -91,13 +91,17 @@ def ours(loop: Loop, folder: Path, in_background: bool, following: Phase) -> Way
     link = TorchWriter(contract, place, Saves(in_background=in_background), 0, {"optimizer": loop.optimizer})
     trust = TorchValidation(None, {"model": loop.model}, {})
     loop.after = lambda: link.poll(Phase.BATCH)
-    flights = []
+    saves_under_way = []
 
     def save() -> None:
         link.save(Point(loop.state(), Progress(1), 1, False, weights=trust.weights()), following)
-        flights[:] = [(link._flight, link._flight.stall_seconds)] if link._flight else []
+        saves_under_way[:] = [(link._async_save, link._async_save.stall_seconds)] if link._async_save else []
 
-    return save, (lambda: link._flight is None), (lambda: flights[0][0].stall_seconds - flights[0][1] if flights else 0)
+    return (
+        save,
+        (lambda: link._async_save is None),
+        (lambda: saves_under_way[0][0].stall_seconds - saves_under_way[0][1] if saves_under_way else 0),
+    )
 
 
 def at_once(loop: Loop, folder: Path) -> Way:

@@ -55,8 +55,8 @@ def no_shards(*_):
 
 
 class Link(rank_writer.JointLink):
-    def _take_off(self, *arguments, **more):
-        super()._take_off(*arguments, **more)
+    def _begin_async_save(self, *arguments, **more):
+        super()._begin_async_save(*arguments, **more)
         if MISHAP == "waits" and is_first_attempt and os.environ["RANK"] == "1":
             assert is_reached.wait(PATIENCE_SECONDS)
 

@@ -143,8 +143,8 @@ def test_a_snapshot_that_is_torn_is_dropped_said_and_made_anew(
         loop.step()
     for _ in range(3):
         disturbed_step()
-        if loop.training._link._flight:
-            loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+        if loop.training._link._async_save:
+            loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
     loop.training._link.wait()
     store = Store(tmp_path / "checkpoints")
 
@@ -171,8 +171,8 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
     with pytest.raises(StorageError, match="the disk is full"):
         for _ in range(50):
             loop.step()
-            if loop.training._link._flight:
-                loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+            if loop.training._link._async_save:
+                loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
     assert Store(tmp_path / "checkpoints").names() == before
     assert saved(tmp_path)["position"]["step"] == 2
 
@@ -180,8 +180,8 @@ def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_o
 def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(loop: Loop, tmp_path: Path) -> None:
     for _ in range(5):
         loop.step()
-        if loop.training._link._flight:
-            loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+        if loop.training._link._async_save:
+            loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
     with torch.no_grad():
         loop.model.weight[0, 7] = torch.inf
 
@@ -189,8 +189,8 @@ def test_weights_that_are_no_numbers_are_found_in_the_copy_and_end_the_training(
     with pytest.raises(SystemExit, match=line):
         for _ in range(50):
             loop.step()
-            if loop.training._link._flight:
-                loop.training._link._flight._thread.join(PATIENCE_SECONDS)
+            if loop.training._link._async_save:
+                loop.training._link._async_save._thread.join(PATIENCE_SECONDS)
 
     assert loop.training._course.position.step > 6  # the training did not wait for the answer
     assert saved(tmp_path)["position"]["step"] == 4
@@ -203,7 +203,7 @@ def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
     for _ in range(3):
         loop.step()
     gate.is_open.set()
-    loop.training._link._land_at_exit()
+    loop.training._link._at_exit()
 
     assert saved(tmp_path)["position"]["step"] == 2
 
@@ -231,7 +231,7 @@ def test_small_states_are_saved_at_once(tmp_path: Path) -> None:
         loop.step()
     loop.close()
 
-    assert loop.training._link._flight is None
+    assert loop.training._link._async_save is None
     assert saved(tmp_path)["position"]["step"] == 2
 
 

@@ -43,8 +43,8 @@ for epoch in training.epochs():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if training._link._flight:  # else most steps would find the save before still on its way
-            training._link._flight._thread.join()
+        if training._link._async_save:  # else most steps would find the save before still on its way
+            training._link._async_save._thread.join()
 training.finish({"model.pt": model.state_dict()})
 """
 

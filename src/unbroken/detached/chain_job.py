@@ -289,7 +289,9 @@ def _come_back(slot: Slot, job_id: str) -> None:
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
     said = resubmit.submit(slot.run, slot.start, is_last_chance=True)
     if not _has_waiting(slot):
-        raise Stop(f"Slurm refuses to requeue job {job_id} and takes no other one ({said}); to go on, start snakemake again")
+        raise Stop(
+            f"Slurm refuses to requeue job {job_id} and takes no other one ({said}); to go on, start snakemake again"
+        )
     slot.tell(f"Slurm refuses to requeue job {job_id}: the next ones are submitted")
 
 

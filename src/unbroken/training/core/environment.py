@@ -21,6 +21,7 @@ from unbroken.program.contract import HANDOVER_FILE, READY
 from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import SaveSchedule
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
@@ -194,6 +195,21 @@ class Outbox:
 
     def close(self) -> None:
         """Nothing to do: the folder is that of the process that started us."""
+
+
+def schedule_of(contract: Contract, saves: Saves, guessed_save_seconds: float, signals: Signals) -> SaveSchedule:
+    """When to save and when to leave; a guess counts until a save was made, here or for the checkpoint of before."""
+    known = passport_save_seconds(contract.resume) if contract.resume else None
+    return SaveSchedule(
+        contract.deadline,
+        contract.stop,
+        contract.save_seconds,
+        guessed_save_seconds if known is None else known,
+        lambda: signals.has_come,
+        moved_deadline=contract.deadline_file.moved,
+        saves=saves,
+        resumed=lambda: signals.resumed_at,
+    )
 
 
 class Reporter:

@@ -14,9 +14,9 @@ from typing import NoReturn
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, Outbox, Reporter, Signals, passport_save_seconds, read_contract
+from unbroken.training.core.environment import Contract, Outbox, Reporter, Signals, read_contract, schedule_of
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase, SaveSchedule
+from unbroken.training.core.save_schedule import Phase
 
 # Before the first save nothing is known.
 GUESSED_SAVE_SECONDS = 5.0
@@ -45,17 +45,7 @@ class FrameworkSession:
         self._signals = Signals()
         self._signals.install()
         self._outbox, self._reporter = Outbox(self.contract.save), Reporter(self.contract.progress)
-        known = passport_save_seconds(self.contract.resume) if self.contract.resume else None
-        self._pace = SaveSchedule(
-            self.contract.deadline,
-            self.contract.stop,
-            self.contract.save_seconds,
-            GUESSED_SAVE_SECONDS if known is None else known,
-            lambda: self._signals.has_come,
-            moved_deadline=self.contract.deadline_file.moved,
-            saves=self.contract.saves(Saves()),
-            resumed=lambda: self._signals.resumed_at,
-        )
+        self._pace = schedule_of(self.contract, self.contract.saves(Saves()), GUESSED_SAVE_SECONDS, self._signals)
 
     @property
     def resume(self) -> Path | None:

@@ -20,13 +20,13 @@ from unbroken.training.core.environment import (
     Reporter,
     SavePlace,
     Signals,
-    passport_save_seconds,
     passport_versions,
+    schedule_of,
 )
 from unbroken.training.core.provenance import differences
 from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.save_schedule import Phase, SaveSchedule
+from unbroken.training.core.save_schedule import Phase
 
 # Before the first save nothing is known: 100 MB/s is a slow disk.
 GUESSED_BYTES_PER_SECOND = 100e6
@@ -47,20 +47,10 @@ class Connection(ABC):
         self.reporter = Reporter(contract.progress)
         signals = Signals()
         signals.install()
-        known = passport_save_seconds(contract.resume) if contract.resume else None
-        self.pace = SaveSchedule(
-            contract.deadline,
-            contract.stop,
-            contract.save_seconds,
-            guessed_bytes / GUESSED_BYTES_PER_SECOND if known is None else known,
-            lambda: signals.has_come,
-            moved_deadline=contract.deadline_file.moved,
-            saves=saves,
-            resumed=lambda: signals.resumed_at,
-        )
+        self.pace = schedule_of(contract, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND, signals)
         self._has_memory: bool | None = None
         self._told_interval = math.nan
-        atexit.register(self._land_at_exit)
+        atexit.register(self._at_exit)
 
     @abstractmethod
     def poll(self, following: Phase) -> None:
@@ -134,13 +124,13 @@ class Connection(ABC):
     def _say(self, line: str) -> None:
         say(line)
 
-    def _land_at_last(self) -> None:
+    def _wait_at_exit(self) -> None:
         """What `wait` does, at the end of a training that ends by an error."""
         self.wait()
 
-    def _land_at_exit(self) -> None:
+    def _at_exit(self) -> None:
         """A training that ends by an error still keeps what it saved before."""
         try:
-            self._land_at_last()
+            self._wait_at_exit()
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
             say(f"the last save failed: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,43 @@ class Validate:
             )
 
 
+class Validation(ABC):
+    """Checks a training by what it does; without `validate` there is nothing to compare."""
+
+    def __init__(self, validate: Validate | Callable[[], Any] | None) -> None:
+        is_whole = validate is None or isinstance(validate, Validate)
+        self._validate: Validate | None = validate if is_whole else Validate(validate)  # type: ignore[assignment, arg-type]
+
+    @abstractmethod
+    def _numbers(self, predict: Callable[[], Any]) -> Any:
+        """Every number in a prediction, as it is saved; TypeError if there is none."""
+
+    def state(self) -> dict[str, Any] | None:
+        """The prediction of now and its tolerance, to be saved with the checkpoint."""
+        if self._validate is None:
+            return None
+        prediction = self._numbers(self._validate.predict)
+        return {"prediction": prediction, "rtol": self._validate.rtol, "atol": self._validate.atol}
+
+    def validation_error(self, saved: Mapping[str, Any] | None) -> str:
+        """How the prediction of now differs from the one that was saved; of two tolerances the wider one counts."""
+        if saved is None or (now := self.state()) is None:
+            return ""
+        rtol, atol = max(saved["rtol"], now["rtol"]), max(saved["atol"], now["atol"])
+        return difference(_listed(saved["prediction"]), _listed(now["prediction"]), rtol, atol)
+
+    def non_finite_prediction(self, state: Mapping[str, Any] | None) -> str:
+        """Says so if a number of the prediction in `state` is none; empty if all are."""
+        if state is not None and not all(map(math.isfinite, _listed(state["prediction"]))):
+            return "the prediction (validate) holds NaN or infinity"
+        return ""
+
+
+def no_number() -> TypeError:
+    """For a prediction without any."""
+    return TypeError("validate: the prediction holds no number, allowed: tensors, numbers, or containers of them")
+
+
 def difference(then: Sequence[float], now: Sequence[float], rtol: float, atol: float) -> str:
     """How much two predictions differ beyond the tolerance, in one line; empty if they do not."""
     if len(then) != len(now):
@@ -52,6 +90,11 @@ def give_verdict(kind: Kind, message: str, environment: Mapping[str, str] = os.e
     path = environment.get("UNBROKEN_VERDICT")
     if path:
         write_verdict(Path(path), Verdict(kind, message))
+
+
+def _listed(prediction: Any) -> list[float]:
+    """From a list, or from a tensor."""
+    return prediction if isinstance(prediction, list) else list(prediction.tolist())
 
 
 def _is_close(old: float, new: float, rtol: float, atol: float) -> bool:

@@ -14,13 +14,13 @@ import tensorflow as tf
 from unbroken.program.contract import FINAL
 from unbroken.program.memory import available_bytes
 from unbroken.runs.progress import Handover, Progress
+from unbroken.training.core.async_save import AsyncSave
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow import rank_checkpoint
 from unbroken.training.tensorflow import variables as tensorflow_state
-from unbroken.training.tensorflow.async_save import KerasAsyncSave
 from unbroken.training.tensorflow.export import write_result
 from unbroken.training.tensorflow.rank_checkpoint import KerasState, own_folder
 from unbroken.training.tensorflow.workers import Workers
@@ -35,8 +35,7 @@ class KerasWriter(Connection):
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, state_bytes: int, workers: Workers) -> None:
         super().__init__(contract, place, saves, state_bytes)
         self._workers, self._alone, self._state_bytes = workers, Workers(), state_bytes
-        self._flight: KerasAsyncSave | None = None
-        self._stall_seconds = 0.0
+        self._async_save: AsyncSave | None = None
         self._last: tuple[Path, float] | None = None
 
     def save(self, state: KerasState, progress: Progress, step: int, is_best: bool, is_last: bool) -> None:
@@ -53,19 +52,19 @@ class KerasWriter(Connection):
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
         if self._workers.is_first:
-            self._flight = KerasAsyncSave(lambda: self._complete(draft, frozen, progress, is_best))
+            self._async_save = AsyncSave(lambda: self._complete(draft, frozen, progress, is_best))
+            self._async_save.stall_seconds = time.monotonic() - began
             self.pace.is_saving = True
-        self._stall_seconds = time.monotonic() - began
 
     def poll(self, following: Phase) -> None:
-        if self._flight and not self._flight.is_in_the_air:
+        if self._async_save and not self._async_save.is_running:
             self.wait()
 
     def wait(self) -> None:
-        flight, self._flight, self.pace.is_saving = self._flight, None, False
-        if flight:
-            flight.wait()
-            self._note_saved(flight.seconds, self._stall_seconds)
+        save, self._async_save, self.pace.is_saving = self._async_save, None, False
+        if save:
+            save.wait()
+            self._note_saved(save.seconds, save.stall_seconds)
 
     def write_last(self, state: KerasState) -> None:
         """Writes the state of a training that is over; `finish` hands it over."""
@@ -114,11 +113,12 @@ class KerasWriter(Connection):
         self._hand_over(draft, progress, is_best, False, seconds)
         return seconds
 
-    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool) -> None:
-        """Beside the training: what the first worker writes, who asks nobody for it."""
+    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool) -> float:
+        """Beside the training: what the first worker writes, who asks nobody for it; how many seconds it took."""
         began = time.monotonic()
         rank_checkpoint.write(state, draft, self._alone)
         self._hand_over(draft, progress, is_best, False, time.monotonic() - began)
+        return time.monotonic() - began
 
     def _write(self, state: KerasState, is_last: bool) -> Path:
         """Writes into a new draft; the last of a process is read again: then nobody else can write it anew."""

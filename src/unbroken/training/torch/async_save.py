@@ -1,4 +1,4 @@
-"""One save on its way beside the training, from its snapshot to the moment when it may be shown."""
+"""A save of PyTorch beside the training, from its snapshot to the moment when it may be shown."""
 
 from __future__ import annotations
 
@@ -8,62 +8,52 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from unbroken.errors import CheckpointError
+from unbroken.training.core.async_save import AsyncSave
 from unbroken.training.torch.snapshot import Snapshot
 
 
-class TorchAsyncSave:
-    """Takes off at once: a thread completes the snapshot, then calls `write`, which asks `may_be_shown` at its end.
+class TorchAsyncSave(AsyncSave):
+    """Its thread completes the snapshot, then calls `write`, which asks `may_be_shown` at its end.
 
-    All methods but that one are for the training's own thread.  The thread does not outlive the process: who wants
-    the save done calls `wait`.
+    All methods but that one are for the training's own thread.
     """
 
     def __init__(
         self, snapshot: Snapshot, write: Callable[[TorchAsyncSave], float], optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
-        self._snapshot, self._write = snapshot, write
-        self.seconds = self.stall_seconds = 0.0  # of the thread; of the training
+        self._snapshot = snapshot
         self.is_dropped = False
         self._is_decided = threading.Event()
-        self._error: BaseException | None = None
         waiting = [] if snapshot.is_copied else list(optimizers)
         if snapshot.is_copied:
             self._decide()
         self._hooks = [one.register_step_pre_hook(self._before_step) for one in waiting]
-        self._thread = threading.Thread(target=self._run, name="unbroken-save", daemon=True)
-        self._thread.start()
 
-    def is_in_the_air(self, is_step_next: bool) -> bool:
+        def complete() -> float:
+            snapshot.copy_the_rest()
+            return write(self)
+
+        super().__init__(complete)
+
+    def is_running_before(self, is_step_next: bool) -> bool:
         """False when nobody would have to wait for it.  What comes next may change anything, unless it is a step."""
         if self._snapshot.is_copied or not is_step_next:
             self._decide()
-        return self._thread.is_alive()
+        return self.is_running
 
     def wait(self, patience_seconds: float | None = None) -> None:
         """Returns when the save is shown, or dropped because its snapshot was torn; raises what went wrong."""
         try:
             self._decide()
-            self._thread.join(patience_seconds)
+            super().wait(patience_seconds)
         finally:
             for hook in self._hooks:
                 hook.remove()
-        if self._thread.is_alive():
-            raise CheckpointError(f"it was not complete {patience_seconds:g} s after the training had ended")
-        if self._error:
-            raise self._error
 
     def may_be_shown(self) -> bool:
         """For the writing thread: waits until it is known whether all of the snapshot is of one moment."""
         self._is_decided.wait()
         return not self.is_dropped
-
-    def _run(self) -> None:
-        try:
-            self._snapshot.copy_the_rest()
-            self.seconds = self._write(self)
-        except BaseException as error:  # noqa: BLE001  (raised again by wait)
-            self._error = error
 
     def _before_step(self, *_: object) -> None:
         """An optimizer is about to change what may not be copied yet."""

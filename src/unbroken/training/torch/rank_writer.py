@@ -89,8 +89,8 @@ class JointLink(TorchWriter):
         self._offers = self._ranks.all_gather(offer)
         waited = time.monotonic() - began
         super().save(replace(point, state=pieces, weights=weights), following)
-        if self._flight:
-            self._flight.stall_seconds += waited
+        if self._async_save:
+            self._async_save.stall_seconds += waited
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Those that this rank writes: of what all have in common that is the first."""
@@ -104,14 +104,14 @@ class JointLink(TorchWriter):
     def _lack_of_memory(self, size_bytes: int) -> str:
         return "" if rank_checkpoint.has_memory(self._offers) else f"copies of {size_bytes / 1e6:,.0f} MB"
 
-    def _take_off(self, point: Point, is_step_next: bool) -> None:
+    def _begin_async_save(self, point: Point, is_step_next: bool) -> None:
         self._beside = self._beside or self._ranks.beside()
-        super()._take_off(point, is_step_next)
+        super()._begin_async_save(point, is_step_next)
 
-    def _write(self, point: Point, flight: TorchAsyncSave | None = None) -> float:
+    def _write(self, point: Point, save: TorchAsyncSave | None = None) -> float:
         began, draft = time.monotonic(), Path(self._offers[0].draft)
-        ranks = self._beside if flight and self._beside else self._ranks
-        mine = self._written(point, draft, ranks, flight)
+        ranks = self._beside if save and self._beside else self._ranks
+        mine = self._written(point, draft, ranks, save)
         try:
             said = ranks.all_gather(mine)
         except RuntimeError as error:
@@ -119,8 +119,8 @@ class JointLink(TorchWriter):
         if wrong := rank_checkpoint.verdict(said):
             raise wrong
         is_torn = any(each.is_torn for each in said)
-        if flight:
-            flight.is_dropped = is_torn
+        if save:
+            save.is_dropped = is_torn
 
         def show() -> None:
             if is_torn:
@@ -133,7 +133,7 @@ class JointLink(TorchWriter):
         ranks.shared(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
         return time.monotonic() - began
 
-    def _written(self, point: Point, draft: Path, ranks: Ranks, flight: TorchAsyncSave | None) -> Said:
+    def _written(self, point: Point, draft: Path, ranks: Ranks, save: TorchAsyncSave | None) -> Said:
         """Writes what this rank has, and says how that went; what went wrong becomes known to all."""
         try:
             digests = rank_checkpoint.write(cast(dict[str, Any], point.state), draft, ranks)
@@ -142,7 +142,7 @@ class JointLink(TorchWriter):
             return Said(error=str(non_finite), is_non_finite=True)
         except Exception as error:  # noqa: BLE001  (raised by all ranks, once they know)
             return Said(error=str(error) or repr(error))
-        return Said(digests, is_torn=flight is not None and not flight.may_be_shown())
+        return Said(digests, is_torn=save is not None and not save.may_be_shown())
 
     def _draft_with_room(self) -> str:
         # The others wait as well, so there is no clock to watch; unbroken takes folders as long as it lives.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from unbroken.errors import CheckpointError
-from unbroken.training.core.validation import Validate, difference
+from unbroken.training.core.validation import Validate, Validation, no_number
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.state import RandomGenerator, local
 
@@ -21,8 +20,8 @@ class NonFiniteState(CheckpointError):
     """A state that must never become a checkpoint, because the training is lost."""
 
 
-class TorchValidation:
-    """Checks the parts of a training by what they do; without `validate` there is nothing to compare."""
+class TorchValidation(Validation):
+    """That of the parts of a PyTorch training."""
 
     def __init__(
         self,
@@ -30,47 +29,20 @@ class TorchValidation:
         parts: Mapping[str, object],
         generators: Mapping[str, RandomGenerator],
     ) -> None:
-        self._validate: Validate | None
-        if validate is None or isinstance(validate, Validate):
-            self._validate = validate
-        else:
-            self._validate = Validate(validate)
+        super().__init__(validate)
         self._modules = {name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)}
         self._generators = generators
-
-    def state(self) -> dict[str, Any] | None:
-        """The prediction of now and its tolerance, to be saved with the checkpoint."""
-        if self._validate is None:
-            return None
-        return {"prediction": self._predict(), "rtol": self._validate.rtol, "atol": self._validate.atol}
-
-    def validation_error(self, saved: Mapping[str, Any] | None) -> str:
-        """How the prediction of now differs from the one that was saved; of two tolerances the wider one counts."""
-        if self._validate is None or saved is None:
-            return ""
-        rtol, atol = max(saved["rtol"], self._validate.rtol), max(saved["atol"], self._validate.atol)
-        return difference(saved["prediction"].tolist(), self._predict().tolist(), rtol, atol)
 
     def weights(self) -> Weights:
         """The weights of each part that has some, as they are now and as they change."""
         parts = self._modules.items()
         return {name: {key: value.detach() for key, value in module.named_parameters()} for name, module in parts}
 
-    def non_finite_prediction(self, state: Mapping[str, Any] | None) -> str:
-        """Says so if a number of the prediction in `state` is none; empty if all are."""
-        if state is not None and not all(map(math.isfinite, state["prediction"].tolist())):
-            return "the prediction (validate) holds NaN or infinity"
-        return ""
-
-    def _predict(self) -> torch.Tensor:
-        if self._validate is None:
-            return torch.empty(0)
+    def _numbers(self, predict: Callable[[], Any]) -> torch.Tensor:
         with _as_in_use(self._modules), _random_kept(self._generators), torch.no_grad():
-            found = list(_numbers(self._validate.predict()))
+            found = list(_numbers(predict()))
         if not found:
-            raise TypeError(
-                "validate: the prediction holds no number, allowed: tensors, numbers, or containers of them"
-            )
+            raise no_number()
         return torch.cat(found)
 
 

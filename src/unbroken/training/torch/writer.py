@@ -62,8 +62,8 @@ class TorchWriter(Connection):
     ) -> None:
         super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes)
         self._parts = parts
-        self._stage = SnapshotBuffer()
-        self._flight: TorchAsyncSave | None = None
+        self._buffer = SnapshotBuffer()
+        self._async_save: TorchAsyncSave | None = None
         self._may_leave_it_for_later = True
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
@@ -75,7 +75,7 @@ class TorchWriter(Connection):
         self.wait()
         self.pace.begin_save(point.step)
         if not point.is_over and self._may_be_in_background(tensor_bytes(point.state)):
-            self._take_off(point, is_step_next=following is Phase.BATCH)
+            self._begin_async_save(point, is_step_next=following is Phase.BATCH)
             return
         with self._giving_up():
             self._note_saved(self._write(point))
@@ -83,26 +83,26 @@ class TorchWriter(Connection):
             self.place.close()
 
     def poll(self, following: Phase) -> None:
-        if self._flight and not self._flight.is_in_the_air(is_step_next=following is Phase.BATCH):
+        if self._async_save and not self._async_save.is_running_before(is_step_next=following is Phase.BATCH):
             self.wait()
 
     def wait(self) -> None:
         with self._giving_up():
-            self._land()
+            self._end_async_save()
 
-    def _land(self, patience_seconds: float | None = None) -> None:
-        flight, self._flight, self.pace.is_saving = self._flight, None, False
-        if flight is None:
+    def _end_async_save(self, patience_seconds: float | None = None) -> None:
+        save, self._async_save, self.pace.is_saving = self._async_save, None, False
+        if save is None:
             return
-        flight.wait(patience_seconds)
-        if flight.is_dropped:
+        save.wait(patience_seconds)
+        if save.is_dropped:
             self._may_leave_it_for_later = False
             self.pace.forget_save()
             self._say(
                 "something changed a parameter before the optimizer's step: this save is made anew, copied at once"
             )
         else:
-            self._note_saved(flight.seconds, flight.stall_seconds)
+            self._note_saved(save.seconds, save.stall_seconds)
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self.ranks_count, self._parts)
@@ -110,24 +110,24 @@ class TorchWriter(Connection):
     def _lack_of_memory(self, size_bytes: int) -> str:
         return "" if has_memory_for(size_bytes) else f"a copy of {size_bytes / 1e6:,.0f} MB"
 
-    def _take_off(self, point: Point, is_step_next: bool) -> None:
+    def _begin_async_save(self, point: Point, is_step_next: bool) -> None:
         began = time.monotonic()
         optimizers = [part for part in self._parts.values() if isinstance(part, torch.optim.Optimizer)]
         # A best value is saved now or never.
         may_wait = is_step_next and self._may_leave_it_for_later and not point.is_best
         later = optimizer_storages(optimizers) if may_wait else set()
-        snapshot = self._stage.take((point.state, point.weights), later)
+        snapshot = self._buffer.take((point.state, point.weights), later)
         copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        self._flight = TorchAsyncSave(snapshot, lambda flight: self._write(copy, flight), optimizers)
+        self._async_save = TorchAsyncSave(snapshot, lambda save: self._write(copy, save), optimizers)
         self.pace.is_saving = True
-        self._flight.stall_seconds += time.monotonic() - began
+        self._async_save.stall_seconds += time.monotonic() - began
 
-    def _write(self, point: Point, flight: TorchAsyncSave | None = None) -> float:
-        """Writes, digests and hands over; returns the seconds.  A flight has the last word before it is shown."""
+    def _write(self, point: Point, save: TorchAsyncSave | None = None) -> float:
+        """Writes, digests and hands over; returns the seconds.  A save beside the training has the last word."""
         began = time.monotonic()
         check_weights(point)
         draft = self.place.new_draft()
-        self._show(draft, {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}, point, began, flight)
+        self._show(draft, {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}, point, began, save)
         return time.monotonic() - began
 
     def _show(
@@ -136,7 +136,7 @@ class TorchWriter(Connection):
         written: Mapping[str, FileDigest | None],
         point: Point,
         began: float,
-        flight: TorchAsyncSave | None = None,
+        save: TorchAsyncSave | None = None,
     ) -> None:
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
         digests = dict(written)
@@ -146,13 +146,13 @@ class TorchWriter(Connection):
         handover = _handover(point, time.monotonic() - began, known, self._made_with())
         if point.is_over:
             _read_back(draft, known)
-        if flight and not flight.may_be_shown():
+        if save and not save.may_be_shown():
             shutil.rmtree(draft)
         else:
             self.place.hand_over(draft, handover)
 
-    def _land_at_last(self) -> None:
-        self._land(self.exit_seconds)
+    def _wait_at_exit(self) -> None:
+        self._end_async_save(self.exit_seconds)
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -163,7 +163,7 @@ class TorchWriter(Connection):
 
 
 def check_weights(point: Point) -> None:
-    """SickState if one of the weights is no number."""
+    """NonFiniteState if one of the weights is no number."""
     if non_finite := non_finite_weight(point.weights):
         raise NonFiniteState(f"{non_finite}, {point.where}")
 
