@@ -11,8 +11,8 @@ from pathlib import Path
 from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.tickets import Slip
-from unbroken.detached.pending_jobs import is_slot_of
+from snakemake_executor_plugin_unbroken.tickets import Ticket
+from unbroken.detached.pending_jobs import is_detached_job_of
 from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
@@ -30,7 +30,7 @@ class AdoptedJob:
     """A job to take over, or the need to wait before anything can be said, or neither: submit."""
 
     job_id: str = ""
-    slip: Slip | None = None
+    ticket: Ticket | None = None
     wait_seconds: float = 0.0
     line: str = ""
 
@@ -65,55 +65,55 @@ class Adoption:
 
         `known` are the numbers that Snakemake has kept for it, `taken` those that this driver looks after for others.
         """
-        slip = tickets.newest(segment)
-        if slip is not None and slip.is_being_filled:
-            return AdoptedJob(slip=slip, wait_seconds=1.0)
+        ticket = tickets.newest(segment)
+        if ticket is not None and ticket.is_being_filled:
+            return AdoptedJob(ticket=ticket, wait_seconds=1.0)
         with self._lock:
-            if self._jobs is None or (slip is not None and self._may_be_newer(slip)):
+            if self._jobs is None or (ticket is not None and self._may_be_newer(ticket)):
                 self._ask()
-            if self._jobs is not None and self._match(segment, slip, known, taken) and not self._is_fresh():
+            if self._jobs is not None and self._match(segment, ticket, known, taken) and not self._is_fresh():
                 self._ask()
             if self._jobs is None:
                 line = "" if self._has_told else "squeue does not answer; nothing is submitted until it does"
                 self._has_told = True
-                return AdoptedJob(slip=slip, wait_seconds=15.0, line=line)
+                return AdoptedJob(ticket=ticket, wait_seconds=15.0, line=line)
             self._has_told = False
-            job = self._match(segment, slip, known, taken)
+            job = self._match(segment, ticket, known, taken)
             if job is not None and job.is_leaving:
-                return self._wait_for(job, segment, slip)
-            return AdoptedJob(job.job_id if job else "", slip)
+                return self._wait_for(job, segment, ticket)
+            return AdoptedJob(job.job_id if job else "", ticket)
 
-    def _wait_for(self, job: MyJob, segment: Segment, slip: Slip | None) -> AdoptedJob:
+    def _wait_for(self, job: MyJob, segment: Segment, ticket: Ticket | None) -> AdoptedJob:
         """A job that is ending is no longer one to take over: the end that it comes to was ordered before."""
         is_new = job.job_id not in self._leaving
         if time.monotonic() - self._leaving.setdefault(job.job_id, time.monotonic()) > LEAVING_SECONDS:
             self._ended.add(job.job_id)
         self._jobs = None  # the next look asks again
         line = f"{segment.name}: job {job.job_id} is ending; the segment goes on as soon as it has left"
-        return AdoptedJob(slip=slip, wait_seconds=LOOK_SECONDS, line=line if is_new else "")
+        return AdoptedJob(ticket=ticket, wait_seconds=LOOK_SECONDS, line=line if is_new else "")
 
     def _ask(self) -> None:
         # The answer is as old as the question.
         self._asked = time.monotonic()
         self._jobs = my_jobs()
 
-    def _may_be_newer(self, slip: Slip) -> bool:
-        """True if the slip's job may have been submitted after the last question."""
+    def _may_be_newer(self, ticket: Ticket) -> bool:
+        """True if the ticket's job may have been submitted after the last question."""
         since = time.monotonic() - self._asked
-        is_known = any(job.job_id == slip.job_id for job in self._jobs or [])
-        return slip.age_seconds < since or (not is_known and slip.age_seconds < since + SKEW_SECONDS)
+        is_known = any(job.job_id == ticket.job_id for job in self._jobs or [])
+        return ticket.age_seconds < since or (not is_known and ticket.age_seconds < since + SKEW_SECONDS)
 
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._asked < FRESH_SECONDS
 
     def _match(
-        self, segment: Segment, slip: Slip | None, known: Collection[str], taken: Collection[str | None]
+        self, segment: Segment, ticket: Ticket | None, known: Collection[str], taken: Collection[str | None]
     ) -> MyJob | None:
-        ids = {*known, claimed_by(segment.places.lease)} | ({slip.job_id} if slip else set())
+        ids = {*known, claimed_by(segment.places.lease)} | ({ticket.job_id} if ticket else set())
         for job in self._jobs or []:
             is_free = job.is_alive and job.job_id not in self._ended and job.job_id not in taken
             is_known = job.job_id in ids and self._may_be_of(job, segment.run.name)
-            is_its = is_known or self._is_named(job, segment) or self._is_slot(job, segment)
+            is_its = is_known or self._is_named(job, segment) or self._is_detached_job(job, segment)
             if is_free and is_its:
                 return job
         return None
@@ -123,9 +123,9 @@ class Adoption:
         says_other = is_comment(job.comment) and run_in(job.comment) != run
         return job.folder.resolve() == self._folder and not says_other
 
-    def _is_slot(self, job: MyJob, segment: Segment) -> bool:
+    def _is_detached_job(self, job: MyJob, segment: Segment) -> bool:
         """Jobs without a driver do the segments of their run in order, whatever their comments say."""
-        return is_slot_of(job, segment.run.name, self._folder)
+        return is_detached_job_of(job, segment.run.name, self._folder)
 
     def _is_named(self, job: MyJob, segment: Segment) -> bool:
         """The parent's comment and the folder name a segment."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.tickets import Slip
+from snakemake_executor_plugin_unbroken.tickets import Ticket
 from unbroken.errors import LeaseError
 from unbroken.segment.already_done import settle
 
@@ -27,11 +27,11 @@ def is_done(segment: Segment, tell: Callable[[str], None]) -> bool:
         raise
 
 
-def take(segment: Segment, after: Slip | None, tell: Callable[[str], None]) -> bool:
+def take(segment: Segment, after: Ticket | None, tell: Callable[[str], None]) -> bool:
     """True if this driver, and no other, may submit the segment now, and the segment needs it.
 
-    The driver of a job drops the job's slip when the record is there.  Who looked for the record before that moment
-    and for the slip after it has seen neither, so the record is looked for once more with the new slip in hand.
+    The driver of a job drops the job's ticket when the record is there.  Who looked for the record before that moment
+    and for the ticket after it has seen neither, so the record is looked for once more with the new ticket in hand.
     """
     if not tickets.take(segment, after):
         return False

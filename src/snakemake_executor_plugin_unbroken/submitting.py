@@ -25,10 +25,10 @@ from snakemake_executor_plugin_unbroken.parent import (
 from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
-from snakemake_executor_plugin_unbroken.tickets import Slip
+from snakemake_executor_plugin_unbroken.tickets import Ticket
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
-from unbroken.detached.pending_jobs import SLOT_NAME
+from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start
 from unbroken.runs.layout import RunFolder
@@ -68,7 +68,7 @@ class Submitting(SlurmParent):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         if self._detached is not None:
-            self.name_jobs(SLOT_NAME)
+            self.name_jobs(DETACHED_JOB_NAME)
         _refuse_other_clusters(self.workflow.rules)
 
     # --- in the parent's threads; with --immediate-submit in Snakemake's main thread ---
@@ -137,16 +137,16 @@ class Submitting(SlurmParent):
             self.report_job_submission(self.adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
             self.go_on_after(job)  # a job of this run submits it
-        elif self._waits_for_others(job, segment, found.slip):
+        elif self._waits_for_others(job, segment, found.ticket):
             pass
-        elif still_needed.take(segment, found.slip, self._tell):
+        elif still_needed.take(segment, found.ticket, self._tell):
             self._submit(job, segment)
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
 
-    def _waits_for_others(self, job: Any, segment: Segment, slip: Slip | None) -> bool:
+    def _waits_for_others(self, job: Any, segment: Segment, ticket: Ticket | None) -> bool:
         """True if the segment is retried later; without a driver its job waits in the queue instead."""
-        other = self._others.look(segment, slip)
+        other = self._others.look(segment, ticket)
         if other is None:
             return False
         if other.line:

@@ -1,4 +1,4 @@
-"""Slips: which driver submits a segment, and as which job.
+"""Tickets: which driver submits a segment, and as which job.
 
 `.snakemake/unbroken/<run>/<segment>.<number>.json`; the highest number counts.  Making the next number is something
 that exactly one driver can do, so two drivers never submit the same segment twice; a driver that starts again reads
@@ -24,7 +24,7 @@ UNANSWERED_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Slip:
+class Ticket:
     """Somebody submits, or has submitted, a segment."""
 
     path: Path
@@ -35,12 +35,12 @@ class Slip:
 
     @property
     def is_being_filled(self) -> bool:
-        """True while its driver is just asking Slurm; not for a slip from the future, for a clock was set back."""
+        """True while its driver is just asking Slurm; not for a ticket from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
 
-def newest(segment: Segment) -> Slip | None:
-    """The slip that counts."""
+def newest(segment: Segment) -> Ticket | None:
+    """The ticket that counts."""
     paths = _paths(segment)
     if not paths:
         return None
@@ -48,33 +48,33 @@ def newest(segment: Segment) -> Slip | None:
     try:
         state = path.stat()
         age = time.time() - state.st_mtime
-        return Slip(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
+        return Ticket(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        return Slip(path, number, "", UNANSWERED_SECONDS)
+        return Ticket(path, number, "", UNANSWERED_SECONDS)
 
 
-def take(segment: Segment, after: Slip | None) -> bool:
+def take(segment: Segment, after: Ticket | None) -> bool:
     """True if this driver, and no other, may submit the segment now."""
     path = _folder(segment) / f"{segment.number:03d}.{after.number + 1 if after else 1}.json"
     while True:
         _folder(segment).mkdir(parents=True, exist_ok=True)
         try:
             return fs.create_exclusive(path, _text(""))
-        except FileNotFoundError:  # another driver has dropped the run's last slip, and the folder, in this moment
+        except FileNotFoundError:  # another driver has dropped the run's last ticket, and the folder, in this moment
             continue
 
 
 def fill(segment: Segment, job_id: str) -> None:
-    """Says as which job the segment was submitted; a reader sees the slip with it or without."""
+    """Says as which job the segment was submitted; a reader sees the ticket with it or without."""
     paths = _paths(segment)
     if paths:
         fs.write_atomic(paths[-1][1], _text(job_id))
 
 
 def drop(segment: Segment) -> None:
-    """Removes all slips of a segment that has its record, or that could not be submitted."""
+    """Removes all tickets of a segment that has its record, or that could not be submitted."""
     for _, path in _paths(segment):
         with suppress(OSError):
             path.unlink()

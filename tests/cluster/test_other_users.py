@@ -203,12 +203,12 @@ def test_a_chain_that_finds_the_run_held_waits_behind_that_job(
 def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
     work: WorkDir, cluster: Cluster, other: OtherJob
 ) -> None:
-    """It has a slip, by which its driver says that it is out for the segment."""
+    """It has a ticket, by which its driver says that it is out for the segment."""
     with closed(cluster):
         words = (f"--uid={OTHER}", "--partition=short", f"--chdir={work.root}", "--output=/dev/null", "--wrap=true")
         number = cluster.run("sbatch", "--parsable", *words).strip()
-        slip = work.write(".snakemake/unbroken/a/001.1.json", json.dumps({"job": number}))
-        os.chown(slip, 65534, -1)
+        ticket = work.write(".snakemake/unbroken/a/001.1.json", json.dumps({"job": number}))
+        os.chown(ticket, 65534, -1)
         driver = work.start(*DRIVEN)
         until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)
         beside = [job for job in other.others() if job != number]

@@ -169,7 +169,7 @@ def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
     assert records.vanished([segment(1)]) == [segment(1)]
 
 
-# --- slips ---
+# --- tickets ---
 
 
 def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
@@ -189,7 +189,7 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
     assert sorted(won) == [False] * 7 + [True]
 
 
-def test_a_driver_that_drops_the_last_slip_of_a_run_takes_nobody_the_folder_away(
+def test_a_driver_that_drops_the_last_ticket_of_a_run_takes_nobody_the_folder_away(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tickets.take(segment(1), None)
@@ -205,7 +205,7 @@ def test_a_driver_that_drops_the_last_slip_of_a_run_takes_nobody_the_folder_away
     assert tickets.take(segment(2), None)
 
 
-def test_a_slip_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
+def test_a_ticket_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
     tickets.take(segment(), None)
     empty = tickets.newest(segment())
     tickets.fill(segment(), "17")
@@ -226,17 +226,17 @@ def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> No
 
 
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
-def test_a_slip_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
+def test_a_ticket_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
     tickets.take(segment(), None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     os.utime(path, (dated, dated))
 
-    slip = tickets.newest(segment())
+    ticket = tickets.newest(segment())
 
-    assert slip is not None and not slip.is_being_filled
+    assert ticket is not None and not ticket.is_being_filled
 
 
-def test_the_slips_of_other_segments_stay(here: Path) -> None:
+def test_the_tickets_of_other_segments_stay(here: Path) -> None:
     tickets.take(segment(1), None)
     tickets.take(segment(11), None)
 
@@ -246,18 +246,18 @@ def test_the_slips_of_other_segments_stay(here: Path) -> None:
     assert tickets.newest(segment(11)) is not None
 
 
-def test_a_torn_slip_is_not_waited_for(here: Path) -> None:
+def test_a_torn_ticket_is_not_waited_for(here: Path) -> None:
     tickets.take(segment(), None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     path.write_text("{")
 
-    slip = tickets.newest(segment())
+    ticket = tickets.newest(segment())
 
-    assert slip is not None and not slip.is_being_filled
+    assert ticket is not None and not ticket.is_being_filled
 
 
-def test_a_driver_that_saw_neither_record_nor_slip_submits_nothing_for_a_finished_segment(here: Path) -> None:
-    """Between its two looks the job ended, and the driver of the job dropped the slip."""
+def test_a_driver_that_saw_neither_record_nor_ticket_submits_nothing_for_a_finished_segment(here: Path) -> None:
+    """Between its two looks the job ended, and the driver of the job dropped the ticket."""
     run = toy_run(goal=10**6)
     done = Segment(run, 1, "toy_segment", ("demo", "001"))
     assert not still_needed.is_done(done, print)
@@ -277,8 +277,8 @@ def test_a_driver_submits_what_is_not_done(here: Path) -> None:
 
     assert still_needed.take(second, None, print)
 
-    slip = tickets.newest(second)
-    assert slip is not None and slip.is_being_filled
+    ticket = tickets.newest(second)
+    assert ticket is not None and ticket.is_being_filled
 
 
 def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Path) -> None:

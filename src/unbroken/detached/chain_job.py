@@ -54,7 +54,7 @@ ENDING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Slot:
+class DetachedJob:
     """What the driver has told the job."""
 
     run: str
@@ -98,24 +98,24 @@ class Stop(Exception):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Does the next segment; the exit code is that of its command."""
-    slot = _slot(words)
-    os.environ[driver_start.START] = slot.start
+    this_job = _slot(words)
+    os.environ[driver_start.START] = this_job.start
     become_deaf()
     job_id = os.environ.get("SLURM_JOB_ID", "")
     last_look.has_come_back(job_id)
-    _tell_missing_commands(slot)
+    _tell_missing_commands(this_job)
     try:
-        chain = _Chain(slot, job_id)
+        chain = _Chain(this_job, job_id)
         ended = chain.work()
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
-            _leave_before_work(slot, job_id, ended.why, ended.message)
+            _leave_before_work(this_job, job_id, ended.why, ended.message)
         elif ended.why is BeforeWork.HELD:
-            _leave_to_holder(slot, job_id)
-        elif not (chain.has_successor and _is_quiet(slot, job_id)):
-            _look_after_the_rest(slot, job_id, chain.has_no_room)
+            _leave_to_holder(this_job, job_id)
+        elif not (chain.has_successor and _is_quiet(this_job, job_id)):
+            _look_after_the_rest(this_job, job_id, chain.has_no_room)
     except Stop as stop:
-        slot.tell(f"the run stops: {stop}")
-        end_run(slot.run, slot.start, my_jobs() or [], job_id, slot.tell)
+        this_job.tell(f"the run stops: {stop}")
+        end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
     return exit_code_for(ended.why, ended.code)
 
@@ -123,113 +123,118 @@ def main(words: Sequence[str] | None = None) -> int:
 class _Chain:
     """One job's part of the chain: a segment's work, and while it is done the jobs behind it."""
 
-    def __init__(self, slot: Slot, job_id: str) -> None:
-        self.slot, self.job_id = slot, job_id
+    def __init__(self, this_job: DetachedJob, job_id: str) -> None:
+        self.this_job, self.job_id = this_job, job_id
         self.has_successor = False
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self._segment = 0
 
     def work(self) -> CommandEnd:
         """One segment's work; segments whose record only had to be made anew do not count."""
-        slot, ended = self.slot, CommandEnd(0)
-        while (segment := slot.next_segment()) is not None:
-            attempt = _attempt(slot, segment)
+        this_job, ended = self.this_job, CommandEnd(0)
+        while (segment := this_job.next_segment()) is not None:
+            attempt = _attempt(this_job, segment)
             self._segment = segment
-            slot.tell(f"segment {segment} of {slot.segments}")
-            words = slot.command_for(segment, attempt)
-            ended = SegmentCommand(slot.places, segment, self.job_id, words, slot.tell).run(self._look_ahead)
-            has_worked = any(line.slurm_job == self.job_id for line in History(slot.places.history).attempts())
-            record = read_record(slot.places.record(segment))
+            this_job.tell(f"segment {segment} of {this_job.segments}")
+            words = this_job.command_for(segment, attempt)
+            ended = SegmentCommand(this_job.places, segment, self.job_id, words, this_job.tell).run(self._look_ahead)
+            has_worked = any(line.slurm_job == self.job_id for line in History(this_job.places.history).attempts())
+            record = read_record(this_job.places.record(segment))
             if ended.code != 0 or has_worked or record is None or record.outcome is Outcome.FINISHED:
                 break
         return ended
 
     def _look_ahead(self) -> None:
         """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
-        slot = self.slot
+        this_job = self.this_job
         if not has_command("sbatch") or is_being_ended():
             return
-        submit_left_out(slot.start, slot.tell)
-        if self._segment == slot.segments:
+        submit_left_out(this_job.start, this_job.tell)
+        if self._segment == this_job.segments:
             return
         jobs = my_jobs()
         if jobs is None:
             return  # asked again at the end
-        if not waiting(jobs, slot.run, Path()):
-            said = resubmit.submit(slot.run, slot.start)
-            slot.tell(f"no job of this run is pending: submitting the next ones; {said}")
+        if not waiting(jobs, this_job.run, Path()):
+            said = resubmit.submit(this_job.run, this_job.start)
+            this_job.tell(f"no job of this run is pending: submitting the next ones; {said}")
             self.has_no_room = said == resubmit.DONE
-        self.has_successor = _has_waiting(slot)
+        self.has_successor = _has_waiting(this_job)
         self.has_no_room = self.has_no_room and not self.has_successor
 
 
-def _tell_missing_commands(slot: Slot) -> None:
+def _tell_missing_commands(this_job: DetachedJob) -> None:
     if missing := [name for name in COMMANDS if not has_command(name)]:
-        slot.tell(
+        this_job.tell(
             f"{', '.join(missing)}: not found on this node, so no job of this run can submit or cancel others; those "
             "that wait in the queue do their segments, and when none is left: start snakemake again"
         )
 
 
-def _has_waiting(slot: Slot) -> bool:
+def _has_waiting(this_job: DetachedJob) -> bool:
     """False also if Slurm does not answer: that is no job that waits."""
-    return bool(waiting(my_jobs() or [], slot.run, Path()))
+    return bool(waiting(my_jobs() or [], this_job.run, Path()))
 
 
-def _is_quiet(slot: Slot, job_id: str) -> bool:
+def _is_quiet(this_job: DetachedJob, job_id: str) -> bool:
     """True if the segment was done, more are to be done, and a job behind this one does them: Slurm is not asked."""
-    attempts = History(slot.places.history).attempts()
+    attempts = History(this_job.places.history).attempts()
     is_ours = bool(attempts) and attempts[-1].slurm_job == job_id
-    return is_ours and attempts[-1].outcome is Outcome.PAUSED and slot.next_segment() is not None
+    return is_ours and attempts[-1].outcome is Outcome.PAUSED and this_job.next_segment() is not None
 
 
-def _attempt(slot: Slot, segment: int, lost: Sequence[Attempt] = ()) -> int:
+def _attempt(this_job: DetachedJob, segment: int, lost: Sequence[Attempt] = ()) -> int:
     """Counts the attempts at a segment from 1; Stop if no further one is to be made.
 
     `lost` are attempts for whose line the disk had no room.
     """
-    lost = [*unnoted(slot.places, slot.after, slot.tell), *lost]  # the others are in the history from now on
-    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(slot.places), *lost], slot.start))
-    rules = policy.Rules(slot.idle_attempts, slot.retries)
-    why, _ = stop_reason(slot.places, attempts, rules, segment, own_spare_nodes, slot.places.log(segment))
+    lost = [
+        *unnoted(this_job.places, this_job.after, this_job.tell),
+        *lost,
+    ]  # the others are in the history from now on
+    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(this_job.places), *lost], this_job.start))
+    rules = policy.Rules(this_job.idle_attempts, this_job.retries)
+    why, _ = stop_reason(this_job.places, attempts, rules, segment, own_spare_nodes, this_job.places.log(segment))
     if why:
         raise Stop(why)
     return 1 + policy.failures_in_a_row(attempts, segment)
 
 
-def _leave_before_work(slot: Slot, job_id: str, why: BeforeWork, message: str) -> None:
+def _leave_before_work(this_job: DetachedJob, job_id: str, why: BeforeWork, message: str) -> None:
     """Submits nothing and goes back into no queue: the same would only happen again, there, in a minute."""
-    segment = slot.next_segment() or slot.segments
-    lines = History(slot.places.history).attempts()
+    segment = this_job.next_segment() or this_job.segments
+    lines = History(this_job.places.history).attempts()
     is_noted = bool(lines) and lines[-1].slurm_job == job_id
     job = {"slurm_job": job_id, "slurm_node": os.environ.get("SLURMD_NODENAME", "")}
     own = endings.before_work(lines[-1] if lines else None, segment, why, message, **job)
-    _attempt(slot, segment, [] if is_noted else [own])
-    slot.tell(f"this job ends before its work and submits no other: {message}")
-    if not _has_waiting(slot):
-        slot.tell("no job of this run is pending; fix the cause, then start snakemake again")
+    _attempt(this_job, segment, [] if is_noted else [own])
+    this_job.tell(f"this job ends before its work and submits no other: {message}")
+    if not _has_waiting(this_job):
+        this_job.tell("no job of this run is pending; fix the cause, then start snakemake again")
 
 
-def _leave_to_holder(slot: Slot, job_id: str) -> None:
+def _leave_to_holder(this_job: DetachedJob, job_id: str) -> None:
     """Another job works on the run, such as another user's: those that wait behind this one wait for its end."""
     try:
-        held, reason = current_claim(slot.places.lease)
+        held, reason = current_claim(this_job.places.lease)
     except (LeaseError, OSError):
         return
     if held is None or reason or held.slurm_job in ("", job_id):
         return
-    numbers = waiting(my_jobs() or [], slot.run, Path())
+    numbers = waiting(my_jobs() or [], this_job.run, Path())
     if not numbers:
-        slot.tell(f"no job of this run is pending behind this one; Slurm job {held.slurm_job} goes on with it")
+        this_job.tell(f"no job of this run is pending behind this one; Slurm job {held.slurm_job} goes on with it")
     elif wait_for(held.slurm_job, numbers):
-        slot.tell(f"job {numbers[0]} waits for the end of Slurm job {held.slurm_job}, which works on this run")
+        this_job.tell(f"job {numbers[0]} waits for the end of Slurm job {held.slurm_job}, which works on this run")
 
 
-def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
+def _look_after_the_rest(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
     """Ends the waiting jobs of a run that has reached its goal; submits the rest if no job waits."""
     jobs = _jobs_if_slurm_answers()
     if jobs is None:
-        slot.tell("squeue does not answer; nobody follows this job but those that wait already: see unbroken status")
+        this_job.tell(
+            "squeue does not answer; nobody follows this job but those that wait already: see unbroken status"
+        )
         return
     state = next((job.state for job in jobs if job.job_id == job_id), "")
     is_leaving = state == "COMPLETING"
@@ -239,60 +244,60 @@ def _look_after_the_rest(slot: Slot, job_id: str, has_no_room: bool) -> None:
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
     if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it will do the segment itself
-    if is_over(slot.run, slot.told_segments):
-        end_run(slot.run, slot.start, jobs, job_id, slot.tell)
-    elif numbers := waiting(jobs, slot.run, Path()):
-        _learn(slot, job_id, numbers)
+    if is_over(this_job.run, this_job.told_segments):
+        end_run(this_job.run, this_job.start, jobs, job_id, this_job.tell)
+    elif numbers := waiting(jobs, this_job.run, Path()):
+        _learn(this_job, job_id, numbers)
     else:  # Snakemake may start too slowly for the seconds (KillWait) of a job at its limit
-        _go_on(slot, job_id, has_no_room or is_leaving)
+        _go_on(this_job, job_id, has_no_room or is_leaving)
 
 
-def _learn(slot: Slot, job_id: str, numbers: Sequence[str]) -> None:
-    last = History(slot.places.history).attempts()[-1:]
+def _learn(this_job: DetachedJob, job_id: str, numbers: Sequence[str]) -> None:
+    last = History(this_job.places.history).attempts()[-1:]
     if last and last[0].slurm_job == job_id:
-        for line in adjust_pending.learn(slot.run, numbers, last[0], slot.memory_growth):
-            slot.tell(line)
+        for line in adjust_pending.learn(this_job.run, numbers, last[0], this_job.memory_growth):
+            this_job.tell(line)
 
 
-def _go_on(slot: Slot, job_id: str, has_no_room: bool) -> None:
+def _go_on(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
     """Somebody has to do the next segment: a new job, or this one again where the queue has no room for another."""
-    segment = slot.next_segment()
+    segment = this_job.next_segment()
     if segment is None:
         return
-    _attempt(slot, segment)  # no further job for a run that is to stop
+    _attempt(this_job, segment)  # no further job for a run that is to stop
     said = resubmit.DONE
     if not has_no_room:
-        slot.tell("no job of this run is pending: submitting the next ones")
-        said = resubmit.submit_patiently(slot.run, slot.start, slot.tell)
-    if _has_waiting(slot):
+        this_job.tell("no job of this run is pending: submitting the next ones")
+        said = resubmit.submit_patiently(this_job.run, this_job.start, this_job.tell)
+    if _has_waiting(this_job):
         return
     if said.startswith(resubmit.ENDED):  # which refuses nothing: how Slurm ends this job decides
-        return _look_after_the_rest(slot, job_id, has_no_room=True)
+        return _look_after_the_rest(this_job, job_id, has_no_room=True)
     if said != resubmit.DONE:
-        last = next(reversed(History(slot.places.history).attempts()), None)
+        last = next(reversed(History(this_job.places.history).attempts()), None)
         message = f"the next jobs could not be submitted: {said}"
-        endings.note(slot.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), slot.tell)
+        endings.note(this_job.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), this_job.tell)
         raise Stop(f"{message}; fix the cause, then start snakemake again")
     if my_jobs() is None:
-        slot.tell("squeue does not answer, so nobody knows whether a job follows: see unbroken status")
+        this_job.tell("squeue does not answer, so nobody knows whether a job follows: see unbroken status")
         return
-    _come_back(slot, job_id)
+    _come_back(this_job, job_id)
 
 
-def _come_back(slot: Slot, job_id: str) -> None:
+def _come_back(this_job: DetachedJob, job_id: str) -> None:
     """Puts this job back into the queue; Stop if nothing goes on."""
     why = "Slurm ends this job and no other waits" if is_being_ended() else "none was taken (the queue is full)"
-    slot.tell(f"{why}: this job goes back into the queue")
+    this_job.tell(f"{why}: this job goes back into the queue")
     if ask("scontrol", "requeue", job_id) is not None:
-        return _learn(slot, job_id, [job_id])
+        return _learn(this_job, job_id, [job_id])
     if state_behind_completing(job_id, restart_count()) == "CANCELLED":
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
-    said = resubmit.submit(slot.run, slot.start, is_last_chance=True)
-    if not _has_waiting(slot):
+    said = resubmit.submit(this_job.run, this_job.start, is_last_chance=True)
+    if not _has_waiting(this_job):
         raise Stop(
             f"Slurm refuses to requeue job {job_id} and takes no other one ({said}); to go on, start snakemake again"
         )
-    slot.tell(f"Slurm refuses to requeue job {job_id}: the next ones are submitted")
+    this_job.tell(f"Slurm refuses to requeue job {job_id}: the next ones are submitted")
 
 
 def _jobs_if_slurm_answers() -> list[MyJob] | None:
@@ -312,7 +317,7 @@ def _how_slurm_ends(job_id: str) -> str:
     return state or ended_states([job_id]).get(job_id, "")
 
 
-def _slot(words: Sequence[str] | None) -> Slot:
+def _slot(words: Sequence[str] | None) -> DetachedJob:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", required=True)
     parser.add_argument("--segments", type=int, required=True)
@@ -324,7 +329,7 @@ def _slot(words: Sequence[str] | None) -> Slot:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
-    return Slot(
+    return DetachedJob(
         given.run,
         given.segments,
         tuple(number for number in given.after.split(",") if number),

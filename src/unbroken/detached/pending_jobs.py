@@ -10,23 +10,23 @@ from unbroken.slurm.job_comment import run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # How the names of detached jobs begin; such a job does whichever segment of its run comes next.
-SLOT_NAME = "unbroken-slot"
+DETACHED_JOB_NAME = "unbroken-slot"
 
 
-def is_slot_of(job: MyJob, run: str, base: Path) -> bool:
+def is_detached_job_of(job: MyJob, run: str, base: Path) -> bool:
     """True for a job that was submitted for a run of this working directory without a driver."""
     is_here = job.folder.resolve() == base.resolve()
-    return job.name.startswith(SLOT_NAME) and is_here and run_in(job.comment) == run
+    return job.name.startswith(DETACHED_JOB_NAME) and is_here and run_in(job.comment) == run
 
 
-def run_of_slot(job: MyJob) -> str:
+def run_of_detached_job(job: MyJob) -> str:
     """The run that such a job was submitted for; empty for other jobs."""
-    return run_in(job.comment) if job.name.startswith(SLOT_NAME) else ""
+    return run_in(job.comment) if job.name.startswith(DETACHED_JOB_NAME) else ""
 
 
 def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:
     """The numbers of a run's jobs that have not started yet."""
-    return [job.job_id for job in jobs if job.state == "PENDING" and is_slot_of(job, run, base)]
+    return [job.job_id for job in jobs if job.state == "PENDING" and is_detached_job_of(job, run, base)]
 
 
 def wait_for(job_id: str, numbers: Sequence[str]) -> bool:

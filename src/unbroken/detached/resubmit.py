@@ -1,4 +1,4 @@
-"""How a job without a driver calls snakemake again: what the driver had been told, kept beside the run's slips."""
+"""How a job without a driver calls snakemake again: what the driver had been told, kept beside the run's tickets."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unbroken.detached import last_look, resubmit
-from unbroken.detached.pending_jobs import run_of_slot, waiting
+from unbroken.detached.pending_jobs import run_of_detached_job, waiting
 from unbroken.detached.targets import is_over
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -22,7 +22,7 @@ def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Call
     submit_left_out(start, tell)
     here = Path().resolve()
     alive = [job for job in jobs if job.is_alive and job.job_id != job_id and job.folder.resolve() == here]
-    others = {name for job in alive if (name := run_of_slot(job)) and name != run}
+    others = {name for job in alive if (name := run_of_detached_job(job)) and name != run}
     if resubmit.any_left_out():
         stay_for_left_out(job_id, tell)
     elif all(is_over(name) for name in others):
@@ -42,7 +42,7 @@ def stay_for_left_out(job_id: str, tell: Callable[[str], None]) -> None:
 def _may_still_look() -> list[str]:
     """The jobs of this folder that look for room when they start or end, and are neither stuck nor being ended."""
     here = Path().resolve()
-    jobs = [job for job in my_jobs() or [] if run_of_slot(job) and job.folder.resolve() == here]
+    jobs = [job for job in my_jobs() or [] if run_of_detached_job(job) and job.folder.resolve() == here]
     return [job.job_id for job in jobs if job.is_alive and not job.is_leaving and not job.is_stuck]
 
 

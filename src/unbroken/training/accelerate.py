@@ -21,7 +21,7 @@ from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.framework_session import RanksKeeper, refuse
+from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
@@ -41,7 +41,7 @@ class Segments(Placed):
 
     def __init__(self, accelerator: accelerate.Accelerator, seed: int = 0) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
-        self._keeper = RanksKeeper(
+        self._keeper = RanksSession(
             {
                 "accelerate": accelerate.__version__,
                 "torch": str(torch.__version__),

@@ -20,7 +20,7 @@ from unbroken.training.core.batch_order import Share
 from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.framework_session import RanksKeeper, refuse
+from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
@@ -47,7 +47,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         versions = {"lightning": str(vars(pl)["__version__"]), "torch": str(torch.__version__)}
-        self._keeper = RanksKeeper({**versions, "python": platform.python_version()})
+        self._keeper = RanksSession({**versions, "python": platform.python_version()})
         self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []

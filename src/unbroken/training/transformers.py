@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.framework_session import NextAction
-from unbroken.training.torch.framework_session import RanksKeeper, refuse
+from unbroken.training.torch.framework_session import RanksSession, refuse
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
@@ -37,7 +37,7 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     """
 
     def __init__(self) -> None:
-        self._keeper = RanksKeeper(
+        self._keeper = RanksSession(
             {
                 "transformers": transformers.__version__,
                 "torch": str(torch.__version__),

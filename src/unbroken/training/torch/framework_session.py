@@ -29,7 +29,7 @@ def refuse(kind: type[Exception], message: str) -> NoReturn:
     raise kind(message)
 
 
-class RanksKeeper(FrameworkSession):
+class RanksSession(FrameworkSession):
     """A FrameworkSession of each rank; all call it in the same order.  Of a single process it is a FrameworkSession.
 
     What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.

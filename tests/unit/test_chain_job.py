@@ -11,10 +11,10 @@ import pytest
 from support.toyrun import toy, toy_run
 
 from unbroken.detached import last_look, resubmit, run_end, segment_command, targets
-from unbroken.detached.chain_job import Slot, Stop
+from unbroken.detached.chain_job import DetachedJob, Stop
 from unbroken.detached.chain_job import _go_on as go_on
 from unbroken.detached.chain_job import _look_after_the_rest as look_after_the_rest
-from unbroken.detached.pending_jobs import SLOT_NAME, run_of_slot, waiting
+from unbroken.detached.pending_jobs import DETACHED_JOB_NAME, run_of_detached_job, waiting
 from unbroken.detached.resubmit import Again
 from unbroken.detached.segment_command import PATIENCE
 from unbroken.runs.layout import NOTES, RunFolder
@@ -25,12 +25,12 @@ from unbroken.slurm.queue import MyJob
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
 
 
-def slot(segments: int = 5) -> Slot:
-    return Slot("demo", segments, ("17",), "", 3, 2, 1.5, COMMAND)
+def this_job(segments: int = 5) -> DetachedJob:
+    return DetachedJob("demo", segments, ("17",), "", 3, 2, 1.5, COMMAND)
 
 
 def job(
-    number: int, state: str = "PENDING", name: str = SLOT_NAME, run: str = "demo", folder: str = "/somewhere"
+    number: int, state: str = "PENDING", name: str = DETACHED_JOB_NAME, run: str = "demo", folder: str = "/somewhere"
 ) -> MyJob:
     comment = f"rule_toy_segment_wildcards_{run}_003"
     return MyJob(str(number), state, "Dependency", f"{name}_1234", comment, Path(folder))
@@ -43,19 +43,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_does_the_first_segment_without_a_record(here: Path) -> None:
-    assert slot().next_segment() == 1
+    assert this_job().next_segment() == 1
     toy(here, 1, goal=10**6, segment_minutes=0.01)
     toy(here, 2, goal=10**6, segment_minutes=0.01)
-    assert slot().next_segment() == 3
+    assert this_job().next_segment() == 3
 
     RunFolder("demo").record(1).unlink()
 
-    assert slot().next_segment() == 1
-    assert slot(0).next_segment() is None
+    assert this_job().next_segment() == 1
+    assert this_job(0).next_segment() is None
 
 
 def test_the_command_is_made_for_that_segment_and_attempt() -> None:
-    words = slot().command_for(12, 3)
+    words = this_job().command_for(12, 3)
 
     assert words == ["python", "--target-jobs", "toy_segment:run=demo,segment=012", "--attempt", "3", "--cores"]
 
@@ -78,16 +78,16 @@ def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> No
     targets.keep(toy_run(goal=50, segments=9))
 
     assert not targets.is_over("demo", 3)
-    assert slot(3).segments == 9
-    assert slot(3).next_segment() == 2
+    assert this_job(3).segments == 9
+    assert this_job(3).next_segment() == 2
 
 
 def test_without_a_note_or_with_a_spoilt_one_a_job_does_what_it_was_told(here: Path) -> None:
-    assert slot(3).segments == 3
+    assert this_job(3).segments == 3
     (here / ".snakemake/unbroken").mkdir(parents=True)
     (here / ".snakemake/unbroken/demo.wanted.json").write_text("{")
 
-    assert (targets.wanted("demo"), slot(3).segments) == (None, 3)
+    assert (targets.wanted("demo"), this_job(3).segments) == (None, 3)
 
 
 def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
@@ -103,7 +103,7 @@ def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
     ]
 
     assert waiting(jobs, "demo", base) == ["2", "7"]
-    assert [run_of_slot(each) for each in jobs] == ["demo", "demo", "demo_2", "other", "demo", "", "demo"]
+    assert [run_of_detached_job(each) for each in jobs] == ["demo", "demo", "demo_2", "other", "demo", "", "demo"]
 
 
 def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
@@ -214,7 +214,7 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     resubmit.leave_out("third")
 
     for job_id in ("17", "18"):
-        run_end.stay_for_left_out(job_id, slot().tell)
+        run_end.stay_for_left_out(job_id, this_job().tell)
 
     assert asked == [("scontrol", "requeue", "18")]
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
@@ -257,7 +257,7 @@ def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason:
     """Commands that answer as Slurm does about job 17, which is ours."""
     commands = here / "bin"
     commands.mkdir()
-    listed = f"me|17|{state}|None|{SLOT_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
+    listed = f"me|17|{state}|None|{DETACHED_JOB_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
     shown = f"JobId=17 JobState={state} Reason={reason} Restarts=0 StartTime=838 PreemptTime=None"
     for name, text in {
         "squeue": f"echo '{listed}'",
@@ -298,7 +298,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_ones(
     resubmit.keep("demo", Again(str(here), submit, ("true",)))
 
     with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
-        go_on(slot(), "17", False)
+        go_on(this_job(), "17", False)
 
     asked = (here / "asked").read_text() if (here / "asked").exists() else ""
     assert (here / "tried").read_text() == "tried\n"
@@ -314,7 +314,7 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
     resubmit.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
 
     with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was cancelled"):
-        look_after_the_rest(slot(), "17", False)
+        look_after_the_rest(this_job(), "17", False)
 
     assert ("requeue 17" in (here / "asked").read_text()) is requeued
     assert not (here / "submitted").exists()
@@ -338,13 +338,13 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     scontrol, squeue = here / "bin" / "scontrol", here / "bin" / "squeue"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
     squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
-    line = f"me|{taken}|PENDING|Priority|{SLOT_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
+    line = f"me|{taken}|PENDING|Priority|{DETACHED_JOB_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
     submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
     resubmit.keep("demo", Again(str(here), submit, ("true",)))
     os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
-        go_on(slot(), "17", True)
+        go_on(this_job(), "17", True)
 
     assert (here / "tried").exists() is (reason == "TimeLimit")
 
