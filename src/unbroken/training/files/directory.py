@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import Home, say
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class AtomicDirectory:
         self._vote, self._ranks = VOTES[milestones], _ranks()
         self._check_same(Path(folder).absolute())
         self._home: Home | None = None  # of the first rank
-        self._newest = self._by_first(lambda: self._open(Path(folder), keep, milestone_every))
+        self._newest = self._ranks.by_first(lambda: self._open(Path(folder), keep, milestone_every))
 
     @property
     def newest(self) -> Path | None:
@@ -53,20 +54,20 @@ class AtomicDirectory:
         Each rank writes files of its own names and closes them.  After an exception in the block of any rank nothing
         is shown, and all raise.
         """
-        draft = self._by_first(lambda: self._opened.new_draft())
+        draft = self._ranks.by_first(lambda: self._opened.new_draft())
         error: BaseException | None = None
         try:
             yield draft
         except BaseException as raised:  # noqa: BLE001  (raised again once all ranks know)
             error = raised
-        votes = self._ranks.gather((repr(error) if error else "", is_milestone))
+        votes = self._ranks.all_gather((repr(error) if error else "", is_milestone))
         failed = [f"rank {rank}: {told}" for rank, (told, _) in enumerate(votes) if told]
         if failed:
-            self._by_first(lambda: fs.remove_tree(draft))
+            self._ranks.by_first(lambda: fs.remove_tree(draft))
             raise error or CheckpointError(f"{draft.parent}: no checkpoint at {done:g}: {'; '.join(failed)}")
         is_kept = self._vote(vote for _, vote in votes)
         handover = Handover(Progress(done, None, unit), is_best=is_best, is_milestone=is_kept)
-        self._newest = self._by_first(lambda: self._opened.hand_over(draft, handover).folder)
+        self._newest = self._ranks.by_first(lambda: self._opened.hand_over(draft, handover).folder)
 
     def close(self) -> None:
         """Lets others write the folder; the end of the process does it too."""
@@ -86,7 +87,7 @@ class AtomicDirectory:
         return self._home
 
     def _check_same(self, folder: Path) -> None:
-        others = [(rank, told) for rank, told in enumerate(self._ranks.gather(str(folder))) if told != str(folder)]
+        others = [(rank, told) for rank, told in enumerate(self._ranks.all_gather(str(folder))) if told != str(folder)]
         if others:
             rank, told = others[0]
             raise CheckpointError(
@@ -98,53 +99,28 @@ class AtomicDirectory:
         self._home = Home(folder, "files", keep, milestone_every, say)
         return self._home.origin.folder if self._home.origin else None
 
-    def _by_first(self, work: Callable[[], T]) -> T:
-        """What the work of the first rank gives, for all of them; what it raises is raised in all."""
-        result, error = None, None
-        if self._ranks.is_first:
-            try:
-                result = work()
-            except Exception as raised:  # noqa: BLE001  (raised again once all ranks know)
-                error = raised
-        result, error = self._ranks.share((result, error))
-        if error:
-            raise error
-        return result  # type: ignore[return-value]
 
-
-class _Alone:
-    """One process that need not ask anybody."""
-
-    is_first = True
-
-    def gather(self, value: T) -> list[T]:
-        return [value]
-
-    def share(self, value: T) -> T:
-        return value
-
-
-class _Ranks:
-    """The processes of a group, which say things to each other at the same places of their program."""
+class _ProcessGroup(Processes):
+    """Those of torch.distributed, by its default group."""
 
     def __init__(self, distributed: Any) -> None:
+        super().__init__(distributed.get_rank(), distributed.get_world_size())
         self._distributed = distributed
-        self.is_first = distributed.get_rank() == 0
 
-    def gather(self, value: T) -> list[T]:
-        found: list[Any] = [None] * self._distributed.get_world_size()
+    def all_gather(self, value: T) -> list[T]:
+        found: list[Any] = [None] * self.size
         self._distributed.all_gather_object(found, value)
         return found
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         told = [value]
         self._distributed.broadcast_object_list(told, src=0)
         return told[0]
 
 
-def _ranks() -> _Alone | _Ranks:
+def _ranks() -> Processes:
     # Who has not imported it has no ranks, and need not have torch.
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return _Ranks(distributed)
-    return _Alone()
+        return _ProcessGroup(distributed)
+    return Processes()

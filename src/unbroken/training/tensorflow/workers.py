@@ -61,13 +61,13 @@ class Workers(Processes):
         own = wish()
         return own if self.size == 1 else RankRequest.of(self._sums([float(each) for each in vars(own).values()]))
 
-    def shared(self, number: int) -> int:
+    def number_of_first(self, number: int) -> int:
         """The number of the first worker."""
         return number if self.size == 1 else int(self._sums([float(number if self.is_first else 0)])[0])
 
     def meet(self) -> None:
         """Returns when all are here."""
-        self.shared(0)
+        self.number_of_first(0)
 
     @property
     def share(self) -> Callable[[Any], Any] | None:

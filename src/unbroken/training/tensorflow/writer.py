@@ -87,7 +87,7 @@ class KerasWriter(Connection):
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
         may = self._workers.is_first and super()._may_be_in_background(size_bytes)
-        return bool(self._workers.shared(int(may)))  # the values of its moment are kept by the first alone
+        return bool(self._workers.number_of_first(int(may)))  # the values of its moment are kept by the first alone
 
     def _lack_of_memory(self, size_bytes: int) -> str:
         return "" if available_bytes() > NEEDED_MEMORY * size_bytes else f"{size_bytes / 1e6:,.0f} MB more"
@@ -140,7 +140,7 @@ class KerasWriter(Connection):
         number = 0
         if self._workers.is_first:
             number = int(self.place.new_draft().name.rpartition("-")[2])
-        return outbox.draft(self._workers.shared(number))
+        return outbox.draft(self._workers.number_of_first(number))
 
     def _hand_over(self, draft: Path, progress: Progress, is_best: bool, is_finished: bool, seconds: float) -> None:
         if not self._workers.is_first:

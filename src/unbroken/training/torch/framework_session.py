@@ -92,7 +92,7 @@ class RanksSession(FrameworkSession):
         self.ranks.meet()
         if self.ranks.size == 1:
             return super()._begin_draft()
-        return Path(self.ranks.shared(lambda: str(self._outbox.new_draft())))
+        return Path(self.ranks.by_first(lambda: str(self._outbox.new_draft())))
 
     def _give(self, draft: Path, handover: Handover) -> None:
         self.ranks.meet()

@@ -70,22 +70,15 @@ class Ranks(Processes):
         """Waits for what was asked last; nobody needs the answer."""
         self._answer()
 
-    def shared(self, make: Callable[[], T]) -> T:
-        """What the first rank makes, on all of them; what it raises is raised on all of them."""
-        made, error = None, None
-        if self.is_first:
-            try:
-                made = make()
-            except Exception as raised:  # noqa: BLE001  (raised below, once all ranks know)
-                error = raised
-        found: list[tuple[T | None, Exception | None]] = [(made, error)]
-        dist.broadcast_object_list(found, src=0, group=self.group)
-        if told := found[0][1]:
-            raise error or told
-        return found[0][0]  # type: ignore[return-value]
+    def broadcast(self, value: T) -> T:
+        told = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(told, src=0, group=self.group)
+        return told[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """Everybody's value, by rank, on all of them."""
+        if self.size == 1:
+            return [value]
         found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value, group=self.group)
         return found  # type: ignore[return-value]

@@ -130,7 +130,7 @@ class JointLink(TorchWriter):
                     draft, {name: digest for each in said for name, digest in each.digests.items()}, point, began
                 )
 
-        ranks.shared(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
+        ranks.by_first(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
         return time.monotonic() - began
 
     def _written(self, point: Point, draft: Path, ranks: Ranks, save: TorchAsyncSave | None) -> Said:
@@ -187,7 +187,7 @@ def _connect_all(
             opened.append(found)
         return found[0] if found else None
 
-    contract = ranks.shared(open_folder)
+    contract = ranks.by_first(open_folder)
     if contract is None or opened:
         return opened[0] if opened else None
     # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
