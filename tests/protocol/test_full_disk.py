@@ -36,7 +36,8 @@ def test_a_program_that_fills_the_disk_is_told_apart_from_one_that_crashed(small
 
     ended = start_segment(base, 2, command=program("big", 8)).end()
 
-    assert ended.error.startswith("SegmentError: runs.demo: the program ended with exit code 1; nothing new was saved")
+    said = "the program ended with exit code 1: OSError: [Errno 28] No space left on device in programs.py, line "
+    assert ended.error.startswith(f"SegmentError: runs.demo: {said}")
     assert re.search(r"; results/demo: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing$", ended.error)
     assert is_untouched(base)
     assert "the disk is full" in history(toy_job(base))[-1].message

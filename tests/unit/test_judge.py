@@ -33,6 +33,7 @@ class Attempt:
     left_seconds_at_stop: float = 30.0
     goal: int = 100
     stall_minutes: float | None = None
+    error: str = ""
     task: object = field(init=False)
     exit_means: int | None = field(init=False)
 
@@ -76,6 +77,21 @@ def test_the_store_decides_and_not_the_exit_code(
 
     assert judged is outcome
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (1, None, "the program ended with exit code 1: KeyError: 'a' in b.py, line 2; kept: 20 of 100 steps; read "),
+        (1, StopReason.DEADLINE, "paused at 20 of 100 steps; the program ended with exit code 1"),
+    ],
+)
+def test_what_the_program_said_of_its_failure_is_in_the_line(
+    tmp_path: Path, code: int, reason: StopReason | None, words: str
+) -> None:
+    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), code, reason, error="KeyError: 'a' in b.py, line 2")
+
+    assert attempt.judged()[1].startswith(words)
 
 
 def test_every_failure_names_the_log_to_read(tmp_path: Path) -> None:

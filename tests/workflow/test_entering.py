@@ -46,8 +46,9 @@ def test_a_module_that_does_not_exist_stops_the_run_before_the_program(work: Wor
 
     assert done.code == 1
     assert done.lines("unbroken: ") == [
-        "unbroken: demo: 0 of 1, stopped in segment 1 of 1: the program ended with exit code 1; nothing new was saved; "
-        "read logs/demo/001.2.log; fix the cause, then start again"
+        "unbroken: demo: 0 of 1, stopped in segment 1 of 1: the program ended with exit code 1: ERROR: Unable to "
+        "locate a modulefile for 'no/such/module'; nothing new was saved; read logs/demo/001.2.log; fix the cause, "
+        "then start again"
     ]
     log = (work.root / "logs/demo/001.2.log").read_text()
     assert "no/such/module" in log

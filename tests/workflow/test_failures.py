@@ -43,7 +43,7 @@ def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: W
     assert done.code == 0
     assert outcomes(work, "demo") == [(Outcome.FAILED, 0, 3), (Outcome.FINISHED, 3, 6)]
     assert work.history("demo")[0].message == (
-        "the program ended with exit code 1; kept: 3 of 6 epochs; read logs/demo/001.1.log"
+        "the program ended with exit code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/demo/001.1.log"
     )
 
 
@@ -71,8 +71,8 @@ def test_a_program_that_always_crashes_stops_its_own_run_only(work: WorkDir) -> 
     assert outcomes(work, "bad") == [(failed, 0, 3), (failed, 3, 3), (failed, 3, 3), (failed, 2, 3)]
     assert work.history("good")[-1].outcome is Outcome.FINISHED
     assert done.lines("unbroken: ") == [
-        "unbroken: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1; kept: 3 of 6 "
-        "epochs; read logs/bad/001.4.log; fix the cause, then start again"
+        "unbroken: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1: last line: out "
+        "of luck; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start again"
     ]
 
 
@@ -97,8 +97,9 @@ def test_the_brake_says_why_and_what_to_do_in_one_line(work: WorkDir) -> None:
 
     (line,) = [line for line in work.log("bad", 1).splitlines() if "attempts without progress" in line]
     assert line.partition("segment 1: ")[2] == (
-        "stopped: runs.bad: 3 attempts without progress, no further one is made; last: the program ended with "
-        "exit code 1; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start snakemake again"
+        "stopped: runs.bad: 3 attempts without progress, no further one is made; last: the program ended with exit "
+        "code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start "
+        "snakemake again"
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from unbroken import __version__
 from unbroken.cli.back import go_back
+from unbroken.cli.logs import show_log
 from unbroken.cli.profile_command import profile
 from unbroken.cli.status import RunState, RunStatus, known_runs, status_of
 from unbroken.config import yaml_file
@@ -78,6 +80,18 @@ def status(
 
 
 @app.command()
+def logs(
+    run: str,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    segment: Annotated[int | None, typer.Option(help="The number of a segment; the newest if none is given.")] = None,
+    directory: Directory = HERE,
+) -> None:
+    """Prints what the program of a run printed."""
+    with suppress(KeyboardInterrupt):
+        show_log(RunFolder(run, directory), segment, follow)
+
+
+@app.command()
 def verify(
     runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
     directory: Directory = HERE,
@@ -97,7 +111,7 @@ def verify(
 
 @app.command()
 def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
-    """Lets a changed run go on from its old checkpoints: a mended script, another input on purpose."""
+    """Lets a changed run go on from its old checkpoints: a corrected script, another input on purpose."""
     plan = Plan(tuple(_runs(directory, config, must_exist=True)), directory)
     if run not in {known.name for known in plan.runs}:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,11 @@ from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.system.clock import utc_now
+
+# How the line begins behind which a log has what the program prints.
+STARTING = "starting: "
+# It stands near a log's beginning.
+_HEAD_BYTES = 64 * 1024
 
 
 class ScriptObject(Protocol):
@@ -82,8 +88,43 @@ def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
     except UnbrokenError as error:
         job_note.tell_refused(error)
         job.tell(f"stopped: {error}")
+        job = replace(job, attempt_log=_log_of_the_last_that_ran(job))
         job.tell(f"log: {job.log}; state of all runs: unbroken status")
         sys.exit(1)
+
+
+def _log_of_the_last_that_ran(job: Job) -> Path:
+    """The log of this attempt, if it started the program; else its lines go to the end of the last one's that did.
+
+    That one gets the segment's name too, which is the one that people open.
+    """
+    log = job.places.log(job.segment)
+    if job.log == log or _has_started(job.log):
+        return job.log
+    own = int(job.log.suffixes[0][1:])
+    earlier = (log.with_suffix(f".{number}.log") for number in range(own - 1, 0, -1))
+    ran = next((path for path in earlier if _has_started(path)), None)
+    if ran is None:
+        return job.log
+    try:
+        with ran.open("ab") as end, job.log.open("rb") as start:
+            shutil.copyfileobj(start, end)
+        draft = log.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        os.link(ran, draft)
+        os.replace(draft, log)
+        job.log.unlink()
+    except OSError:  # what was said stands on the screen
+        return job.log
+    return ran
+
+
+def _has_started(log: Path) -> bool:
+    try:
+        with log.open("rb") as file:
+            return f": {STARTING}".encode() in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def _attempt_log(log: Path) -> Path:

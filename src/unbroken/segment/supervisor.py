@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from unbroken.engines.base import Engine, Task
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.error_line import error_line
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.store import Checkpoint
 from unbroken.segment.deadline import MOVED_SECONDS, Deadline, Margin
-from unbroken.segment.job import Job
+from unbroken.segment.job import STARTING, Job
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.signals import Alarm
 from unbroken.slurm.this_job import SlurmJob
@@ -52,6 +53,7 @@ class Work:
     slurm_job: SlurmJob | None
     # ---
     exit_code: int | None = None
+    error: str = ""  # what the program said of its failure
     is_out_of_memory: bool = False
     exit_means: int | None = None  # the same in the words of the contract
     stop_reason: StopReason | None = None
@@ -80,11 +82,12 @@ class Work:
         """Works until the program is gone; every state that it handed over is then a checkpoint."""
         run = self.job.run
         command = child.entered(self.engine.command(self.task), run.modules, run.enter)
-        self.job.tell(f"starting: {shlex.join(command)}")
+        self.job.tell(f"{STARTING}{shlex.join(command)}")
         for remark in self.engine.remarks(self.task):
             self.job.tell(remark)
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
         kills_before = self._memory_kills()
+        begins = self.job.log.stat().st_size if self.job.log.exists() else 0
         program = child.start(command, environment, self.job.log, folder)
         try:
             self._watch(program)
@@ -92,6 +95,8 @@ class Work:
             # Workers that outlived their parent, or everything if we are leaving by an exception.
             program.end(TERM_PATIENCE_SECONDS)
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
+        if not has_left_well:
+            self.error = error_line(self.job.log, begins, or_last_line=self.exit_code != 0 and self.stop_reason is None)
         self.is_out_of_memory = not has_left_well and self._lacked_memory(kills_before)
         self._publish_all(lambda: self.engine.last_states(self.task, has_left_well))
         since = self.engine.leaving_since(self.task) or self._stop_asked

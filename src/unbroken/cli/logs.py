@@ -1,0 +1,77 @@
+"""`unbroken logs`: what a run's program prints, without looking for the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from unbroken.errors import ConfigError
+from unbroken.runs.layout import RunFolder
+
+POLL_SECONDS = 0.5
+_BLOCK_BYTES = 1 << 20
+
+
+def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
+    """Prints the log of a segment, of the newest one if none is named; with `follow` also what comes, until Ctrl-C.
+
+    ConfigError if there is no such log.
+    """
+    known = segment_logs(places)
+    if not known:
+        raise ConfigError([f"{places.name}: no log in {places.log(1).parent}, so nothing has started yet"])
+    if segment is not None and segment not in known:
+        raise ConfigError([f"{places.name}: --segment: found {segment}, allowed: {', '.join(map(str, known))}"])
+    number = max(known) if segment is None else segment
+    print(f"==> {known[number]} <==", file=sys.stderr, flush=True)
+    try:
+        for block in _blocks(places, number, follow, and_later=segment is None):
+            sys.stdout.buffer.write(block)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def segment_logs(places: RunFolder) -> dict[int, Path]:
+    """The logs of a run by segment, each that of the last attempt that started the program."""
+    folder = places.log(1).parent
+    paths = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    return {int(path.stem): path for path in paths if path.stem.isdecimal()}
+
+
+def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> Iterator[bytes]:
+    seen: dict[int, int] = {}  # how far each file was read: a later attempt may give an earlier one its name back
+    while True:
+        with places.log(number).open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            file.seek(seen.get(inode, 0))
+            yield from _to_the_end(file)
+            while follow and not (following := _following(places, number, inode, and_later)):
+                time.sleep(POLL_SECONDS)
+                yield from _to_the_end(file)
+            seen[inode] = file.tell()
+        if not follow:
+            return
+        number = following
+        print(f"==> {places.log(number)} <==", file=sys.stderr, flush=True)
+
+
+def _following(places: RunFolder, number: int, inode: int, and_later: bool) -> int:
+    """The segment whose log is to be read instead: a later one, or the same anew for its next attempt; 0 for none."""
+    known = segment_logs(places)
+    if and_later and max(known, default=0) > number:
+        return max(known)
+    try:
+        is_same = places.log(number).stat().st_ino == inode
+    except OSError:  # Snakemake removes it before the next attempt
+        return 0
+    return 0 if is_same else number
+
+
+def _to_the_end(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK_BYTES):
+        yield block
