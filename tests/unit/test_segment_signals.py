@@ -48,8 +48,8 @@ def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_do
     job = toy_job(tmp_path)
     (attempt,) = history(job)
     assert ended.code == 1
-    assert ended.error.startswith("InterruptedSegment: runs.demo: preempted or cancelled (SIGTERM); saved at ")
-    assert f"stopping the program: preempted or cancelled (SIGTERM) ({number.name})" in ended.screen
+    assert ended.error.startswith("InterruptedSegment: runs.demo: preempted or cancelled; saved at ")
+    assert f"stopping the program: preempted or cancelled ({number.name})" in ended.screen
     assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
     assert attempt.progress_to == checkpoints(job)[-1].passport.progress.done > 0
     assert not job.places.record(1).exists()
@@ -105,7 +105,7 @@ def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
     segment.kill(signal.SIGTERM)
     ended = segment.end()
 
-    assert "preempted or cancelled (SIGTERM); nothing to save yet; start again and it goes on" in ended.error
+    assert "preempted or cancelled; nothing to save yet; start again and it goes on" in ended.error
     assert [attempt.to_checkpoint for attempt in history(toy_job(tmp_path))] == [None]
 
 

@@ -21,8 +21,8 @@ def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: Wor
     first, second = work.history("demo")
     assert interrupted.code == 1
     assert interrupted.lines("unbroken: ") == [
-        f"unbroken: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: preempted or cancelled "
-        f"(SIGTERM); saved at {first.progress_to} of 250 steps; start again and it goes on; log: logs/demo/001.log"
+        f"unbroken: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: preempted or cancelled; saved "
+        f"at {first.progress_to} of 250 steps; start again and it goes on; log: logs/demo/001.log"
     ]
     assert (first.outcome, first.segment) == (Outcome.INTERRUPTED, 1)
     assert (second.outcome, second.segment, second.progress_from) == (Outcome.FINISHED, 1, first.progress_to)

@@ -10,5 +10,5 @@ class StopReason(Enum):
 
     DEADLINE = "its time is up"
     WARNED = "a signal warned that the time limit is near"
-    TAKEN_AWAY = "preempted or cancelled (SIGTERM)"
+    TAKEN_AWAY = "preempted or cancelled"
     STALLED = "it does not advance"
