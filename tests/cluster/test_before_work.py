@@ -108,7 +108,9 @@ TRIGGERS = {
         lambda work: work.write("steps.py", ONE_STEP + "\n"), 1, "not the computation that checkpoint"
     ),
     "script deleted": Trigger(lambda work: (work.root / "steps.py").unlink(), 2, "there is no such file"),
-    "YAML broken": Trigger(lambda work: work.write("config/config.yaml", "runs: {a: ["), 2, "not valid JSON or YAML"),
+    "YAML broken": Trigger(
+        lambda work: work.write("config/config.yaml", "runs: {a: ["), 2, "line 1: a [ or { that nothing closes"
+    ),
     "unknown key": Trigger(
         lambda work: edit_config(work, lambda run: run.update(segmets=3)), 1, "did you mean `segments`?"
     ),
@@ -130,7 +132,7 @@ STATUS_SAYS = {
     "results immutable": "results/a cannot be written",
     "results missing": "results/a is missing on ",
     "disk full": "bytes free in results/a",
-    "YAML broken": "config/config.yaml: not YAML",
+    "YAML broken": "config/config.yaml line 1: a [ or {",
 }
 
 

@@ -111,6 +111,10 @@ MISTAKES = {
         {"start": ["x"], "files": ["a"], "progress_file": "a"},
         "progress_file: says not where the number is; add `progress_pattern` or `progress_json`",
     ),
+    "a file beside a command": (
+        {"start": ["x"], "files": ["a"], "progress_file": "a", "progress_command": ["x"]},
+        "progress_file: found beside `progress_command`, which finds the number by itself; remove one of them",
+    ),
     "a way without a file": (
         {"start": ["x"], "files": ["a"], "progress_json": "n"},
         "progress_file: is missing beside `progress_json`; name the restart file that has the number",

@@ -74,8 +74,40 @@ def test_reading_refuses_all_of_that_in_one_go(tmp_path):
     assert len(lines) == 2
 
     path.write_text("a: [")
-    with pytest.raises(ConfigError, match=r"config\.yaml: not YAML: while parsing a flow node"):
+    with pytest.raises(ConfigError, match=r"config\.yaml line 1: a \[ or { that nothing closes"):
         yaml_file.read(path)
 
     path.write_text("a: {b: [1, 2.5, yes]}")
     assert yaml_file.read(path) == {"a": {"b": [1, 2.5, True]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"runs:\n\tdemo: {}\n", " line 2: a tab; type spaces"),
+        (b"runs:\n  demo:\n\t  engine: toy\n", " line 3: a tab; type spaces"),
+        (b"runs:\n  demo:\n    engine toy\n    segments: 3\n", " line 4: `segments: 3` cannot stand here; is a colon "),
+        (b"runs:\n  demo:\n    segments: 3\n    engine toy\n", " line 4: a colon is missing; type `name: value`"),
+        (b"runs:\n  demo:\n    engine: toy\n   segments: 3\n", " line 4: `segments: 3` is indented otherwise than"),
+        (b"runs:\n  demo: {note: a: b}\n", " line 2: a [ or { that nothing closes, or a comma is missing in it"),
+        (b"runs:\n  demo:\n    note: 'it\n    engine: toy\n", " line 3: a quotation mark that nothing closes"),
+        (b"runs: *usual\n", " line 1: not YAML: found undefined alias 'usual'"),
+        ("runs: {}".encode("utf-16"), ": UTF-16, allowed: text saved as UTF-8"),
+        (b"a: 1\nb: \xff\xfe\n", " line 2: bytes that are not UTF-8, allowed: text saved as UTF-8"),
+        (b"a: \x00\n", ": not YAML: unacceptable character #x0000"),
+    ],
+)
+def test_what_is_no_yaml_is_said_with_its_line_and_what_to_type(tmp_path, content, line):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigError) as refused:
+        yaml_file.read(path)
+
+    assert str(refused.value).startswith(f"{path}{line}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_is_no_config(tmp_path):
+    with pytest.raises(ConfigError, match="a folder, allowed: a YAML file"):
+        yaml_file.read(tmp_path)

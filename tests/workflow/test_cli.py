@@ -177,6 +177,27 @@ def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
     assert states.unbroken("verify", "done").code == 1
 
 
+def test_verify_of_nothing_is_no_success(states: WorkDir) -> None:
+    assert states.unbroken("verify", "stopped").text == (
+        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; type: unbroken ... "
+        "--directory\n"
+    )
+    shutil.rmtree(states.root / "results")
+    done = states.unbroken("verify")
+
+    assert done.code == 1
+    assert done.text.startswith("unbroken: no checkpoint in results/*/checkpoints, so there is nothing to verify")
+
+
+def test_a_config_that_is_named_and_not_there_is_refused(states: WorkDir) -> None:
+    done = states.unbroken("status", "--config", "config/other.yaml")
+
+    assert (done.code, done.text) == (
+        1,
+        "unbroken: config/other.yaml: not found; type: unbroken ... --directory or --config\n",
+    )
+
+
 @pytest.mark.parametrize("command", ["verify", "restart"])
 def test_an_unknown_run_is_answered_with_those_that_there_are(states: WorkDir, command: str) -> None:
     done = states.unbroken(command, "pausd")

@@ -100,6 +100,9 @@ def verify(
     for name in runs or []:
         _must_exist(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
+    if not folders:
+        where = " and ".join(str(RunFolder(name, directory).checkpoints) for name in runs or ["*"])
+        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; type: unbroken ... --directory"])
     found = _verify_all(folders)
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
     bad = [line for line in found if line[0] in folders]
@@ -218,7 +221,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
     try:
         data = yaml_file.read(path)
     except FileNotFoundError as error:
-        if must_exist:
+        if must_exist or config != CONFIG:
             raise ConfigError([f"{path}: not found; type: unbroken ... --directory or --config"]) from error
         return ()
     # A workflow that imports us keeps our part below this key (docs/module.md).

@@ -4,7 +4,8 @@ far too much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,59 @@ def read(path: Path) -> Any:
     """What the file says; FileNotFoundError, or ConfigError with a line for each mistake."""
     if lines := too_large(path):
         raise ConfigError(lines)
-    loader = yaml.SafeLoader(path.read_text())
+    text = _text(path)
     try:
+        loader = yaml.SafeLoader(text)
         tree = loader.get_single_node()
         if lines := _refused(tree, path):
             raise ConfigError(lines)
         return None if tree is None else loader.construct_document(tree)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from error
-    finally:
-        loader.dispose()
+        raise ConfigError([f"{path}{_problem(error, text.splitlines())}"]) from error
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        raise ConfigError([f"{path}: a folder, allowed: a YAML file"])
+    data = path.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError([f"{path}: UTF-16, allowed: text saved as UTF-8"])
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path} line {line}: bytes that are not UTF-8, allowed: text saved as UTF-8"]) from error
+
+
+def _problem(error: Exception, lines: Sequence[str]) -> str:
+    """` line 3: a tab; type spaces`: in the words of who types YAML, where those of its parser say less."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return f": not YAML: {' '.join(str(error).split())}"
+    problem, here = error.problem or "", error.problem_mark.line
+    began = error.context_mark.line if error.context_mark else here
+    if "\\t" in problem or "\t" in _indentation(lines, here):
+        return f" line {here + 1}: a tab; type spaces"
+    if "could not find expected ':'" in problem:
+        return f" line {began + 1}: a colon is missing; type `name: value`, with a space behind the colon"
+    if "mapping values are not allowed" in problem:
+        todo = "is a colon missing in the line above, or is a value with a colon to be put into quotes?"
+        return f" line {here + 1}: `{lines[here].strip()}` cannot stand here; {todo}"
+    if "expected <block end>" in problem or "expected <block mapping start>" in problem:
+        return f" line {here + 1}: `{_line(lines, here)}` is indented otherwise than the lines that it belongs to"
+    if "quoted scalar" in str(error.context):
+        return f" line {began + 1}: a quotation mark that nothing closes"
+    if "flow" in str(error.context):
+        return f" line {began + 1}: a [ or {{ that nothing closes, or a comma is missing in it"
+    return f" line {here + 1}: not YAML: {problem}"
+
+
+def _line(lines: Sequence[str], number: int) -> str:
+    return lines[number].strip() if number < len(lines) else ""
+
+
+def _indentation(lines: Sequence[str], number: int) -> str:
+    line = lines[number] if number < len(lines) else ""
+    return line[: len(line) - len(line.lstrip())]
 
 
 def mistakes(path: Path) -> list[str]:

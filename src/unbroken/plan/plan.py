@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
 from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
-from unbroken.errors import ConfigError, ForeignFolderError, UnbrokenError
+from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, UnbrokenError
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
@@ -241,10 +242,14 @@ def load_plan(
     return plan
 
 
-def refuse_too_large(file: str) -> None:
-    """Ends the process with one line where Snakemake would read a config for minutes."""
-    if lines := yaml_file.too_large(Path(file)):
-        _leave(lines)
+def refuse_unreadable(file: str) -> None:
+    """Ends the process with one line where Snakemake would read a config for minutes, or print a traceback."""
+    try:
+        with suppress(OSError):  # there is none, or Snakemake finds it too
+            yaml_file.read(Path(file))
+    except ConfigError as error:
+        job_note.tell_refused(AbsentFileError(error.mistakes))  # somebody may just be editing it
+        _leave(error.mistakes)
 
 
 def refuse_missing_site(plan: Plan, executor: str) -> None:

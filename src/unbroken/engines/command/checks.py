@@ -183,6 +183,8 @@ def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
         yield ways[0], "found beside {progress} in `files`; allowed: one of them"
     elif len(ways) > 1:
         yield ways[1], f"found beside `{ways[0]}`; allowed: one of progress_pattern, progress_json and progress_command"
+    elif program.progress_file and program.progress_command:
+        yield "progress_file", "found beside `progress_command`, which finds the number by itself; remove one of them"
     elif program.progress_file and not (program.progress_pattern or program.progress_json):
         yield "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
     elif (program.progress_pattern or program.progress_json) and not program.progress_file:
