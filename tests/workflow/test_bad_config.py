@@ -62,6 +62,28 @@ def test_a_config_that_is_too_much_is_one_line(work: WorkDir, what: str) -> None
     assert (done.code, done.lines("unbroken: ")) == (1, [f"unbroken: config/config.yaml: {line}"])
 
 
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"runs:\n  demo:\n\tengine: toy\n", " line 3: a tab; type spaces"),
+        (
+            b"runs:\n  demo:\n    engine toy\n",
+            " line 3: a colon is missing; type `name: value`, with a space behind it",
+        ),
+        (b"runs: {}\n# \xe4\n", " line 2: bytes that are not UTF-8, allowed: text saved as UTF-8"),
+        (b"", ": found nothing, allowed: names with a colon, `runs:` among them"),
+        (b"- runs\n", ": found a list, allowed: names with a colon, `runs:` among them"),
+    ],
+)
+def test_a_config_that_is_no_yaml_is_one_line_and_no_traceback(work: WorkDir, content: bytes, line: str) -> None:
+    work.write("config/config.yaml", "").write_bytes(content)
+
+    done = work.snakemake("-n")
+
+    assert (done.code, done.lines("unbroken: ")) == (1, [f"unbroken: config/config.yaml{line}"]), done.text
+    assert "Error" not in done.text
+
+
 def test_no_config_at_all_is_named_without_a_traceback(work: WorkDir) -> None:
     done = work.snakemake()
 

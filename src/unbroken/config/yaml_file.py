@@ -64,7 +64,7 @@ def _problem(error: Exception, lines: Sequence[str]) -> str:
     if "\\t" in problem or "\t" in _indentation(lines, here):
         return f" line {here + 1}: a tab; type spaces"
     if "could not find expected ':'" in problem:
-        return f" line {began + 1}: a colon is missing; type `name: value`, with a space behind the colon"
+        return f" line {began + 1}: a colon is missing; type `name: value`, with a space behind it"
     if "mapping values are not allowed" in problem:
         todo = "is a colon missing in the line above, or is a value with a colon to be put into quotes?"
         return f" line {here + 1}: `{lines[here].strip()}` cannot stand here; {todo}"

@@ -246,7 +246,10 @@ def refuse_unreadable(file: str) -> None:
     """Ends the process with one line where Snakemake would read a config for minutes, or print a traceback."""
     try:
         with suppress(OSError):  # there is none, or Snakemake finds it too
-            yaml_file.read(Path(file))
+            data = yaml_file.read(Path(file))
+            if not isinstance(data, Mapping):
+                found = "nothing" if data is None else f"a {type(data).__name__}"
+                raise ConfigError([f"{file}: found {found}, allowed: names with a colon, `runs:` among them"])
     except ConfigError as error:
         job_note.tell_refused(AbsentFileError(error.mistakes))  # somebody may just be editing it
         _leave(error.mistakes)
