@@ -66,9 +66,9 @@ def test_a_config_that_is_too_much_is_one_line(work: WorkDir, what: str) -> None
     ("content", "line"),
     [
         (b"runs:\n  demo:\n\tengine: toy\n", " line 3: a tab; type spaces"),
-        (b"runs:\n  a:\n    b: 3\n    c d\n", " line 4: a colon is missing; type `name: value`, with a space behind it"),
-            b"runs:\n  demo:\n    engine toy\n",
-            " line 3: a colon is missing; type `name: value`, with a space behind it",
+        (
+            b"runs:\n  a:\n    b: 3\n    c d\n",
+            " line 4: a colon is missing; type `name: value`, with a space behind it",
         ),
         (b"runs: {}\n# \xe4\n", " line 2: bytes that are not UTF-8, allowed: text saved as UTF-8"),
         (b"", ": found nothing, allowed: names with a colon, `runs:` among them"),
