@@ -86,6 +86,37 @@ def _indentation(lines: Sequence[str], number: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
+def unreadable(path: Path) -> list[str]:
+    """What keeps a file from being read as a mapping; nothing where there is no file.  Quick for megabytes too."""
+    if not path.exists():
+        return []
+    try:
+        if lines := too_large(path):
+            return lines
+        text = _text(path)
+        events = list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        first = next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
+        if isinstance(first, yaml.MappingStartEvent):
+            return []
+        found = "nothing" if first is None else "a list" if isinstance(first, yaml.SequenceStartEvent) else "a value"
+        return [f"{path}: found {found}, allowed: names with a colon, `runs:` among them"]
+    except OSError:  # Snakemake finds it too
+        return []
+    except ConfigError as error:
+        return error.mistakes
+    except yaml.YAMLError as error:
+        return _said_of(path) or [f"{path}: not YAML: {' '.join(str(error).split())}"]
+
+
+def _said_of(path: Path) -> list[str]:
+    """The quick parser says less than the one in Python."""
+    try:
+        read(path)
+    except ConfigError as error:
+        return error.mistakes
+    return []
+
+
 def mistakes(path: Path) -> list[str]:
     """The lines of `read` for a file that Snakemake has read, which may be no YAML (JSON with tabs)."""
     try:

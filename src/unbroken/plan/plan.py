@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -244,15 +243,9 @@ def load_plan(
 
 def refuse_unreadable(file: str) -> None:
     """Ends the process with one line where Snakemake would read a config for minutes, or print a traceback."""
-    try:
-        with suppress(OSError):  # there is none, or Snakemake finds it too
-            data = yaml_file.read(Path(file))
-            if not isinstance(data, Mapping):
-                found = "nothing" if data is None else f"a {type(data).__name__}"
-                raise ConfigError([f"{file}: found {found}, allowed: names with a colon, `runs:` among them"])
-    except ConfigError as error:
-        job_note.tell_refused(AbsentFileError(error.mistakes))  # somebody may just be editing it
-        _leave(error.mistakes)
+    if lines := yaml_file.unreadable(Path(file)):
+        job_note.tell_refused(AbsentFileError(lines))  # somebody may just be editing it
+        _leave(lines)
 
 
 def refuse_missing_site(plan: Plan, executor: str) -> None:

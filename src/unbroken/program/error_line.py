@@ -54,6 +54,14 @@ def error_line(log: Path, begins: int, or_last_line: bool = True) -> str:
     return ""
 
 
+def log_bytes(log: Path) -> int:
+    """How long a log is; 0 if there is none, or nobody can tell."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
 def error_in(text: str, or_last_line: bool = True) -> str:
     """The error in what a program printed; if nothing looks like one its last line, or nothing."""
     lines = [_plain(line) for line in re.split(r"\r\n|\n|\r", text)]

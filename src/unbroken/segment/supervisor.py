@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from unbroken.engines.base import Engine, Task
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
-from unbroken.program.error_line import error_line
+from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.store import Checkpoint
@@ -87,7 +87,7 @@ class Work:
             self.job.tell(remark)
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
         kills_before = self._memory_kills()
-        begins = self.job.log.stat().st_size if self.job.log.exists() else 0
+        begins = log_bytes(self.job.log)
         program = child.start(command, environment, self.job.log, folder)
         try:
             self._watch(program)
