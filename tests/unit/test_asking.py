@@ -50,5 +50,5 @@ def test_a_program_runs_in_the_folder_that_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "desk").mkdir()
     child.start([sys.executable, "-c", "import os; print(os.getcwd())"], {}, log, tmp_path / "desk").wait(30)
 
-    assert log.read_text() == f"{tmp_path / 'attempt_folder'}\n"
+    assert log.read_text() == f"{tmp_path / 'desk'}\n"
     assert child.ask(["pwd"], folder=tmp_path / "desk").lines == [str(tmp_path / "desk")]

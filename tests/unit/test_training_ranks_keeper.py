@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 from unbroken.runs.progress import Progress
 from unbroken.training.core.framework_session import NextAction
-from unbroken.training.torch.framework_session import RanksKeeper
+from unbroken.training.torch.framework_session import RanksSession
 
 first_save_at, told_at = map(int, sys.argv[1:])
 rank = int(os.environ["RANK"])
-keeper = RanksKeeper({"framework": "1"})
+keeper = RanksSession({"framework": "1"})
 dist.init_process_group("gloo")
 keeper.join()
 seen = Path(__file__).with_name(f"seen-{rank}")
