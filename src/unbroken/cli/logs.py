@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,20 +45,28 @@ def segment_logs(places: RunFolder) -> dict[int, Path]:
 
 
 def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> Iterator[bytes]:
-    seen: dict[int, int] = {}  # how far each file was read: a later attempt may give an earlier one its name back
-    while True:
-        with places.log(number).open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            file.seek(seen.get(inode, 0))
+    # A later attempt may give an earlier one its name back.  While a file is open, no other one gets its inode number.
+    seen: dict[int, BinaryIO] = {}
+    with ExitStack() as opened:
+        while True:
+            try:
+                newest: BinaryIO = opened.enter_context(places.log(number).open("rb"))
+            except FileNotFoundError:  # Snakemake has just removed it, for the next attempt
+                time.sleep(POLL_SECONDS)
+                continue
+            inode = os.fstat(newest.fileno()).st_ino
+            file = seen.setdefault(inode, newest)
             yield from _to_the_end(file)
             while follow and not (following := _following(places, number, inode, and_later)):
                 time.sleep(POLL_SECONDS)
                 yield from _to_the_end(file)
-            seen[inode] = file.tell()
-        if not follow:
-            return
-        number = following
-        print(f"==> {places.log(number)} <==", file=sys.stderr, flush=True)
+            if not follow:
+                return
+            if following != number:
+                opened.close()
+                seen.clear()
+            number = following
+            print(f"==> {places.log(number)} <==", file=sys.stderr, flush=True)
 
 
 def _following(places: RunFolder, number: int, inode: int, and_later: bool) -> int:
