@@ -272,7 +272,7 @@ def test_leftovers_of_killed_attempts_are_removed_and_told(tmp_path: Path) -> No
 
     assert hidden(places.root) == []
     assert list(places.work.iterdir()) == []
-    told = [line for line in places.log(2).read_text().splitlines() if "removed the unfinished files of a killed attempt" in line]
+    told = [line for line in places.log(2).read_text().splitlines() if "removed the unfinished files of" in line]
     assert [path.name for path in [*left[:3], *drafts] if path.name not in told[0]] == []
     assert "work/000000" in told[1]
 
