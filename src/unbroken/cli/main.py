@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -19,9 +20,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from unbroken import __version__
+from unbroken.cli import profile_command
 from unbroken.cli.back import go_back
 from unbroken.cli.logs import show_log
-from unbroken.cli.profile_command import profile
+from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, start, targets_of
 from unbroken.cli.status import RunState, RunStatus, known_runs, status_of
 from unbroken.config import yaml_file
 from unbroken.copies.restore import restore
@@ -77,6 +79,23 @@ def status(
     _print_table(rows)
     for row in rows:
         print(f"{row.run}: {row.advice}")
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    directory: Directory = HERE,
+    slurm: Slurm = False,
+    detached: Detached = False,
+    profile: Profile = None,
+) -> None:
+    """Starts Snakemake with the installed workflow; again after any failure. What stands behind -- is Snakemake's."""
+    chosen = chosen_profile(slurm, detached, profile)
+    targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
+    words, typed = command_for(targets, directory, chosen, context.obj or [])
+    print(f"unbroken: {typed}")
+    start(words)
 
 
 @app.command()
@@ -195,14 +214,16 @@ def rehearse(
     print(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
 
 
-app.command()(profile)
+app.command()(profile_command.profile)
 
 
 def main() -> None:
     """The entry point: a UnbrokenError, or what a disk says, becomes its lines and exit code 1."""
+    # Click itself would take what stands behind `--` for names of runs.
+    words, behind = _parted(sys.argv[1:])
     try:
         with fs.os_errors(Path()):
-            app()
+            app(words, obj=behind)
     except UnbrokenError as error:
         for line in str(error).splitlines():
             typer.echo(f"unbroken: {line}", err=True)
@@ -214,6 +235,14 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         print(f"unbroken {__version__}")
         raise typer.Exit
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """`run demo -- -n` as the words before and behind `--`; others than `run` keep theirs."""
+    if words[:1] != ["run"] or "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:

@@ -1,0 +1,110 @@
+"""`unbroken run`: the installed workflow in any folder that has a config, and the `snakemake` line it stands for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unbroken.cli.install_profile import user_folder
+from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.errors import ConfigError
+from unbroken.plan.plan import Plan
+from unbroken.runs.run import Run
+
+CONFIG = Path("config/config.yaml")
+# Where Snakemake looks for the workflow of a folder.
+_OWN = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+_DETACHED = "slurm-detached"
+_NUMBERED = re.compile(r"(?P<start>.*/)(?P<number>\d+)(?P<end>\.json)")
+
+Slurm = Annotated[bool, typer.Option("--slurm", help="As Slurm jobs; waits for them. Stands for --profile slurm.")]
+Detached = Annotated[bool, typer.Option("--detached", help="As Slurm jobs; returns once they are submitted.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="A profile of yours, by name or folder.")]
+
+
+def command_for(
+    targets: Sequence[str], directory: Path, profile: str | None, words: Sequence[str]
+) -> tuple[list[str], str]:
+    """The words for Snakemake, and the same as one types them; ConfigError if the folder or profile lacks a file."""
+    if importlib.util.find_spec("snakemake") is None:
+        raise ConfigError(["snakemake: not installed in this Python; type: pip install 'unbroken[workflow]'"])
+    found = ["--snakefile", str(_snakefile(directory))]
+    found += ["--directory", str(directory)] if directory != Path() else []
+    found += ["--profile", _profile_folder(profile, directory)] if profile else []
+    found += words
+    typed = shlex.join(found) + (f" -- {' '.join(_braced(targets))}" if targets else "")
+    return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
+
+
+def start(words: Sequence[str]) -> None:
+    """Becomes Snakemake, so that signals, exit code and terminal are its own."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
+
+
+def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | None:
+    """Which of them was asked for; ConfigError if more than one was."""
+    given = {"--slurm": slurm, "--detached": detached, "--profile": profile is not None}
+    asked = [name for name, is_given in given.items() if is_given]
+    if len(asked) > 1:
+        raise ConfigError([f"run: found {' and '.join(asked)}; type one of them"])
+    return "slurm" if slurm else _DETACHED if detached else profile
+
+
+def targets_of(runs: Sequence[Run], names: Sequence[str], directory: Path) -> list[str]:
+    """What is to be made for some of the runs; ConfigError for a name that none has."""
+    return Plan(tuple(runs), directory).targets(*names)
+
+
+def _snakefile(directory: Path) -> Path:
+    for name in _OWN:
+        if (directory / name).is_file():
+            return directory / name
+    if not (directory / CONFIG).is_file():
+        looked = f"{directory / CONFIG}: not found, and no Snakefile in {directory.resolve()}"
+        raise ConfigError([f"{looked}; type: unbroken run -d FOLDER"])
+    whole = root_folder() / "Snakefile"  # in a clone
+    return whole if whole.is_file() else workflow_folder() / "Snakefile"
+
+
+def _profile_folder(name: str, directory: Path) -> str:
+    """A folder of the run's, where there is one: Snakemake looks for a name from where it is started."""
+    own = directory / "profiles" / name
+    for folder in (directory / name, own):
+        if folder.is_dir():
+            return str(folder)
+    if name in ("slurm", _DETACHED) and not user_folder(name).is_dir():
+        raise ConfigError([f"{own}: not found; type: unbroken profile {name} --to {own}, then fill in its site.yaml"])
+    return name
+
+
+def _braced(targets: Sequence[str]) -> Iterator[str]:
+    """Many records of one run in a row as bash expands them: `results/demo/segments/{001..600}.json`."""
+    row: list[re.Match[str]] = []
+    for target in [*targets, ""]:
+        match = _NUMBERED.fullmatch(target)
+        if row and not (match and _follows(match, row[-1])):
+            yield _as_row(row)
+            row = []
+        if match:
+            row.append(match)
+        elif target:
+            yield shlex.quote(target)
+
+
+def _follows(match: re.Match[str], before: re.Match[str]) -> bool:
+    return match["start"] == before["start"] and int(match["number"]) == int(before["number"]) + 1
+
+
+def _as_row(row: Sequence[re.Match[str]]) -> str:
+    if len(row) == 1:
+        return shlex.quote(row[0][0])
+    return f"{shlex.quote(row[0]['start'])}{{{row[0]['number']}..{row[-1]['number']}}}{row[0]['end']}"
