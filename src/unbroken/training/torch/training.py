@@ -22,43 +22,17 @@ from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import EpochSampler, RandomKept, end_workers, make_loader, seed_everything
+from unbroken.training.torch.loader import EpochSampler, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
-from unbroken.training.torch.samplers import (
-    InterruptibleBatchSampler,
-    InterruptibleDistributedSampler,
-    InterruptibleSampler,
-    Order,
-    SamplePlan,
-    order_of,
-)
-from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
+from unbroken.training.torch.samplers import Order, SamplePlan, order_of
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.tensorboard import open_board
-from unbroken.training.torch.tracker import BestCopy, Tracker
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
-
-__all__ = [
-    "BestCopy",
-    "DistributedShardedDataset",
-    "Guard",
-    "InterruptibleBatchSampler",
-    "InterruptibleDistributedSampler",
-    "InterruptibleSampler",
-    "RandomKept",
-    "Saves",
-    "Tracker",
-    "Training",
-    "Validate",
-    "save_verified",
-    "seed_everything",
-]
 
 NORMAL, OFTEN = Guard(), Saves()
 NO_MORE = object()
