@@ -61,12 +61,42 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     ]
     assert table[5].split() == ["fresh", "not", "started", "0/4", "none", "?"]
     assert said == [
+        "5 runs: not started 1, paused 1, stopped 1, segments used up 1, finished 1",
         "done: results: results/done/final",
         "paused: snakemake",
         "used: raise runs.used.segments (now 1), then: snakemake",
         "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log",
         "fresh: snakemake",
     ]
+
+
+def test_status_of_a_run_shows_its_attempts_and_the_log_to_open(states: WorkDir) -> None:
+    done = states.unbroken("status", "stopped", "paused")
+
+    text = re.sub(r"  [^ ]+ (s|min) on [^ ]+  \d{4}-\d\d-\d\dT[0-9:]+Z", "  TIME", done.text)
+    why = "    the program ended with exit code 7; nothing new was saved; read logs/stopped/001"
+    assert done.code == 0
+    assert text.splitlines()[-9:] == [
+        "stopped:",
+        "segment 1  failed  0 -> 0  TIME",
+        f"{why}.1.log",
+        "segment 1  failed  0 -> 0  TIME",
+        f"{why}.2.log",
+        "log: logs/stopped/001.log",
+        "paused:",
+        "segment 1  paused  0 -> 1 steps  TIME",
+        "log: logs/paused/001.log",
+    ]
+    assert "done" not in text
+
+
+def test_status_of_a_run_that_there_is_not_names_those_that_there_are(states: WorkDir) -> None:
+    done = states.unbroken("status", "pausd")
+
+    assert (done.code, done.text) == (
+        1,
+        "unbroken: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+    )
 
 
 def test_status_on_a_wide_terminal_draws_bars(states: WorkDir) -> None:

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from unbroken import __version__
 from unbroken.cli import profile_command
+from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, start, targets_of
@@ -61,6 +62,9 @@ COLORS = {
 
 @app.command()
 def status(
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs, with all attempts.")
+    ] = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
@@ -68,6 +72,9 @@ def status(
     """Progress, time left (ETA) and next step of each run."""
     runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
+    if unknown := [name for name in only or [] if name not in names]:
+        raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
+    names = list(dict.fromkeys(only)) if only else names
     queue = queue_of(directory)
     rows = [status_of(name, directory, runs.get(name), queue) for name in names]
     if as_json:
@@ -77,8 +84,12 @@ def status(
         looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
         raise ConfigError([f"{looked}; type: unbroken ... --directory"])
     _print_table(rows)
+    if len(rows) > 1:
+        print(_total(rows))
     for row in rows:
         print(f"{row.run}: {row.advice}")
+    for name in only or []:
+        print("\n".join([f"{name}:", *attempt_lines(RunFolder(name, directory))]))
 
 
 @app.command()
@@ -315,6 +326,12 @@ def _size(folder: Path) -> int:
         return tree_bytes(folder)
     except FileNotFoundError:  # it is just being pruned
         return 0
+
+
+def _total(rows: list[RunStatus]) -> str:
+    """`4 runs: working 2, stopped 1, finished 1`."""
+    counts = [(state, sum(row.state is state for row in rows)) for state in RunState]
+    return f"{len(rows)} runs: {', '.join(f'{state.value} {count}' for state, count in counts if count)}"
 
 
 def _print_table(rows: list[RunStatus]) -> None:

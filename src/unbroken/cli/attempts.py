@@ -1,0 +1,31 @@
+"""The attempts of one run, as `unbroken status RUN` shows them: what each came to, where, and which log to open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unbroken.cli.logs import segment_logs
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
+from unbroken.runs.layout import RunFolder
+from unbroken.system.clock import duration
+
+
+def attempt_lines(places: RunFolder) -> Iterator[str]:
+    """A line for each attempt, below one that settled nothing why; then the newest log."""
+    for attempt in all_attempts(places):
+        yield _line(attempt)
+        if not attempt.outcome.settles:
+            yield f"    {attempt.message}"
+    if logs := segment_logs(places):
+        yield f"log: {logs[max(logs)]}"
+
+
+def _line(attempt: Attempt) -> str:
+    done = f"{attempt.progress_from:.10g} -> {attempt.progress_to:.10g} {attempt.unit}".rstrip()
+    job = f", Slurm job {attempt.slurm_job}" if attempt.slurm_job else ""
+    where = f"{attempt.slurm_node or attempt.host}{job}"
+    ended = attempt.cause or attempt.outcome.value
+    return (
+        f"segment {attempt.segment}  {ended}  {done}  {duration(attempt.work_seconds)} on {where}  {attempt.ended_utc}"
+    )
