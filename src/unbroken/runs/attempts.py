@@ -27,10 +27,14 @@ MOST_NODES = 3
 REMEMBERED_ATTEMPTS = 20
 
 
-def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt]) -> Attempt:
-    """The line of history that a killed holder could not write any more, with what Slurm says of its job."""
+def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_utc: str = "") -> Attempt:
+    """The line of history that a killed holder could not write any more, with what Slurm says of its job.
+
+    `until_utc` is when the next one began, which may have published the last state of this one.
+    """
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
-    return _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
+    died = _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
+    return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
 def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:

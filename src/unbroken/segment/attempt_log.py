@@ -60,12 +60,15 @@ class AttemptLog:
         tries = [attempt for attempt in attempts if attempt.segment == self._job.segment]
         return tries[-(self._job.driver_attempt - 1) :] if self._job.driver_attempt > 1 else []
 
-    def close_died(self, previous: Claim, store: Store) -> None:
-        """A holder that did not release was killed: it cannot write its line any more, so a successor does."""
+    def close_died(self, previous: Claim, store: Store, until_utc: str) -> None:
+        """A holder that did not release was killed: it cannot write its line any more, so a successor does.
+
+        `until_utc` is when the next one began.
+        """
         attempts = self._history.attempts()
         if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
             return
-        attempt = endings.died_attempt(previous, store, attempts)
+        attempt = endings.died_attempt(previous, store, attempts, until_utc)
         self._history.append(attempt)
         self._job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")
 

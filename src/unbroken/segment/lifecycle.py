@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,8 +133,8 @@ class _Segment:
         claims = self.held.earlier_claims()
         name_orphans(self.job, claims)
         origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
-        for claim in claims:
-            self.attempts.close_died(claim, self.store)
+        for claim, following in itertools.pairwise([*claims, self.held.claim]):
+            self.attempts.close_died(claim, self.store, following.started_utc)
         self.held.forget_earlier()
         self._clear_attempt_folders()
         record = self._settled(origin)
