@@ -170,7 +170,7 @@ def test_other_ranks_go_on_with_every_sample_exactly_once(
     parent.run_to_the_end()
 
     assert [*codes, parent.codes[-1]] == [85, 0], parent.log
-    assert "random generators begin anew" in parent.log
+    assert "random generators are reseeded" in parent.log
     assert [seen_in(parent, epoch) for epoch in range(3)] == [every_sample_once()] * 3
 
 
