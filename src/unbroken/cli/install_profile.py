@@ -112,8 +112,8 @@ def _places(partitions: list[Partition]) -> Iterator[str]:
     yield _PLACES.rstrip()
     yield "    # The partitions of this cluster, as sinfo told them:"
     yield from (f"    #   {_described(partition)}" for partition in partitions)
-    yield from _place("short", _short(partitions), "of the cluster's partitions none is the default one")
-    yield from _place("gpu", _gpu(partitions), "none of the cluster's partitions has a GPU")
+    yield from _place("short", partition_of("short", partitions), "of the cluster's partitions none is the default one")
+    yield from _place("gpu", partition_of("gpu", partitions), "none of the cluster's partitions has a GPU")
 
 
 def _place(name: str, partition: Partition | None, why_none: str) -> Iterator[str]:
@@ -121,12 +121,10 @@ def _place(name: str, partition: Partition | None, why_none: str) -> Iterator[st
     yield f"      partition: {_yaml(partition.name)}" if partition else f"      partition: null  # {why_none}"
 
 
-def _short(partitions: list[Partition]) -> Partition | None:
-    return next((partition for partition in partitions if partition.is_default), None)
-
-
-def _gpu(partitions: list[Partition]) -> Partition | None:
-    """One whose nodes all have GPUs rather than one of all nodes, then the one with most GPUs in all."""
+def partition_of(place: str, partitions: list[Partition]) -> Partition | None:
+    """The default one for `short`; for `gpu` one whose nodes all have GPUs if there is one, of those with most GPUs."""
+    if place == "short":
+        return next((partition for partition in partitions if partition.is_default), None)
     able = [partition for partition in partitions if partition.gpus()]
     return max(able, key=lambda each: (all(kind.gpus for kind in each.kinds), _all_gpus(each)), default=None)
 

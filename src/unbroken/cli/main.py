@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from unbroken import __version__
-from unbroken.cli import profile_command
+from unbroken.cli import init_command, profile_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.logs import show_log
@@ -226,6 +226,7 @@ def rehearse(
 
 
 app.command()(profile_command.profile)
+app.command()(init_command.init)
 
 
 def main() -> None:

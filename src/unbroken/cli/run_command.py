@@ -64,10 +64,14 @@ def targets_of(runs: Sequence[Run], names: Sequence[str], directory: Path) -> li
     return Plan(tuple(runs), directory).targets(*names)
 
 
+def own_snakefile(directory: Path) -> Path | None:
+    """The workflow that Snakemake finds in a folder by itself."""
+    return next((directory / name for name in _OWN if (directory / name).is_file()), None)
+
+
 def _snakefile(directory: Path) -> Path:
-    for name in _OWN:
-        if (directory / name).is_file():
-            return directory / name
+    if (own := own_snakefile(directory)) is not None:
+        return own
     if not (directory / CONFIG).is_file():
         looked = f"{directory / CONFIG}: not found, and no Snakefile in {directory.resolve()}"
         raise ConfigError([f"{looked}; type: unbroken run -d FOLDER"])

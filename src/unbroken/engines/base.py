@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
 from unbroken.program.contract import FINAL, AttemptFolder, HandedOver, copied_states, loose_state, ready_states
 from unbroken.program.process import Child
@@ -74,6 +75,14 @@ class Engine(ABC):
         ConfigError if there is nothing to try, SegmentError if it does not survive.
         """
         raise ConfigError([f"{run.name}: engine {self.name} needs no rehearsal; type: snakemake"])
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        """What `unbroken init` can begin with in `base`; `words` are a file, or a command line, that the user gave.
+
+        If `is_named` the user asked for this engine, and what cannot be recognized counts too; ConfigError in one line
+        if something is missing.
+        """
+        return iter(())
 
     # --- an attempt ---
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,10 @@ from unbroken.engines.command.origin import confirm_origin
 from unbroken.engines.command.placeholders import filled, values_of
 from unbroken.engines.command.reading import confirm_check, last_number
 from unbroken.engines.command.settings import Program, program_of
+from unbroken.engines.command.starter import starters
 from unbroken.engines.command.states import matching
 from unbroken.engines.command.supervisor import CommandSupervisor
+from unbroken.engines.starter import Starter
 from unbroken.errors import ForeignFolderError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
@@ -46,6 +48,9 @@ class CommandEngine(Engine):
     """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)

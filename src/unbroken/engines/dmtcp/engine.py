@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp import checks, rehearsal
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
+from unbroken.engines.dmtcp.starter import starters
+from unbroken.engines.starter import Starter
 from unbroken.errors import SegmentError
 from unbroken.program.contract import HandedOver, copied_states, ready_states
 from unbroken.runs.layout import RunFolder
@@ -19,6 +21,9 @@ class DmtcpEngine(Engine):
     """Any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
 
     name = "dmtcp"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
@@ -19,6 +19,8 @@ from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
 from unbroken.engines.gromacs.simulation import Simulation
+from unbroken.engines.gromacs.starter import starters
+from unbroken.engines.starter import Starter
 from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
@@ -39,6 +41,9 @@ class GromacsEngine(Engine):
     """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)

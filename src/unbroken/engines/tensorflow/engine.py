@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.starter import Starter
+from unbroken.engines.tensorflow.starter import starters
 from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.runs.run import Run
 
@@ -11,6 +15,9 @@ class TensorFlowEngine(Engine):
     """The script keeps the environment contract, by `unbroken.training.tensorflow` or by itself."""
 
     name = "tensorflow"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
 
     def command(self, task: Task) -> list[str]:
         return training_command(task.run)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.starter import Starter
+from unbroken.engines.torch.starter import starters
 from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.runs.run import Run
 from unbroken.slurm.this_job import restart_count
@@ -12,6 +16,9 @@ class TorchEngine(Engine):
     """The script keeps the environment contract, by `unbroken.training.torch` or by itself."""
 
     name = "torch"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(self.base, words, is_named)
 
     def command(self, task: Task) -> list[str]:
         return training_command(task.run)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.starter import Starter
+from unbroken.engines.toy.starter import starters
 from unbroken.runs.run import Run
 
 
@@ -12,6 +15,9 @@ class ToyEngine(Engine):
     """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
 
     name = "toy"
+
+    def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+        return starters(is_named)
 
     def command(self, task: Task) -> list[str]:
         return counting_command(task.run)

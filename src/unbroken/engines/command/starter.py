@@ -1,0 +1,86 @@
+"""What `unbroken init` finds of programs with restart files: LAMMPS's input scripts, or a command line."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+
+from unbroken.engines.command.lammps_input import LammpsInput, is_input, read_input
+from unbroken.engines.script_edit import NotPlainError
+from unbroken.engines.starter import Starter, as_yaml, files_like, files_named, run_name, seen_in_own_folder
+from unbroken.errors import ConfigError
+
+_LAMMPS = ("lmp", "lmp_mpi", "lmp_serial", "lammps")
+_ASKED = (
+    "in the config say which restart files the program writes (`files`), and when one is complete (`saved_by`);",
+    "    a program that keeps the environment contract (UNBROKEN_SAVE, UNBROKEN_RESUME) needs neither",
+)
+
+
+def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    """One for each input script of LAMMPS in the folder, or for the command line that was named."""
+    if words and is_named and not (len(words) == 1 and _is_script(folder, words[0])):
+        yield _of_command(folder, words)
+        return
+    for path in [folder / words[0]] if words else files_like(folder, "in.*", "*.in", "*.lmp", "*.lammps"):
+        if path.is_file() and is_input(path):
+            yield _of_lammps(path, folder)
+            is_named = False
+    if is_named:
+        raise ConfigError(
+            ["init command: which program? type for example: unbroken init command -- ./simulate input.dat"]
+        )
+
+
+def _is_script(folder: Path, word: str) -> bool:
+    return (folder / word).is_file() and is_input(folder / word)
+
+
+def _of_command(folder: Path, words: Sequence[str]) -> Starter:
+    files = files_named(folder, words)
+    settings = [f"start: {as_yaml(seen_in_own_folder(folder, words))}"]
+    settings += [f"inputs: {as_yaml(files)}"] if files else []
+    settings += [
+        "files: []               # its restart files, such as [state.chk]; none: it keeps the environment contract",
+        "# saved_by: exit        # a file is complete when: exit, rename, marker, next",
+        "# resume: [...]         # how it is started to go on, if otherwise",
+        "# goal: 1000            # with progress_file and progress_pattern: where it says how far it is",
+    ]
+    return Starter(
+        run_name(PurePath(files[0] if files else words[0]).stem, "run"), "", tuple(settings), 60, False, _ASKED
+    )
+
+
+def _of_lammps(path: Path, folder: Path) -> Starter:
+    program = next((name for name in _LAMMPS if shutil.which(name)), "lmp")
+    name = run_name(path.name.removeprefix("in."), "md")
+    missing = (
+        () if shutil.which(program) else (f"{program} is not on the PATH; name its module below the run: `modules:`",)
+    )
+    try:
+        script = read_input(path)
+    except NotPlainError as error:
+        why = (
+            f"{path.name} needs `restart`, `timer timeout`, `run ... upto`, and a script that resumes by `read_restart`"
+        )
+        todo = (f"{why}; no diff could be made: {error}", "    what they look like: examples/lammps", *missing)
+        return Starter(name, path.name, tuple(_settings(program, path.name, "resume.in", "*.rst")), 60, False, todo)
+    settings = [*_settings(program, path.name, script.resume_name, script.restart_name), *_more(script, folder)]
+    return Starter(name, path.name, tuple(settings), 60, False, missing, script.diff())
+
+
+def _settings(program: str, start: str, resume: str, restart: str) -> Iterator[str]:
+    words = [program, "-in", start, "-var", "total", "{goal}", "-var", "limit", "{hms}"]
+    yield f"start: {as_yaml(words)}"
+    yield f"resume: {as_yaml([*words[:2], resume, *words[3:], '-var', 'restart', '{file}'])}"
+    yield f"files: {as_yaml([restart.replace('*', '{progress}')])}  # LAMMPS writes the step into the name"
+    yield "saved_by: next  # a file is complete when the next one has begun"
+    yield "exit_paused: [0]  # LAMMPS exits with 0 in any case: the goal says whether it is done"
+
+
+def _more(script: LammpsInput, folder: Path) -> Iterator[str]:
+    yield f"inputs: {as_yaml([script.path.name, script.resume_name, *script.inputs(folder)])}"
+    yield f"goal: {script.steps}  # steps; raise it later and start again"
+    if outputs := dict(script.outputs()):
+        yield f"outputs: {as_yaml(outputs)}"

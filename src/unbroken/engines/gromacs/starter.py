@@ -1,0 +1,40 @@
+"""What `unbroken init` finds of GROMACS: a tpr, or what grompp makes one of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, run_name
+from unbroken.errors import ConfigError
+
+# The names that grompp and most tutorials give to what is to be run.
+_USUAL = ("topol.tpr", "md.tpr", "prod.tpr", "production.tpr")
+
+
+def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    """One for the tpr that is named, or has a usual name, or for each that there is; else one for mdp, gro and top."""
+    given = given_file("gromacs", folder, words) if is_named or (words[:1] and words[0].endswith(".tpr")) else None
+    tprs = [given] if given else [] if words else files_like(folder, "*.tpr")
+    usual = [path for path in tprs if path.name in _USUAL]
+    for path in usual[:1] or tprs:
+        yield _starter(run_name(path.stem, "md"), path.name, f"tpr: {as_yaml(str(path.relative_to(folder)))}")
+    if tprs or words:
+        return
+    found = [files_like(folder, pattern) for pattern in ("*.mdp", "*.gro", "*.top")]
+    if all(len(paths) == 1 for paths in found):
+        names = zip(("mdp", "structure", "topology"), (as_yaml(path.name) for (path,) in found), strict=True)
+        yield _starter(run_name(found[0][0].stem, "md"), found[0][0].name, *(f"{key}: {name}" for key, name in names))
+    elif is_named:
+        raise ConfigError(
+            [f"init gromacs: no tpr, and not one mdp, gro and top each, in {folder.resolve()}; type gmx grompp"]
+        )
+
+
+def _starter(name: str, source: str, *settings: str) -> Starter:
+    goal = "# until_ps: 100000  # farther than the tpr says; raise it later and start again"
+    todo = (
+        () if shutil.which("gmx") else ("gmx is not on the PATH; name its module below the run: `modules: [gromacs]`",)
+    )
+    return Starter(name, source, (*settings, goal), 60, False, todo)

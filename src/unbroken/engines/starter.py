@@ -1,0 +1,78 @@
+"""What `unbroken init` can begin with: a run that an engine makes of what lies in a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import yaml
+
+from unbroken.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A run for a new configuration.
+
+    `source` is the file that it was found by, empty if it was not found but asked for.  `settings` are lines of YAML
+    with their comments, `minutes` those of a segment.  `todo` is what the user still has to do, a line each; `diff`
+    the lines that a program needs first, which `patch` understands.
+    """
+
+    run: str
+    source: str
+    settings: tuple[str, ...]
+    minutes: float = 60
+    uses_gpu: bool = False
+    todo: tuple[str, ...] = ()
+    diff: str = ""
+
+
+def files_like(folder: Path, *patterns: str) -> list[Path]:
+    """Files of a folder whose names are like one of the patterns, in alphabetical order."""
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+
+
+def given_file(engine: str, folder: Path, words: Sequence[str]) -> Path | None:
+    """The file that the first word names, None if there is no word; ConfigError if there is no such file."""
+    if not words:
+        return None
+    path = folder / words[0]
+    if not path.is_file():
+        raise ConfigError([f"init {engine}: found {words[0]!r}, but there is no such file in {folder.resolve()}"])
+    return path
+
+
+def run_name(text: str, otherwise: str) -> str:
+    """A name of a run like the name of a file; digits, letters and `_` alone."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in text).strip("_")
+    return name or otherwise
+
+
+def files_named(folder: Path, words: Sequence[str]) -> list[str]:
+    """The words of a command line that are files of the folder, each once."""
+    return list(dict.fromkeys(str(PurePath(word)) for word in words if os.path.isfile(folder / word)))
+
+
+def seen_in_own_folder(folder: Path, words: Sequence[str]) -> list[str]:
+    """A command line for a program that runs in a folder of its own, and finds there its files by their last names."""
+    seen = [PurePath(word).name if os.path.isfile(folder / word) else word for word in words]
+    return [f"./{seen[0]}" if os.path.isfile(folder / words[0]) else seen[0], *seen[1:]]
+
+
+def not_installed(package: str) -> tuple[str, ...]:
+    """What to do where a package that the program imports is not in unbroken's own Python; nothing where it is."""
+    if importlib.util.find_spec(package) is not None:
+        return ()
+    return (
+        f"{package} is not installed in {sys.executable}; name the Python that has it in `settings:`, by `python:`",
+    )
+
+
+def as_yaml(value: object) -> str:
+    """On one line, such as `[python3, orbit.py, 0.01]`."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

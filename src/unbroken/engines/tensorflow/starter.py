@@ -1,0 +1,56 @@
+"""What `unbroken init` finds of TensorFlow: a training script, its goal, and the lines that make it resume."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unbroken.engines.script_edit import NotPlainError, Script, last_name
+from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
+from unbroken.engines.tensorflow.script_changes import goal_of, make_changes
+
+_LINES = (
+    "from unbroken.training.tensorflow import Training",
+    "training = Training(model)  # compiled",
+    "data = training.data(images, labels, batch_size=64)",
+    "training.fit(data, epochs=10)  # in place of model.fit",
+    'training.finish({"model.keras": model})',
+)
+_PACKAGES = {"tensorflow", "keras"}
+_EPOCHS = 10
+
+
+def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    """One for each training script of the folder, or for the file that was named."""
+    given = given_file("tensorflow", folder, words) if is_named or (words[:1] and words[0].endswith(".py")) else None
+    for path in [given] if given else files_like(folder, "*.py"):
+        script = Script.read(path)
+        if script is not None and ((given and is_named) or _trains(script)):
+            yield _starter(script, folder, words[1:])
+
+
+def _trains(script: Script) -> bool:
+    calls = {last_name(call.func) for call in script.nodes(ast.Call)}
+    return bool(script.imports() & _PACKAGES) and bool(calls & {"fit", "GradientTape", "train_on_batch"})
+
+
+def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
+    diff, todo = _changes(script)
+    settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
+    settings += [f"args: {as_yaml(list(args))}"] if args else []
+    settings += [f"goal: {goal_of(script) or _EPOCHS:.10g}  # epochs; raise it later and start again"]
+    todo += not_installed("tensorflow")
+    return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
+
+
+def _changes(script: Script) -> tuple[str, tuple[str, ...]]:
+    """The lines that the script lacks as a diff, or if that cannot be made in words; nothing if it has them."""
+    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
+        return "", ()
+    try:
+        make_changes(script)
+        return script.diff(), ()
+    except NotPlainError as error:
+        saves_nothing = f"{script.path.name} saves nothing that unbroken can resume from; add these lines"
+        return "", (f"{saves_nothing} (no diff could be made: {error}):", *(f"    {line}" for line in _LINES))

@@ -1,0 +1,104 @@
+"""What `unbroken init` finds of PyTorch: a training script, its goal, and the lines that make it resume."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unbroken.engines.script_edit import NotPlainError, Script, last_name
+from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
+from unbroken.engines.torch.script_changes import forgotten, goal_of, make_changes
+
+# Packages that train with torch in a loop of their own, and what makes that one resume (docs/adapters.md).
+_TRAINER = (
+    "from unbroken.training.transformers import UnbrokenCallback",
+    "unbroken = UnbrokenCallback()",
+    'TrainingArguments(output_dir=unbroken.output_dir("out"), save_strategy="no", max_steps=int(unbroken.goal), ...)',
+    "trainer = Trainer(..., callbacks=[unbroken])",
+    "trainer.train(resume_from_checkpoint=unbroken.resume)",
+)
+_LIGHTNING = (
+    "from unbroken.training.lightning import UnbrokenCallback",
+    "unbroken = UnbrokenCallback(seed=0)",
+    "trainer = Trainer(max_epochs=unbroken.goal, callbacks=[unbroken], ...)",
+    "loader = unbroken.loader(dataset, batch_size=64)",
+    "trainer.fit(model, loader, ckpt_path=unbroken.resume, weights_only=True)",
+)
+_ACCELERATE = (
+    "from unbroken.training.accelerate import Segments",
+    "unbroken = Segments(accelerator, seed=0)",
+    "loader = unbroken.loader(dataset, batch_size=64)  # not to be prepared",
+    "for epoch in unbroken.epochs(10):",
+    "    for inputs, targets in unbroken.batches(loader):",
+    'unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})',
+)
+_PLAIN = (
+    "from unbroken.training.torch import Training",
+    "training = Training(model=model, optimizer=optimizer, scheduler=scheduler)",
+    "loader = training.loader(dataset, batch_size=64)",
+    "for epoch in training.epochs(10):",
+    "    for inputs, targets in training.batches(loader):",
+    'training.finish({"model.pt": model.state_dict()})',
+)
+_LOOPS = {"transformers": _TRAINER, "lightning": _LIGHTNING, "pytorch_lightning": _LIGHTNING, "accelerate": _ACCELERATE}
+_EPOCHS, _STEPS = 10, 1000
+
+
+def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
+    """One for each training script of the folder, or for the file that was named."""
+    given = given_file("torch", folder, words) if is_named or (words[:1] and words[0].endswith(".py")) else None
+    for path in [given] if given else files_like(folder, "*.py"):
+        script = Script.read(path)
+        if script is not None and ((given and is_named) or _trains(script)):
+            yield _starter(script, folder, words[1:])
+
+
+def _trains(script: Script) -> bool:
+    packages, calls = script.imports(), {last_name(call.func) for call in script.nodes(ast.Call)}
+    if "torch" in packages and "backward" in calls:
+        return True
+    return bool(packages & set(_LOOPS)) and ("Trainer" in calls or "backward" in calls)
+
+
+def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
+    diff, todo = _changes(script)
+    is_counted_in_steps = "transformers" in script.imports()
+    goal, unit = goal_of(script), "steps" if is_counted_in_steps else "epochs"
+    settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
+    settings += [f"args: {as_yaml(list(args))}"] if args else []
+    goal = goal or (_STEPS if is_counted_in_steps else _EPOCHS)
+    settings += [f"goal: {goal:.10g}  # {unit}; raise it later and start again"]
+    settings += ["goal_unit: steps"] if is_counted_in_steps else []
+    todo += not_installed("torch")
+    return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
+
+
+def _changes(script: Script) -> tuple[str, tuple[str, ...]]:
+    """The lines that the script lacks as a diff, or if that cannot be made in words; nothing if it has them."""
+    packages = script.imports()
+    if "unbroken" in packages or "UNBROKEN_SAVE" in script.text:
+        return "", ()
+    name, adapters = script.path.name, [lines for package, lines in _LOOPS.items() if package in packages]
+    if not adapters:
+        try:
+            make_changes(script)
+            return script.diff(), _forgotten(script)
+        except NotPlainError as error:
+            why = f" (no diff could be made: {error})"
+            return "", (
+                f"{name} saves nothing that unbroken can resume from; add these lines{why}:",
+                *_indented(_PLAIN),
+            )
+    return "", (f"{name} saves nothing that unbroken can resume from; add these lines:", *_indented(adapters[0]))
+
+
+def _forgotten(script: Script) -> tuple[str, ...]:
+    if not (names := forgotten(script)):
+        return ()
+    what = "which begin anew in each segment; if the result depends on one, see docs/engines/torch.md, What is saved"
+    return (f"{script.path.name} also has {', '.join(names)}, {what}",)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

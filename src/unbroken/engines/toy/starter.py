@@ -1,0 +1,15 @@
+"""What `unbroken init toy` begins with: a run that counts for a quarter of a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unbroken.engines.starter import Starter
+
+_SETTINGS = ("goal: 300  # steps; raise it later and start again", "step_seconds: 0.02")
+
+
+def starters(is_named: bool) -> Iterator[Starter]:
+    """One, if it was asked for: the toy needs no file."""
+    if is_named:
+        yield Starter("demo", "", _SETTINGS, 0.05)
