@@ -51,7 +51,7 @@ def measured(programs: Programs, base: Path, megabytes: float) -> Took:
     with contextlib.ExitStack() as left:
         first = left.enter_context(_stage(programs, folder, "first"))
         first.launch([], [sys.executable, "-c", PROGRAM, str(megabytes)])
-        _wait(folder / "live" / "ready")
+        _wait(folder / "live" / "ready", first)
         save_seconds = _seconds(lambda: first.checkpoint(LIMIT_SECONDS))
         images = images_in(first.images)
         image_bytes = _bytes(images)
@@ -81,11 +81,11 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _wait(path: Path) -> None:
+def _wait(path: Path, stage: DmtcpSession) -> None:
     end = time.monotonic() + LIMIT_SECONDS
     while not path.exists():
-        if time.monotonic() > end:
-            sys.exit(f"{path}: the program did not begin")
+        if time.monotonic() > end or stage.has_ended(0):
+            sys.exit(f"{path}: the program did not begin: {(path.parent / 'output.txt').read_text()}")
         time.sleep(0.02)
 
 

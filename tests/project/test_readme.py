@@ -19,13 +19,16 @@ ROOT = root_folder()
 ELSEWHERE = ("make test", "snakemake --profile slurm")
 
 
-def bash_blocks():
-    return re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-
-
-def commands():
-    lines = "\n".join(bash_blocks()).splitlines()
+def commands(heading):
+    """What the section's bash blocks say."""
+    (section,) = re.findall(rf"^## {heading}\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = "\n".join(re.findall(r"```bash\n(.*?)```", section, re.DOTALL)).splitlines()
     return [line for line in lines if line.strip() and not line.startswith(ELSEWHERE)]
+
+
+def script_of_the_start():
+    (script,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/start.md").read_text(), re.MULTILINE | re.DOTALL)
+    return script
 
 
 def test_the_readme_fits_two_screens():
@@ -62,11 +65,14 @@ def test_the_readme_commands_work_in_a_clean_clone(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     use_this_environment(clone)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "train.py").write_text(script_of_the_start())
     outside = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "PYTHONPATH"}}
-    script = "\n".join(["set -euo pipefail", *commands()])
+    script = ["set -euo pipefail", *commands("Try it"), "source .venv/bin/activate", f"cd {mine}", *commands("Use it")]
 
     done = subprocess.run(
-        ["bash", "-c", script],
+        ["bash", "-c", "\n".join(script)],
         cwd=clone,
         env={**outside, "EDITOR": "true", "PYTHONPATH": str(clone / "src")},  # the code of the clone, not ours
         stdout=subprocess.PIPE,
@@ -76,4 +82,5 @@ def test_the_readme_commands_work_in_a_clean_clone(tmp_path):
 
     assert done.returncode == 0, done.stdout[-5000:]
     assert (clone / "examples/torch/results/digits/final/model.pt").is_file()
+    assert (mine / "results/train/final/model.pt").is_file()
     assert "checkpoints are whole" in done.stdout

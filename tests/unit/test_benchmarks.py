@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.dmtcp_here import STAND_IN  # and starts what the stand-in needs
 from support.needs import require
 
 ROOT = Path(__file__).parents[2]
@@ -12,7 +13,7 @@ SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 TINY = {
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
     "command": ["--segments=1", "--seconds=6", "--rounds=1"],
-    "dmtcp": [f"--programs={ROOT}/tests/dmtcp_stand_in/4.1.1", "--megabytes=1", "--rounds=1"],
+    "dmtcp": [f"--programs={STAND_IN}/4.1.1", "--megabytes=1", "--rounds=1"],
     "gromacs": ["--segments=1", "--seconds=4", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],

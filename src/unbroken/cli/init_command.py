@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from unbroken.cli.install_profile import SITE, install, link, partition_of
 from unbroken.cli.run_command import CONFIG, own_snakefile
-from unbroken.config import yaml_file
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
@@ -200,6 +200,6 @@ def _todo(choice: Choice, directory: Path, words: Sequence[str]) -> Iterator[str
     if starter.diff or starter.todo:
         return
     try:
-        read_checked_runs(yaml_file.read(directory / CONFIG), directory)
+        read_checked_runs(yaml.safe_load(config_text(choice, "", starter.minutes, False)), directory)
     except ConfigError as error:
         yield from str(error).splitlines()

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-import yaml
-
 from unbroken.errors import ConfigError
 
 
@@ -75,4 +73,6 @@ def not_installed(package: str) -> tuple[str, ...]:
 
 def as_yaml(value: object) -> str:
     """On one line, such as `[python3, orbit.py, 0.01]`."""
+    import yaml  # here: every segment loads this module, and no segment needs YAML
+
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

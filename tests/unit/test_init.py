@@ -1,0 +1,439 @@
+"""`unbroken init`: what it finds in a folder, what it writes, and the lines that a script lacks."""
+
+import ast
+import re
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+from support.toyrun import ROOT
+
+from unbroken.cli.init_command import MODULE, SNAKEFILE, choose, init
+from unbroken.engines.command.lammps_input import read_input
+from unbroken.engines.found import found_engines, read_checked_runs
+from unbroken.engines.script_edit import NotPlainError, Script
+from unbroken.engines.tensorflow import script_changes as keras_changes
+from unbroken.engines.torch import script_changes as torch_changes
+from unbroken.errors import ConfigError
+
+TRAINING = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    for epoch in range(7):
+        for inputs, targets in loader:
+            loss = lost(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+"""
+MELT = """
+    units           lj
+    lattice         fcc 0.8442
+    region          box block 0 4 0 4 0 4
+    create_box      1 box
+    create_atoms    1 box
+    mass            1 1.0
+    velocity        all create 3.0 87287 &
+                    loop geom
+    pair_style      lj/cut 2.5
+    pair_coeff      1 1 1.0 1.0 2.5
+    fix             1 all nve
+    dump            1 all atom 50 melt.lammpstrj
+    run             2000   # steps
+"""
+
+
+@pytest.fixture(autouse=True)
+def without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unbroken.cli.init_command.has_command", lambda name: False)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(textwrap.dedent(text).lstrip("\n"))
+    return path
+
+
+def changed(tmp_path: Path, text: str, changes=torch_changes) -> str:
+    """The added and removed lines of a script's diff, without their indentation."""
+    script = Script.read(write(tmp_path / "train.py", text))
+    changes.make_changes(script)
+    lines = [line for line in script.diff().splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return "\n".join(f"{line[0]}{line[1:].strip()}" for line in lines)
+
+
+# --- what is found ---
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "engine"),
+    [
+        ("train.py", TRAINING, "torch"),
+        ("fit.py", "import keras\nmodel.fit(x, y, epochs=3)\n", "tensorflow"),
+        ("train.py", "from lightning import Trainer\nTrainer(max_epochs=3).fit(model, loader)\n", "torch"),
+        ("in.melt", MELT, "command"),
+        ("md.tpr", "", "gromacs"),
+    ],
+)
+def test_an_engine_is_found_by_what_lies_in_the_folder(tmp_path, name, text, engine):
+    write(tmp_path / name, text)
+    write(tmp_path / "helpers.py", "import torch\n\n\ndef lost(a, b):\n    return (a - b).abs().mean()\n")
+    write(tmp_path / "notes.in", "units and other notes\n")
+
+    choice = choose(tmp_path, [])
+
+    assert (choice.engine, choice.starter.source) == (engine, name)
+
+
+def test_of_several_tprs_the_one_with_a_usual_name_is_taken(tmp_path):
+    for name in ("em.tpr", "nvt.tpr", "md.tpr"):
+        (tmp_path / name).touch()
+
+    assert choose(tmp_path, []).starter.settings[0] == "tpr: md.tpr"
+    assert choose(tmp_path, ["nvt.tpr"]).starter.settings[0] == "tpr: nvt.tpr"
+    assert choose(tmp_path, ["gromacs", "em.tpr"]).starter.settings[0] == "tpr: em.tpr"
+
+
+def test_where_there_is_a_choice_all_are_named_with_what_to_type(tmp_path):
+    write(tmp_path / "a.py", TRAINING)
+    write(tmp_path / "b.py", TRAINING)
+    (tmp_path / "run.tpr").touch()
+
+    with pytest.raises(ConfigError) as error:
+        choose(tmp_path, [])
+
+    assert str(error.value).splitlines()[1:] == [
+        "    unbroken init gromacs run.tpr",
+        "    unbroken init torch a.py",
+        "    unbroken init torch b.py",
+    ]
+    assert choose(tmp_path, ["torch", "b.py"]).starter.source == choose(tmp_path, ["b.py"]).starter.source == "b.py"
+
+
+def test_where_nothing_is_found_every_engine_is_offered(tmp_path):
+    with pytest.raises(ConfigError) as error:
+        choose(tmp_path, [])
+
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"init: nothing that an engine knows is in {tmp_path}; type one of:"
+    assert [line.split()[2] for line in lines[1:]] == list(found_engines())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["torch", "trian.py"], "init torch: found 'trian.py', but there is no such file in "),
+        (["gromacs"], "init gromacs: no tpr, and not one mdp, gro and top each, in "),
+        (["command"], "init command: which program? type for example: unbroken init command -- "),
+        (["dmtcp"], "init dmtcp: which program? type for example: unbroken init dmtcp -- "),
+        (["tourch"], "init: 'tourch' is no engine, and nothing that an engine knows is in "),
+    ],
+)
+def test_what_is_missing_is_one_line(tmp_path, words, said):
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}"):
+        choose(tmp_path, words)
+
+
+# --- what is written ---
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["toy"], {}),
+        (["torch", "train.py", "--seed", "1e5"], {"train.py": TRAINING}),
+        (["tensorflow", "fit.py"], {"fit.py": "import keras\nmodel.fit(x, y, epochs=3)\n"}),
+        (["gromacs"], {"md.mdp": "", "conf.gro": "", "topol.top": ""}),
+        (["command", "./walk", "300", "a: b"], {"walk": ""}),
+        (["command", "in.melt"], {"in.melt": MELT, "resume_in.melt": ""}),
+        (["dmtcp", "python3", "orbit.py", "2000", "0.01"], {"orbit.py": ""}),
+    ],
+)
+def test_the_config_of_each_engine_has_no_mistake_and_is_short(tmp_path, words, files, capsys):
+    for name, text in files.items():
+        write(tmp_path / name, text)
+
+    init(words, tmp_path)
+
+    text = (tmp_path / "config/config.yaml").read_text()
+    (run,) = read_checked_runs(yaml.safe_load(text), tmp_path)
+    assert (run.engine, run.segments) == (words[0], 20)
+    assert 8 <= len(text.splitlines()) <= 20
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert (tmp_path / "Snakefile").read_text() == SNAKEFILE
+    assert (tmp_path / "profiles/default/profile.yaml").is_file()
+    assert capsys.readouterr().out.splitlines()[-1] == f"type: unbroken run -d {tmp_path}"
+
+
+def test_a_command_line_is_kept_word_by_word(tmp_path):
+    write(tmp_path / "walk", "")
+
+    settings = yaml.safe_load("\n".join(choose(tmp_path, ["command", "./walk", "1e5", "12:30", "no"]).starter.settings))
+
+    assert settings["start"] == ["./walk", "1e5", "12:30", "no"]
+    assert settings["inputs"] == ["walk"]
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path, capsys):
+    init(["toy"], tmp_path)
+    (tmp_path / "config/config.yaml").write_text("# mine\n")
+    (tmp_path / "profiles/default/profile.yaml").write_text("# mine too\n")
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+
+    init(["toy"], tmp_path)
+
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/config/config.yaml: yours, left as it is; to add this run, put these lines into it:" in said
+    assert "\n  demo:\n    engine: toy\n" in said
+
+
+def test_a_workflow_of_the_users_own_gets_the_lines_to_paste_and_nothing_else(tmp_path, capsys):
+    write(tmp_path / "Snakefile", "rule all:\n    input: []\n")
+
+    init(["toy"], tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Snakefile", "config"]
+    assert (tmp_path / "Snakefile").read_text() == "rule all:\n    input: []\n"
+    config = yaml.safe_load((tmp_path / "config/config.yaml").read_text())
+    assert list(config) == ["unbroken"]
+    assert [run.name for run in read_checked_runs(config["unbroken"], tmp_path)] == ["demo"]
+    assert MODULE.format(run="demo") in capsys.readouterr().out
+
+
+def test_the_diff_alone_goes_to_patch_and_nothing_is_written(tmp_path, capsys):
+    write(tmp_path / "train.py", TRAINING)
+
+    init([], tmp_path, diff=True)
+
+    out = capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=out, text=True, check=True)
+    assert "training.finish(" in (tmp_path / "train.py").read_text()
+    assert choose(tmp_path, []).starter.diff == ""
+    assert choose(tmp_path, []).starter.settings == (
+        "script: train.py",
+        "goal: 7  # epochs; raise it later and start again",
+    )
+
+
+# --- the lines that a training lacks ---
+
+
+def test_a_plain_loop_gets_its_own_names(tmp_path):
+    assert changed(tmp_path, TRAINING).splitlines() == [
+        "+from unbroken.training.torch import Training",
+        "-loader = DataLoader(data, batch_size=4, shuffle=True)",
+        "-for epoch in range(7):",
+        "-for inputs, targets in loader:",
+        "+training = Training(model=model, optimizer=optimizer)",
+        "+loader = training.loader(data, batch_size=4, shuffle=True)",
+        "+for epoch in training.epochs(7):",
+        "+for inputs, targets in training.batches(loader):",
+        "+training.log(loss=loss.item())",
+        '+training.finish({"model.pt": model.state_dict()})',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            "shuffle=True",
+            "num_workers=2",
+            "+loader = training.loader(data, batch_size=4, num_workers=2, shuffle=False)",
+        ),
+        ("batch_size=4, shuffle=True", "4", "+loader = training.loader(data, 4, shuffle=False)"),
+        ("range(7)", "range(1, 8)", "+for epoch in training.epochs(8 - 1):"),
+        ("range(7)", "range(1, n + 1)", "+for epoch in training.epochs(n):"),
+        ("range(7)", "range(1, n + 1)", "+epoch += 1  # training counts from 0"),
+        (
+            "in loader",
+            "in tqdm(loader, desc='epoch')",
+            "+for inputs, targets in tqdm(training.batches(loader), desc='epoch'):",
+        ),
+        (
+            "inputs, targets in loader",
+            "i, (inputs, targets) in enumerate(loader)",
+            "+for i, (inputs, targets) in enumerate(training.batches(loader), training.batch):",
+        ),
+        (
+            "DataLoader(data, batch_size=4, shuffle=True)",
+            "make_loader()",
+            "+loader = training.loader(loader.dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, "
+            "drop_last=loader.drop_last)",
+        ),
+    ],
+)
+def test_each_usual_form_is_known(tmp_path, old, new, line):
+    assert line in changed(tmp_path, TRAINING.replace(old, new)).splitlines()
+
+
+def test_a_sampler_of_the_users_own_stays_what_it_was_made_by(tmp_path):
+    text = changed(tmp_path, TRAINING.replace("shuffle=True", "sampler=mine"))
+
+    assert "+loader = training.loader(loader.dataset, batch_size=loader.batch_size" in text
+    assert "-loader = " not in text
+
+
+def test_all_models_optimizers_and_schedules_are_parts(tmp_path):
+    text = """
+        import torch
+        from torch.optim import lr_scheduler
+
+        def main():
+            painter, critic = Net(), Net()
+            of_painter = torch.optim.Adam(painter.parameters())
+            of_critic = torch.optim.SGD(critic.parameters(), lr=0.1)
+            schedule = lr_scheduler.OneCycleLR(of_critic, max_lr=1, steps_per_epoch=len(loader), epochs=3)
+            scaler = torch.amp.GradScaler()
+            count = sum(each.numel() for each in critic.parameters())
+            for epoch in range(3):
+                for batch in loader:
+                    scaler.scale(lost(critic(painter(batch)))).backward()
+                    scaler.step(of_critic)
+    """
+
+    said = changed(tmp_path, text)
+
+    parts = (
+        "painter=painter, critic=critic, of_painter=of_painter, of_critic=of_critic, schedule=schedule, scaler=scaler"
+    )
+    assert f"+training = Training({parts})" in said
+    assert '+training.finish({"painter.pt": painter.state_dict(), "critic.pt": critic.state_dict()})' in said
+
+
+def test_a_function_that_trains_an_epoch_is_given_the_training(tmp_path):
+    text = """
+        import torch
+
+        def train(model, batches, optimizer):
+            for batch in batches:
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
+
+        def main():
+            loader = torch.utils.data.DataLoader(data, shuffle=True)
+            model = Net()
+            optimizer = torch.optim.Adam(model.parameters())
+            for epoch in range(3):
+                train(model, batches=loader, optimizer=optimizer)
+    """
+
+    said = changed(tmp_path, text).splitlines()
+
+    assert "+def train(model, batches, optimizer, training):" in said
+    assert "+for batch in training.batches(batches):" in said
+    assert "+train(model, batches=loader, optimizer=optimizer, training=training)" in said
+    assert "+loader = training.loader(data, shuffle=True)" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("loss.backward()", "pass", "no loops over batches with .backward()"),
+        ("range(7)", "count()", "no `for epoch in range(...)` around them"),
+        ("in loader", "in loader.batches()", "line 8: the batches come from `loader.batches()`"),
+        ("model.parameters()", "weights", "no `optimizer = ...(model.parameters(), ...)`"),
+        ("range(7)", "range(first, 7)", "line 7: the first epoch is `first`"),
+        ("model", "best", "a variable named best, which `Training` takes for something else"),
+    ],
+)
+def test_what_is_not_plain_is_named_and_no_diff_is_made(tmp_path, old, new, why):
+    write(tmp_path / "train.py", TRAINING.replace(old, new))
+
+    with pytest.raises(NotPlainError, match=f"^{re.escape(why)}$"):
+        torch_changes.make_changes(Script.read(tmp_path / "train.py"))
+    starter = choose(tmp_path, ["torch", "train.py"]).starter
+
+    assert starter.diff == ""
+    assert f"(no diff could be made: {why})" in starter.todo[0]
+    assert "    for inputs, targets in training.batches(loader):" in [line[4:] for line in starter.todo]
+
+
+def test_variables_that_begin_anew_are_named(tmp_path):
+    write(tmp_path / "train.py", (ROOT / "examples/torch_tutorial/before.py").read_text())
+
+    (line,) = choose(tmp_path, []).starter.todo
+
+    assert line.startswith("train.py also has best_vloss, running_loss, which begin anew in each segment;")
+
+
+def test_a_script_in_another_alphabet_and_without_a_last_newline_is_edited_at_the_right_places(tmp_path):
+    text = TRAINING.replace("lost(", "потеря(").replace("shuffle=True", "shuffle=True)  # ä (").rstrip()
+
+    said = changed(tmp_path, text)
+
+    assert "+for inputs, targets in training.batches(loader):" in said
+    ast.parse((tmp_path / "train.py").read_text())
+
+
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        (
+            "history = model.fit(x, y, epochs=3, batch_size=8, validation_data=(a, b), callbacks=[stop])",
+            [
+                "+training = Training(model)",
+                "+data = training.data(x, y, batch_size=8)",
+                "+history = training.fit(data, epochs=3, callbacks=[stop], validation_data=(a, b))",
+                '+training.finish({"model.keras": model})',
+            ],
+        ),
+        ("model.fit(x=x, y=y)", ["+data = training.data(x, y)", "+training.fit(data)"]),
+        ("model.fit(stream, epochs=n)", ["+data = training.dataset(lambda epoch: stream, batches=len(stream))"]),
+    ],
+)
+def test_a_fit_of_keras_gets_its_own_names(tmp_path, call, lines):
+    said = changed(tmp_path, f"import keras\nn = 5\nmodel = make()\n{call}\n", keras_changes).splitlines()
+
+    assert [line for line in lines if line not in said] == []
+    assert "+from unbroken.training.tensorflow import Training" in said
+
+
+def test_a_fit_that_splits_its_data_itself_is_not_plain(tmp_path):
+    write(tmp_path / "fit.py", "import keras\nmodel.fit(x, y, validation_split=0.2)\n")
+
+    assert "(no diff could be made: line 2: `validation_split`)" in choose(tmp_path, []).starter.todo[0]
+
+
+# --- LAMMPS ---
+
+
+def test_an_input_script_gets_its_restart_files_and_a_script_that_resumes(tmp_path):
+    script = read_input(write(tmp_path / "in.melt", MELT))
+    subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=script.diff(), text=True, check=True)
+
+    start, resume = ((tmp_path / name).read_text().split("\n") for name in ("in.melt", "resume_in.melt"))
+
+    end = [
+        "restart         40 melt.*.rst",
+        "timer           timeout ${limit} every 20",
+        "run             ${total} upto",
+    ]
+    assert start[-5:] == resume[-5:] == [*end, "write_restart   melt.*.rst", ""]
+    assert [line.split()[0] for line in resume[1:6]] == ["units", "lattice", "region", "read_restart", "mass"]
+    assert "velocity" not in "\n".join(resume)
+    assert dict(script.outputs()) == {"melt.lammpstrj": r"ITEM: TIMESTEP\n(\d+)\n"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("run             2000", "run 10\nrun 2000", "2 times `run`"),
+        ("run             2000", "run ${n}", "line 13: the number of steps is `${n}`"),
+        ("run             2000", "run 2000 every 10 NULL", "line 13: `run 2000 every 10 NULL`"),
+        ("mass            1 1.0", "label again", "line 6: `label`"),
+        ("mass            1 1.0", "restart 100 a b", "line 6: `restart`"),
+    ],
+)
+def test_an_input_script_that_is_not_plain_is_not_changed(tmp_path, old, new, why):
+    write(tmp_path / "in.melt", textwrap.dedent(MELT).replace(old, new))
+
+    assert f"; no diff could be made: {why}" in choose(tmp_path, []).starter.todo[0]
