@@ -30,7 +30,8 @@ def accounted(cluster: Cluster, work: WorkDir, *runs: str) -> dict[str, dict[str
         # A driver is done when the records are there, which is before their jobs are.
         text = cluster.run("sacct", f"--jobs={','.join(sorted(numbers))}", *words)
         jobs = [dict(zip(FIELDS, line.split(";"), strict=True)) for line in text.splitlines()]
-        over = [job for job in jobs if job["state"] not in {"PENDING", "RUNNING"}]
+        # Of a short job accounting may hear of the end first; what it asked for comes with its start, seconds later.
+        over = [job for job in jobs if job["state"] not in {"PENDING", "RUNNING"} and job["partition"]]
         return over if len(over) == len(numbers) else []
 
     jobs = cluster.wait_until(ended)

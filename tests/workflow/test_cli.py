@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.workdir import WorkDir, one_long_segment, one_step_segments, until
+from support.terminal import Terminal
+from support.workdir import BIN, WorkDir, one_long_segment, one_step_segments, until
 
 # All read what one chain of calls has made.
 pytestmark = pytest.mark.xdist_group("cli")
@@ -115,6 +116,74 @@ def test_a_long_name_is_folded_and_nothing_is_cut_off(work: WorkDir) -> None:
     assert "".join(row.split()[0] for row in rows) == name
     assert rows[0].split()[1:] == ["not", "started", "0/3", "none", "?"]
     assert "…" not in "".join(rows)
+
+
+@pytest.mark.parametrize("columns", [64, 40])
+def test_status_on_a_narrow_terminal_has_every_name_whole_and_nothing_beyond_its_edge(
+    states: WorkDir, columns: int
+) -> None:
+    done = states.unbroken("status", columns=columns)
+
+    lines = done.text.splitlines()
+    table = lines[: next(at for at, line in enumerate(lines) if line.startswith("5 runs:"))]
+    assert max(map(len, table)) <= columns
+    assert [line.split()[0] for line in table if line[:1].isalpha()] == [
+        "run",
+        "done",
+        "paused",
+        "used",
+        "stopped",
+        "fresh",
+    ]
+    assert all("…" not in line for line in table)
+
+
+def test_status_that_is_watched_follows_the_runs_until_ctrl_c(work: WorkDir) -> None:
+    work.configure({"demo": one_step_segments(segments=3, goal=2), "other": one_step_segments(segments=3, goal=2)})
+    with watched(work, columns=64, lines=12) as terminal:
+        terminal.wait_for("2 runs: not started 2")
+        work.snakemake("results/demo/segments/001.json")
+        terminal.wait_for("2 runs: not started 1, paused 1")
+        work.snakemake()
+        terminal.wait_for("2 runs: finished 2")
+        shown = terminal.shown
+        terminal.type("\x03")
+
+        assert terminal.wait() == 0
+    at = shown.index("2 runs: finished 2")
+    assert [line.split()[:5] for line in shown[at - 3 : at]] == [
+        ["run", "state", "progress", "segments", "checkpoint"],
+        ["demo", "finished", "2/2", "steps", "2/3"],
+        ["other", "finished", "2/2", "steps", "2/3"],
+    ]
+    assert shown[at + 1 : at + 4] == [
+        "demo: results: results/demo/final",
+        "other: results: results/other/final",
+        "Ctrl-C ends this; the runs go on",
+    ]
+
+
+def test_status_that_is_watched_shows_first_what_needs_a_look_where_the_screen_is_too_small(states: WorkDir) -> None:
+    with watched(states, columns=80, lines=9) as terminal:
+        terminal.wait_for("1 more: unbroken status")
+        names = [line.split()[0] for line in terminal.shown if line[:1].isalpha()]
+
+    assert names[:5] == ["run", "paused", "used", "stopped", "fresh"]  # not the one that is finished
+    assert len(terminal.shown) <= 9
+
+
+def test_status_that_is_watched_needs_a_terminal(states: WorkDir) -> None:
+    done = states.unbroken("status", "--watch")
+
+    assert (done.code, done.text) == (
+        1,
+        "unbroken: --watch: needs a terminal; type: unbroken status, or --json for programs\n",
+    )
+
+
+def watched(work: WorkDir, columns: int, lines: int) -> Terminal:
+    """`unbroken status --watch` at work."""
+    return Terminal([str(BIN / "unbroken"), "status", "--watch"], work.root, work.environment(), columns, lines)
 
 
 def test_status_as_json_says_the_same(states: WorkDir) -> None:

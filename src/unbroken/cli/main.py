@@ -16,8 +16,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 from unbroken import __version__
 from unbroken.cli import init_command, profile_command
@@ -25,7 +23,8 @@ from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, start, targets_of
-from unbroken.cli.status import RunState, RunStatus, known_runs, status_of
+from unbroken.cli.status import RunStatus, known_runs, status_of
+from unbroken.cli.status_table import print_table, watch
 from unbroken.config import yaml_file
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
@@ -42,22 +41,16 @@ from unbroken.runs.passport import read_passport
 from unbroken.runs.run import Run
 from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
 from unbroken.slurm.commands import has_command
-from unbroken.slurm.jobs_out import jobs_out, queue_of
+from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
 from unbroken.system import fs
-from unbroken.system.clock import duration, folder_stamp, utc_now
+from unbroken.system.clock import folder_stamp, utc_now
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
 Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
 HERE, CONFIG = Path(), Path("config/config.yaml")
-COLORS = {
-    RunState.FINISHED: "green",
-    RunState.WORKING: "cyan",
-    RunState.QUEUED: "blue",
-    RunState.STOPPED: "red",
-    RunState.UNREADABLE: "red",
-    RunState.USED_UP: "yellow",
-}
+# While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
+QUEUE_SECONDS = 30.0
 
 
 @app.command()
@@ -68,24 +61,22 @@ def status(
     directory: Directory = HERE,
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every 2 s, until Ctrl-C.")] = False,
 ) -> None:
     """Progress, time left (ETA) and next step of each run."""
-    runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
-    names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
-    if unknown := [name for name in only or [] if name not in names]:
-        raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
-    names = list(dict.fromkeys(only)) if only else names
-    queue = queue_of(directory)
-    rows = [status_of(name, directory, runs.get(name), queue) for name in names]
+    if is_watched:
+        queue = RecentQueue(directory, QUEUE_SECONDS)
+        with suppress(KeyboardInterrupt):
+            watch(lambda: _statuses(only, directory, config, queue.look()))
+        return
+    rows = _statuses(only, directory, config, queue_of(directory))
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
     if not rows:
         looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
         raise ConfigError([f"{looked}; type: unbroken ... --directory"])
-    _print_table(rows)
-    if len(rows) > 1:
-        print(_total(rows))
+    print_table(rows)
     for row in rows:
         print(f"{row.run}: {row.advice}")
     for name in only or []:
@@ -257,6 +248,15 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
+def _statuses(only: list[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
+    """Of the runs that are named, or of all that are configured or have left anything."""
+    runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
+    names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
+    if unknown := [name for name in only or [] if name not in names]:
+        raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
+    return [status_of(name, directory, runs.get(name), queue) for name in dict.fromkeys(only or names)]
+
+
 def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
     path = directory / config
     try:
@@ -327,50 +327,3 @@ def _size(folder: Path) -> int:
         return tree_bytes(folder)
     except FileNotFoundError:  # it is just being pruned
         return 0
-
-
-def _total(rows: list[RunStatus]) -> str:
-    """`4 runs: working 2, stopped 1, finished 1`."""
-    counts = [(state, sum(row.state is state for row in rows)) for state in RunState]
-    return f"{len(rows)} runs: {', '.join(f'{state.value} {count}' for state, count in counts if count)}"
-
-
-def _print_table(rows: list[RunStatus]) -> None:
-    """On a narrow terminal without the bars, then with folded names; whole lines into a file or a pipe."""
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 1000
-    table = _table(rows, has_bar=True)
-    is_narrow = console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width
-    console.print(_table(rows, has_bar=False) if is_narrow else table)
-
-
-def _table(rows: list[RunStatus], has_bar: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for title in ("state", *([""] if has_bar else []), "progress", "segments", "checkpoint", "still"):
-        table.add_column(title, no_wrap=True)
-    for row in rows:
-        color = COLORS.get(row.state, "default")
-        bar = [_bar(row)] if has_bar else []
-        segments = f"{row.segments_used}/{row.segments or '?'}"
-        age = f"{duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
-        still = duration(row.left_seconds) if row.left_seconds is not None else "?"
-        table.add_row(row.run, f"[{color}]{row.state.value}[/]", *bar, _progress(row), segments, age, still)
-    return table
-
-
-def _bar(row: RunStatus) -> ProgressBar | str:
-    if row.progress is None or row.progress.goal is None:
-        return ""
-    goal = row.progress.goal
-    return ProgressBar(total=goal, completed=min(row.progress.done, goal), width=16)
-
-
-def _progress(row: RunStatus) -> str:
-    if row.progress is None:
-        return ""
-    done, goal = row.progress.done, row.progress.goal
-    of_goal = "" if goal is None else f"/{goal:.10g}"
-    pace = row.progress.metrics.get("pace")
-    return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")

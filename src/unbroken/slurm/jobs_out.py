@@ -65,6 +65,21 @@ def queue_of(folder: Path) -> Queue:
     return Queue(rows is not None, out, tuple(job for job in jobs if job not in out))
 
 
+class RecentQueue:
+    """The same for whoever looks often: Slurm is asked when its last answer is older than so many seconds."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._asked = -float("inf")
+        self._queue = Queue(is_known=False)
+
+    def look(self) -> Queue:
+        if time.monotonic() - self._asked > self._seconds:
+            self._queue, self._asked = queue_of(self._folder), time.monotonic()
+        return self._queue
+
+
 def jobs_out(folder: Path) -> list[OutJob]:
     """Those of them that are not over; empty also where there is no Slurm, or it does not answer."""
     return list(queue_of(folder).out)

@@ -1,0 +1,143 @@
+"""The table of `unbroken status`, as wide as the terminal allows; once, or again and again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from unbroken.cli.status import RunState, RunStatus
+from unbroken.errors import ConfigError
+from unbroken.system.clock import duration
+
+COLORS = {
+    RunState.FINISHED: "green",
+    RunState.WORKING: "cyan",
+    RunState.QUEUED: "blue",
+    RunState.STOPPED: "red",
+    RunState.UNREADABLE: "red",
+    RunState.USED_UP: "yellow",
+}
+# What a narrow terminal does without, more from line to line.
+_ALL = ("run", "state", "bar", "progress", "segments", "checkpoint", "still")
+_LAYOUTS = (
+    _ALL,
+    ("run", "state", "progress", "segments", "checkpoint", "still"),
+    ("run", "state", "progress", "segments", "still"),
+    ("run", "state", "progress", "still"),
+)
+# A name that is longer goes on in the next line before a column is left out for it.
+_NAME_WIDTH = 16
+# With more runs than the screen has lines, those that need a look or are at work are shown first.
+_FIRST = (
+    RunState.STOPPED,
+    RunState.UNREADABLE,
+    RunState.USED_UP,
+    RunState.WORKING,
+    RunState.QUEUED,
+    RunState.PAUSED,
+    RunState.NOT_STARTED,
+    RunState.FINISHED,
+)
+WATCH_SECONDS = 2.0
+
+
+def print_table(rows: Sequence[RunStatus]) -> None:
+    """The table and, of several runs, how many are in which state; whole lines into a file or a pipe."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 1000
+    console.print(_fitting(rows, console))
+    if len(rows) > 1:
+        print(_total(rows))
+
+
+def watch(read: Callable[[], Sequence[RunStatus]]) -> None:
+    """Shows the table anew every two seconds until Ctrl-C; ConfigError where the output is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        raise ConfigError(["--watch: needs a terminal; type: unbroken status, or --json for programs"])
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(_screen(read(), console), refresh=True)
+            time.sleep(WATCH_SECONDS)
+
+
+def _screen(rows: Sequence[RunStatus], console: Console) -> Group:
+    """Not higher than the terminal: what is higher cannot be drawn over."""
+    room = max(console.height - 5, 1)
+    chosen = sorted(rows, key=lambda row: _FIRST.index(row.state))[:room]
+    shown = [row for row in rows if row in chosen]
+    lines = [f"{row.run}: {row.advice}" for row in shown][: max(room - len(shown), 0)]
+    lines += [f"{len(rows) - len(shown)} more: unbroken status"] if len(shown) < len(rows) else []
+    end = _total(rows) if rows else "no runs yet"
+    text = [Text(line, no_wrap=True, overflow="ellipsis") for line in (end, *lines, "Ctrl-C ends this; the runs go on")]
+    return Group(_fitting(shown, console), *text)
+
+
+def _fitting(rows: Sequence[RunStatus], console: Console) -> Table:
+    """The widest layout for which the console has room; in the narrowest no cell is cut off, but folded."""
+    longest = max((len(row.run) for row in rows), default=0)
+    for layout in _LAYOUTS:
+        table = _table(rows, layout)
+        width = console.measure(table, options=console.options.update(max_width=1000)).maximum
+        if width - max(longest - _NAME_WIDTH, 0) <= console.width:
+            return table
+    for column in table.columns:
+        column.no_wrap, column.overflow = False, "fold"
+    return table
+
+
+def _table(rows: Sequence[RunStatus], layout: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in layout:
+        table.add_column("" if title == "bar" else title, no_wrap=title != "run", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row, title, has_pace="checkpoint" in layout) for title in layout))
+    return table
+
+
+def _cell(row: RunStatus, title: str, has_pace: bool) -> Text | ProgressBar | str:
+    match title:
+        case "state":
+            return Text(row.state.value, style=COLORS.get(row.state, "default"))
+        case "bar":
+            return _bar(row)
+        case "progress":
+            return Text(_progress(row, has_pace))
+        case "segments":
+            return f"{row.segments_used}/{row.segments or '?'}"
+        case "checkpoint":
+            return f"{duration(row.checkpoint_age_seconds)} ago" if row.checkpoint_age_seconds is not None else "none"
+        case "still":
+            return duration(row.left_seconds) if row.left_seconds is not None else "?"
+    return Text(row.run)
+
+
+def _bar(row: RunStatus) -> ProgressBar | str:
+    if row.progress is None or row.progress.goal is None:
+        return ""
+    goal = row.progress.goal
+    return ProgressBar(total=goal, completed=min(row.progress.done, goal), width=16)
+
+
+def _progress(row: RunStatus, has_pace: bool) -> str:
+    if row.progress is None:
+        return ""
+    done, goal = row.progress.done, row.progress.goal
+    of_goal = "" if goal is None else f"/{goal:.10g}"
+    pace = row.progress.metrics.get("pace") if has_pace else None
+    return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")
+
+
+def _total(rows: Sequence[RunStatus]) -> str:
+    """`4 runs: working 2, stopped 1, finished 1`."""
+    counts = [(state, sum(row.state is state for row in rows)) for state in RunState]
+    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+    return f"{runs}: {', '.join(f'{state.value} {count}' for state, count in counts if count)}"

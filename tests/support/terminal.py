@@ -1,0 +1,85 @@
+"""A terminal of a given size, with what a person would see on it."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyte
+
+PATIENCE_SECONDS = 600.0
+
+
+class Terminal:
+    """A program that runs in a terminal, as the first of its session; leaving the block ends it."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24
+    ) -> None:
+        self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
+        self._stream = pyte.ByteStream(self._screen)
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        kept = {key: value for key, value in environment.items() if key not in {"COLUMNS", "LINES", "NO_COLOR"}}
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *command],
+            cwd=folder,
+            env={**kept, "TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+        )
+        os.close(slave)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._master)
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines on the screen, without those that are empty at its end."""
+        lines = [line.rstrip() for line in self._screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def wait_for(self, text: str) -> None:
+        """Reads until the text is on the screen; AssertionError with what is there if it never comes."""
+        self._read_until(lambda: any(text in line for line in self.shown), text)
+
+    def type(self, keys: str) -> None:
+        """What a person types, such as `\\x03` for Ctrl-C."""
+        os.write(self._master, keys.encode())
+
+    def wait(self) -> int:
+        """Reads to the program's end, and returns its exit code."""
+        self._read_until(lambda: False, "its end")
+        return self._process.wait()
+
+    def _read_until(self, is_there: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not is_there():
+            assert time.monotonic() < end, f"{what}: not shown:\n" + "\n".join(self.shown)
+            if not select.select([self._master], [], [], 1.0)[0]:
+                continue
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:  # the last process that had it open has left
+                data = b""
+            if not data:
+                assert what == "its end", f"{what}: ended without it:\n" + "\n".join(self.shown)
+                return
+            self._stream.feed(data)
