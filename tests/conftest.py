@@ -16,6 +16,8 @@ def pytest_configure() -> None:
     _listen_to_signals()
     # `python3` is the one of these tests, and no script of a version manager, which takes longer than Python's start.
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # Most tests read what each segment says, which the console leaves to the logs.
+    os.environ["UNBROKEN_CONSOLE"] = "off"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

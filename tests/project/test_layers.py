@@ -73,4 +73,5 @@ def test_every_room_has_its_layer() -> None:
     assert rooms == {room for layer in LAYERS for room in layer} - {
         "unbroken.errors",
         "snakemake_executor_plugin_unbroken",
+        "snakemake_logger_plugin_unbroken",
     }

@@ -26,13 +26,14 @@ class Terminal:
     ) -> None:
         self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
         self._stream = pyte.ByteStream(self._screen)
+        self.raw = b""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        kept = {key: value for key, value in environment.items() if key not in {"COLUMNS", "LINES", "NO_COLOR"}}
+        kept = {key: value for key, value in environment.items() if key not in {"COLUMNS", "LINES"}}
         self._process = subprocess.Popen(
             ["setsid", "--ctty", *command],
             cwd=folder,
-            env={**kept, "TERM": "xterm-256color"},
+            env={"TERM": "xterm-256color", **kept},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -55,6 +56,17 @@ class Terminal:
         while lines and not lines[-1]:
             lines.pop()
         return lines
+
+    @property
+    def text(self) -> list[str]:
+        """What has scrolled out of sight, then what is on the screen."""
+        above = ["".join(line[at].data for at in range(self._screen.columns)) for line in self._screen.history.top]
+        return [line.rstrip() for line in above] + self.shown
+
+    @property
+    def colors(self) -> set[str]:
+        """Those on the screen."""
+        return {cell.fg for line in self._screen.buffer.values() for cell in line.values()}
 
     def wait_for(self, text: str) -> None:
         """Reads until the text is on the screen; AssertionError with what is there if it never comes."""
@@ -82,4 +94,5 @@ class Terminal:
             if not data:
                 assert what == "its end", f"{what}: ended without it:\n" + "\n".join(self.shown)
                 return
+            self.raw += data
             self._stream.feed(data)

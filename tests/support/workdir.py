@@ -30,6 +30,8 @@ BIN = Path(sys.executable).parent
 # Every process that a test starts inherits it, so all of them can be found whatever their parents are.
 MARKER = "UNBROKEN_TEST_DIRECTORY"
 PATIENCE_SECONDS = 600.0
+# Most tests read what each segment says, which the console leaves to the logs; its own tests are in test_console.py.
+PLAIN_OUTPUT = {"UNBROKEN_CONSOLE": "off"}
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class WorkDir:
         """Ours without what would make Snakemake or unbroken behave otherwise, with the mark of this directory."""
         foreign = ("SLURM_", "SNAKEMAKE_", "UNBROKEN_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        return {**clean, MARKER: str(self.root), **self.added_environment}
+        return {**clean, **PLAIN_OUTPUT, MARKER: str(self.root), **self.added_environment}
 
     def processes(self, needle: str = "") -> list[int]:
         """Living processes that were started from here, with `needle` in their command line; then without guards."""

@@ -21,6 +21,7 @@ SAFETY_LINES = {
     "nolock": True,
     "keep-going": True,
     "retries": 3,
+    "logger": "unbroken",
 }
 # What Snakemake makes of a command line, asked of Snakemake itself.
 ASK = """

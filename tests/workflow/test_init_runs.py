@@ -119,7 +119,7 @@ def test_the_toy_in_an_empty_folder(folder: Folder) -> None:
         "Snakefile: written",
         "profiles/default: written",
     ]
-    assert first.startswith("unbroken: snakemake --snakefile Snakefile\n")
+    assert first.startswith("unbroken: snakemake --logger unbroken --snakefile Snakefile\n")
     assert "Nothing to be done" in again
     assert "300/300 steps" in status
     assert (folder.path / "results/demo/final/trace.csv").is_file()

@@ -39,8 +39,10 @@ def test_a_folder_with_a_config_alone_runs_from_anywhere_to_its_end_and_does_not
 
     assert first.returncode == again.returncode == 0, first.stderr
     snakefile = root_folder() / "Snakefile"
-    assert first.stdout.startswith(f"unbroken: snakemake --snakefile {snakefile} --directory {plain.root}\n")
-    assert again.stdout.startswith(f"unbroken: snakemake --snakefile {snakefile}\n")
+    assert first.stdout.startswith(
+        f"unbroken: snakemake --logger unbroken --snakefile {snakefile} --directory {plain.root}\n"
+    )
+    assert again.stdout.startswith(f"unbroken: snakemake --logger unbroken --snakefile {snakefile}\n")
     assert [record.segment for record in plain.records("a")] == [1, 2, 3]
     assert [record.segment for record in plain.records("b")] == [1, 2]
     assert list(elsewhere.iterdir()) == []

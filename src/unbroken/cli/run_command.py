@@ -36,7 +36,8 @@ def command_for(
     """The words for Snakemake, and the same as one types them; ConfigError if the folder or profile lacks a file."""
     if importlib.util.find_spec("snakemake") is None:
         raise ConfigError(["snakemake: not installed in this Python; type: pip install 'unbroken[workflow]'"])
-    found = ["--snakefile", str(_snakefile(directory))]
+    found = ["--logger", "unbroken"] if "--logger" not in words else []
+    found += ["--snakefile", str(_snakefile(directory))]
     found += ["--directory", str(directory)] if directory != Path() else []
     found += ["--profile", _profile_folder(profile, directory)] if profile else []
     found += words

@@ -55,7 +55,7 @@ def print_table(rows: Sequence[RunStatus]) -> None:
         console.width = 1000
     console.print(_fitting(rows, console))
     if len(rows) > 1:
-        print(_total(rows))
+        print(total_of(rows))
 
 
 def watch(read: Callable[[], Sequence[RunStatus]]) -> None:
@@ -65,20 +65,22 @@ def watch(read: Callable[[], Sequence[RunStatus]]) -> None:
         raise ConfigError(["--watch: needs a terminal; type: unbroken status, or --json for programs"])
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            live.update(_screen(read(), console), refresh=True)
+            rows = read()
+            total = total_of(rows) if rows else "no runs yet"
+            live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs go on"), refresh=True)
             time.sleep(WATCH_SECONDS)
 
 
-def _screen(rows: Sequence[RunStatus], console: Console) -> Group:
-    """Not higher than the terminal: what is higher cannot be drawn over."""
+def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str = "") -> Group:
+    """The table, how many runs are in which state, what to do, and a last line; not higher than the terminal."""
     room = max(console.height - 5, 1)
     chosen = sorted(rows, key=lambda row: _FIRST.index(row.state))[:room]
     shown = [row for row in rows if row in chosen]
-    lines = [f"{row.run}: {row.advice}" for row in shown][: max(room - len(shown), 0)]
+    lines = [total] if total else []
+    lines += [f"{row.run}: {row.advice}" for row in shown][: max(room - len(shown), 0)]
     lines += [f"{len(rows) - len(shown)} more: unbroken status"] if len(shown) < len(rows) else []
-    end = _total(rows) if rows else "no runs yet"
-    text = [Text(line, no_wrap=True, overflow="ellipsis") for line in (end, *lines, "Ctrl-C ends this; the runs go on")]
-    return Group(_fitting(shown, console), *text)
+    lines += [end] if end else []
+    return Group(_fitting(shown, console), *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
 
 def _fitting(rows: Sequence[RunStatus], console: Console) -> Table:
@@ -136,7 +138,7 @@ def _progress(row: RunStatus, has_pace: bool) -> str:
     return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")
 
 
-def _total(rows: Sequence[RunStatus]) -> str:
+def total_of(rows: Sequence[RunStatus]) -> str:
     """`4 runs: working 2, stopped 1, finished 1`."""
     counts = [(state, sum(row.state is state for row in rows)) for state in RunState]
     runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"

@@ -6,6 +6,7 @@ it runs, so a chain of thousands of segments stays cheap (a dynamic one grows wi
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, Un
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
-from unbroken.runs import driver_start, job_note
+from unbroken.runs import driver_screen, driver_start, job_note
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import content_files, identity_of, usable_identities
@@ -39,8 +40,13 @@ from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
 from unbroken.system import fs
 
+# With a console, the driver's own lines come in their order among Snakemake's.
+_SNAKEMAKES_LOGGER = "snakemake.logging"
 # File servers' clocks differ by a little, and no segment is over so soon.
 FUTURE_SECONDS = 2.0
+
+
+_driven: list[Plan] = []
 
 
 class Plan:
@@ -207,6 +213,11 @@ class Plan:
         return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
 
 
+def driven_plans() -> list[Plan]:
+    """The plans that this process drives; a workflow may import unbroken more than once."""
+    return list(_driven)
+
+
 def load_plan(
     config: Mapping[str, object],
     is_driver: bool,
@@ -231,6 +242,7 @@ def load_plan(
             plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
             plan.targets()  # reads what the Snakefile is then given
             if is_driver:
+                _driven.append(plan)
                 plan.check(files)
                 plan.hide_outdated()
                 if plan.has_nothing_to_do():
@@ -263,7 +275,10 @@ def _leave(lines: Iterable[str]) -> NoReturn:
 def tell(lines: Iterable[str]) -> None:
     """Lines of the driver's own, on its screen."""
     for line in lines:
-        print(f"unbroken: {line}", file=sys.stderr)
+        if driver_screen.is_taken_over():
+            logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
+        else:
+            print(f"unbroken: {line}", file=sys.stderr)
 
 
 def needed_segments(last: Record, run: Run) -> int:

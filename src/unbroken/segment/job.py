@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from unbroken.errors import UnbrokenError
-from unbroken.runs import job_note
+from unbroken.runs import driver_screen, job_note
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
@@ -70,8 +70,9 @@ class Job:
         # A file's name may hold bytes that are no text.
         text = text.encode(errors="backslashreplace").decode()
         # A driver that is gone has left a broken pipe, and the work goes on without it.
-        with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+        if not driver_screen.is_taken_over():
+            with contextlib.suppress(OSError):
+                print(text, file=sys.stderr, flush=True)
         # A full disk must not hide the line that says so.
         with contextlib.suppress(OSError), self.log.open("a") as log:
             print(text, file=log)

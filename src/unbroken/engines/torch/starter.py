@@ -56,7 +56,7 @@ def starters(folder: Path, words: Sequence[str], is_named: bool) -> Iterator[Sta
 
 def _trains(script: Script) -> bool:
     packages, calls = script.imports(), {last_name(call.func) for call in script.nodes(ast.Call)}
-    if "torch" in packages and "backward" in calls:
+    if "torch" in packages and ("backward" in calls or "unbroken" in packages):
         return True
     return bool(packages & set(_LOOPS)) and ("Trainer" in calls or "backward" in calls)
 

@@ -1,0 +1,119 @@
+"""`--logger unbroken`: a screen for chains of segments, in the place of Snakemake's lines about its jobs.
+
+Snakemake calls a handler's `emit` in one thread for all handlers; an exception there would silence them all for good.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from logging import LogRecord
+from typing import TYPE_CHECKING, Any
+
+from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter
+from snakemake.settings.enums import Quietness
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
+
+from unbroken.runs import driver_screen
+
+# Snakemake imports every plugin at each start, also in each job; what a screen needs is imported where there is one.
+if TYPE_CHECKING:
+    from snakemake_logger_plugin_unbroken.console import Console
+
+__all__ = ["LogHandler"]
+
+
+class LogHandler(LogHandlerBase):
+    """Snakemake's interface; Snakemake's own output where the user wants that, or where the console fails."""
+
+    def __post_init__(self) -> None:
+        # The interface's class says less than what Snakemake gives.
+        settings: Any = self.common_settings
+        _refuse_second(settings.log_handler_settings)
+        quiet = set(settings.quiet or ())
+        stream = sys.stdout if settings.stdout else sys.stderr
+        formatter = DefaultFormatter(quiet, settings.show_failed_logs)
+        self.addFilter(
+            DefaultFilter(quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds)
+        )
+        self._own = ColorizingTextHandler(nocolor=settings.nocolor, stream=stream, formatter=formatter)
+        self._console: Console | None = None
+        if not driver_screen.is_unwanted() and Quietness.ALL not in quiet:
+            from snakemake_logger_plugin_unbroken.console import Console
+            from snakemake_logger_plugin_unbroken.screen import Screen
+
+            is_plain = settings.nocolor or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+            has_progress = Quietness.PROGRESS not in quiet
+            screen = Screen(stream, is_colored=not is_plain, is_live=has_progress and not settings.dryrun)
+            self._console = Console(screen, formatter, settings.dryrun, has_progress)
+            self._console.on_failure = self._fall_back
+            driver_screen.take_over()
+
+    def emit(self, record: LogRecord) -> None:
+        """Shows the record."""
+        if self._console is not None:
+            try:
+                with self._console.lock:
+                    self._console.handle(record)
+                return
+            except Exception as error:  # noqa: BLE001  (any of ours; the record is shown all the same)
+                self._fall_back(error)
+        self._own.handle(record)
+
+    def _fall_back(self, error: Exception) -> None:
+        """Snakemake's own output from here on, after a line that says why."""
+        console, self._console = self._console, None
+        why = f"{type(error).__name__}: {error}"
+        try:
+            if console is not None:
+                console.close()
+        except Exception as second:  # noqa: BLE001  (as above)
+            why += f"; {type(second).__name__}: {second}"
+        self._own.stream.write(f"unbroken: the console failed ({why}); Snakemake's own output follows\n")
+        self._own.flush()
+
+    def close(self) -> None:
+        """The last lines."""
+        if self._console is not None:
+            try:
+                self._console.close()
+            except Exception as error:  # noqa: BLE001  (as above)
+                self._fall_back(error)
+        super().close()
+
+    @property
+    def writes_to_stream(self) -> bool:
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        return False
+
+
+def _refuse_second(names: Iterable[str]) -> None:
+    """Ends the process with one line, where Snakemake would print a traceback, if another logger wants the terminal."""
+    for name in names:
+        handler = LoggerPluginRegistry().get_plugin(name).log_handler
+        try:
+            # Asked of an object that nobody has set up: one of its own might open files, or connect to somewhere.
+            is_second = handler is not LogHandler and handler.writes_to_stream.fget(object.__new__(handler))
+        except Exception:  # noqa: BLE001  (one that has to be set up before it knows; Snakemake finds out)
+            continue
+        if is_second:
+            found = f"unbroken: --logger: found unbroken and {name}, but only one can have the terminal"
+            print(f"{found}; type --logger {name}, or --logger unbroken", file=sys.stderr)
+            raise SystemExit(1)

@@ -1,0 +1,113 @@
+"""What happens to the runs of this driver, as their own files tell it: attempts that ended, and how each run stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from unbroken.cli.status import RunStatus, status_of
+from unbroken.plan.plan import driven_plans
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.run import Run
+from unbroken.slurm.jobs_out import RecentQueue
+from unbroken.system.clock import duration
+
+_OWN_LINE = re.compile(r"unbroken \S+Z (\S+ segment \d+: (?!log: ).*)")
+_TAIL_BYTES = 100_000
+# Slurm's controller is asked no more often, however many runs there are.
+QUEUE_SECONDS = 60.0
+
+
+class Following:
+    """The runs whose segments this driver has started, and the attempts that were told already."""
+
+    def __init__(self) -> None:
+        self._runs = {run.name: run for plan in driven_plans() for run in plan.runs}
+        self._told = {name: len(_history(name)) for name in self._runs}
+        self._at_work: dict[str, set[int]] = {}
+        self._states: dict[str, RunStatus] = {}
+        self._queue = RecentQueue(Path(), QUEUE_SECONDS)
+
+    @property
+    def names(self) -> list[str]:
+        """All runs of the config."""
+        return list(self._runs)
+
+    def run(self, name: str) -> Run:
+        return self._runs[name]
+
+    def knows(self, run: str) -> bool:
+        return run in self._runs
+
+    def begin(self, run: str, segment: int) -> None:
+        """A segment was handed out."""
+        self._at_work.setdefault(run, set()).add(segment)
+
+    def end(self, run: str, segment: int) -> None:
+        """It is over, well or not."""
+        self._at_work.get(run, set()).discard(segment)
+
+    @property
+    def at_work(self) -> dict[str, int]:
+        """The runs that have a segment out, and which: the first, where without a driver several are out."""
+        return {run: min(segments) for run, segments in self._at_work.items() if segments}
+
+    def news(self) -> Iterator[tuple[str, Attempt, str]]:
+        """The attempts that were noted since the last call, each with its run and its line."""
+        for name in self._at_work:
+            attempts = _history(name)
+            for attempt in attempts[self._told[name] :]:
+                yield name, attempt, line_of(self._runs[name], attempt)
+            self._told[name] = len(attempts)
+
+    def rows(self) -> list[RunStatus]:
+        """How the runs at work stand now."""
+        queue = self._queue.look()
+        found = [status_of(name, Path(), self._runs[name], queue) for name in self.at_work]
+        self._states.update({row.run: row for row in found})
+        return found
+
+    def last_words(self, run: str, segment: int) -> str:
+        """The last line of its own that a segment has left in its log, as `demo segment 2: ...`; empty if none is there."""
+        with suppress(OSError):
+            text = RunFolder(run).log(segment).read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+            found = [match[1] for line in text.splitlines() if (match := _OWN_LINE.fullmatch(line))]
+            return found[-1] if found else ""
+        return ""
+
+    def states(self) -> list[RunStatus]:
+        """How all runs stood when they were last looked at."""
+        return [self._states[name] if name in self._states else self.state(name) for name in self._runs]
+
+    def state(self, name: str) -> RunStatus:
+        """How a run stands now."""
+        self._states[name] = status_of(name, Path(), self._runs[name])
+        return self._states[name]
+
+
+def line_of(run: Run, attempt: Attempt) -> str:
+    """`demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
+    places = RunFolder(run.name)
+    goal = "" if run.goal is None else f"/{run.goal:.10g}"
+    done = f"{attempt.progress_to:.10g}{goal} {attempt.unit}".rstrip()
+    start = f"{run.name} segment {attempt.segment} of {run.segments}"
+    match attempt.outcome:
+        case Outcome.FINISHED:
+            return f"{start}: finished, {done}; results: {places.final}"
+        case Outcome.PAUSED:
+            return f"{start}: saved at {done}, {duration(attempt.work_seconds)} of work"
+        case Outcome.INTERRUPTED:
+            return f"{start}: interrupted, saved at {done}: {attempt.message}"
+    log = places.log(attempt.segment)
+    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
+    return f"{start}: {attempt.outcome.value} at {done}: {attempt.message}{where}"
+
+
+def _history(run: str) -> list[Attempt]:
+    with suppress(OSError):  # a file server that is away for a moment
+        return History(RunFolder(run).history).attempts()
+    return []
