@@ -72,7 +72,7 @@ class Following:
         return found
 
     def last_words(self, run: str, segment: int) -> str:
-        """The last line of its own that a segment has left in its log, as `demo segment 2: ...`; empty if none is there."""
+        """The last line of its own in a segment's log, as `demo segment 2: ...`; empty if none is there."""
         with suppress(OSError):
             text = RunFolder(run).log(segment).read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
             found = [match[1] for line in text.splitlines() if (match := _OWN_LINE.fullmatch(line))]
