@@ -36,6 +36,8 @@ _CHATTER = re.compile(
     r"Building DAG of jobs|Using shell:|Provided (cores|remote nodes|resources)|Rules claiming more threads"
     r"|Select jobs to execute|Execute \d+ jobs|Finished jobid|Trying to restart job|Assuming unrestricted shared"
     r"|Removing output files of failed job \w+_segment|SLURM run ID|Job \d+ has been submitted with SLURM jobid"
+    r"|Config file \S+ is extended by additional config"
+    r"|unbroken: \S+ segment \d+: its work is done, no job needed"
     r"|\s*Reasons:|Complete log\(s\):|Elapsed time|Will exit after finishing currently running jobs"
 )
 _CHATTER_EVENTS = {
@@ -49,6 +51,8 @@ _CHATTER_EVENTS = {
 }
 # What Snakemake makes of a segment's exit code; the run's history, or the segment's log, has the reason.
 _EXIT_CODE = re.compile(r"RuleException:\s.*\s.*\.\w*_segment\.py' returned non-zero exit status", re.DOTALL)
+# The Slurm plugin's warning that all is well; the one that is none says `(<`.
+_ALL_WELL = re.compile(r"MinJobAge \d+s \(>=")
 _INTERRUPTED = "Terminating processes on user request"
 # Snakemake's last words after that: nothing of it is an error.
 _AFTER_INTERRUPT = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
@@ -102,7 +106,8 @@ class Console:
         text = str(record.msg)
         self._is_interrupted = self._is_interrupted or text.startswith(_INTERRUPTED)
         if not INFO <= record.levelno < WARNING:
-            return bool(_EXIT_CODE.match(text) or (self._is_interrupted and _AFTER_INTERRUPT.match(text)))
+            is_told_better = _EXIT_CODE.match(text) or _ALL_WELL.match(text)
+            return bool(is_told_better or (self._is_interrupted and _AFTER_INTERRUPT.match(text)))
         return event in _CHATTER_EVENTS or _CHATTER.match(text) is not None
 
     def _job(self, fields: dict[str, Any]) -> None:
@@ -143,9 +148,9 @@ class Console:
         self._looking.start()
 
     def _tell_plan(self) -> None:
-        """The end of a dry run."""
-        for run, count in self._to_do.items():
-            of_all = f"{count} of {self._following.run(run).segments}"
+        """The end of a dry run, in the config's order."""
+        for run in filter(self._to_do.__contains__, self._following.names):
+            of_all = f"{self._to_do[run]} of {self._following.run(run).segments}"
             self._screen.say(f"{run}: {of_all} segments at most; {_standing(self._following.state(run))}")
         self._to_do.clear()
 
