@@ -187,7 +187,7 @@ def test_what_snakemake_says_of_its_jobs_is_left_out_and_what_nobody_knows_is_sh
         shown.handle(record(text))
     shown.handle(record("1 of 21 steps (5%) done", event=LogEvent.PROGRESS, done=1, total=21))
     shown.handle(record("MinJobAge 300s (>= 90s). 'squeue' should work reliably for status queries.", logging.WARNING))
-    shown.handle(record("MinJobAge 30s (< 90s). This may cause 'squeue' to miss recently finished jobs.", logging.WARNING))
+    shown.handle(record("MinJobAge 30s (< 90s). This may cause 'squeue' to miss finished jobs.", logging.WARNING))
     shown.handle(record("something new"))
     shown.close()
 
