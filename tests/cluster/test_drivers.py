@@ -103,8 +103,7 @@ def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
 
 @pytest.mark.slow
 def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    # It asks for its jobs seldom, and more seldom each time: no segment more than is needed.
-    more = {"segment_minutes": 5, "segments": 2}
+    more = {"segment_minutes": 5, "segments": 5}
     slurm_work.configure({"a": run(1200, **more), "b": run(place="gpu", **{**more, "segments": 1})})
     slurm_work.words = ("--executor", "slurm", "--slurm-init-seconds-before-status-checks", "2")
 
@@ -116,6 +115,7 @@ def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, 
     assert done.code == 0, done.text
     assert_all_whole(slurm_work, tmp_path, {"a": 1200, "b": GOAL})
     assert [attempt.outcome for attempt in slurm_work.history("a")] == [Outcome.PAUSED, Outcome.FINISHED]
+    assert done.text.count("has been submitted with SLURM jobid") == 3  # none for those that a has left over
 
 
 @pytest.mark.slow

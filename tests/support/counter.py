@@ -28,7 +28,7 @@ def main() -> int:
                 save(step, options.style, options.rest_seconds)
     save(step, options.style, 0.0)
     if options.waits_for:
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 600
         while not Path(options.waits_for).exists() and not os.path.exists(options.stop) and time.monotonic() < give_up:
             time.sleep(0.01)
     return 0 if step >= options.goal else PAUSED

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -68,9 +69,9 @@ class Terminal:
         """Those on the screen."""
         return {cell.fg for line in self._screen.buffer.values() for cell in line.values()}
 
-    def wait_for(self, text: str) -> None:
-        """Reads until the text is on the screen; AssertionError with what is there if it never comes."""
-        self._read_until(lambda: any(text in line for line in self.shown), text)
+    def wait_for(self, pattern: str) -> None:
+        """Reads until a line on the screen matches somewhere; AssertionError with what is there if none ever does."""
+        self._read_until(lambda: any(re.search(pattern, line) for line in self.shown), pattern)
 
     def type(self, keys: str) -> None:
         """What a person types, such as `\\x03` for Ctrl-C."""

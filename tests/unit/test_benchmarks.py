@@ -11,6 +11,7 @@ from support.needs import require
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 TINY = {
+    "after_goal": ["--segments=3", "--jobs=3", "--rounds=1"],
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
     "command": ["--segments=1", "--seconds=6", "--rounds=1"],
     "dmtcp": [f"--programs={STAND_IN}/4.1.1", "--megabytes=1", "--rounds=1"],
@@ -26,7 +27,7 @@ TINY = {
 
 
 # These make real chains, or start Snakemake or a training for each cell.
-LONG = ("chain", "command", "gromacs", "handoff", "loaders", "plan", "save_beside")
+LONG = ("after_goal", "chain", "command", "gromacs", "handoff", "loaders", "plan", "save_beside")
 
 
 def marked(script: Path):
@@ -53,7 +54,7 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
         require("gromacs")
     elif script.stem == "command":
         require("lammps", "gcc")
-    elif script.stem not in ("plan", "dmtcp", "keras_fit"):
+    elif script.stem not in ("after_goal", "plan", "dmtcp", "keras_fit"):
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]

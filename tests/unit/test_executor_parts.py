@@ -21,7 +21,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
-from unbroken.segment.already_done import settle, settled_record
+from unbroken.segment.already_done import settle, settle_rest, settled_record
 from unbroken.slurm.queue import MyJob
 from unbroken.system import fs
 
@@ -342,6 +342,29 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
         (Outcome.FINISHED, False),
     ]
     assert read_record(RunFolder("demo").record(3)) == records[2]
+
+
+def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
+    toy(here, goal=5)
+    places = RunFolder("demo")
+
+    with take(places.lease, 1, 0.0, print), pytest.raises(LeaseError):
+        settle_rest(toy_run(goal=5), range(2, 5), print)
+    held = [read_record(places.record(number)) for number in (2, 3, 4)]
+    is_settled = settle_rest(toy_run(goal=5), range(2, 5), print)
+
+    records = [read_record(places.record(number)) for number in (2, 3, 4)]
+    assert held == [None] * 3
+    assert is_settled
+    assert [record and record.segment for record in records] == [2, 3, 4]
+    assert {record and (record.outcome, record.has_worked) for record in records} == {(Outcome.FINISHED, False)}
+
+
+def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
+    toy(here, goal=5)
+
+    assert not settle_rest(toy_run(goal=9), range(2, 5), print)  # the goal was raised
+    assert not RunFolder("demo").record(2).exists()
 
 
 def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:

@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from support.terminal import Terminal
 from support.workdir import BIN, ROOT, WorkDir, one_step_segments
 
+COUNTER = ROOT / "tests" / "support" / "counter.py"
 RULE = "─" * 10
 
 
@@ -26,6 +29,20 @@ def slow(segments: int, goal: int, seconds: float = 0.5) -> dict[str, object]:
     """A run whose single steps can be watched."""
     settings = {"goal": goal, "step_seconds": seconds, "save_steps": 1}
     return {"engine": "toy", "segments": segments, "segment_minutes": 5, "save_minutes": 0.001, "settings": settings}
+
+
+def counting_until_seen(seen: Path) -> dict[str, object]:
+    """A run that saves 193 of 300 steps, and goes on as soon as there is a file `seen`."""
+    program = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "193", "--save-every", "193"]
+    settings = {
+        "start": [*program, "--waits-for", str(seen), "--stop", "{stop}"],
+        "files": ["state.txt"],
+        "saved_by": "rename",
+        "progress_file": "state.txt",
+        "progress_pattern": r"^step (\d+)$",
+        "goal": 300,
+    }
+    return {"engine": "command", "segments": 3, "segment_minutes": 30, "save_minutes": 0.001, "settings": settings}
 
 
 def live_of(lines: list[str]) -> list[str]:
@@ -52,10 +69,12 @@ def test_in_a_pipe_a_chain_is_a_line_for_each_segment(shown: WorkDir) -> None:
 
 @pytest.mark.parametrize("columns", [80, 64])
 def test_at_a_terminal_each_run_at_work_has_a_live_line_until_the_end(shown: WorkDir, columns: int) -> None:
-    shown.configure({"a": slow(segments=3, goal=6), "b": one_step_segments(segments=2, goal=1)})
+    seen = shown.root / "seen"
+    shown.configure({"a": counting_until_seen(seen), "b": one_step_segments(segments=2, goal=1)})
     with terminal(shown, "--cores", "1", columns=columns) as screen:
-        screen.wait_for("3/6 steps")
+        screen.wait_for(r"^a +working .*193/300 steps")
         during = live_of(screen.shown)
+        seen.touch()
         code = screen.wait()
         after = screen.shown
 
@@ -66,7 +85,8 @@ def test_at_a_terminal_each_run_at_work_has_a_live_line_until_the_end(shown: Wor
     assert max(map(len, during)) <= columns
     assert live_of(after) == []
     text = " ".join(after)
-    assert "a segment 1 of 3: finished, 6/6 steps" in text
+    assert "a segment 1 of 3: saved at 193/300 steps" in text
+    assert "a segment 2 of 3: finished, 300/300 steps" in text
     assert "b segment 1 of 2: finished, 1/1 steps" in text
 
 
@@ -93,16 +113,16 @@ def test_what_a_rule_prints_stays_above_the_live_lines(shown: WorkDir) -> None:
 
 
 def test_ctrl_c_saves_says_so_and_leaves_nothing_in_red(shown: WorkDir) -> None:
-    shown.configure({"a": slow(segments=3, goal=100)})
+    shown.configure({"a": slow(segments=3, goal=1000)})
     with terminal(shown) as screen:
-        screen.wait_for("3/100 steps")
+        screen.wait_for(r"\b([3-9]|\d\d)/1000 steps")
         screen.type("\x03")
         code = screen.wait()
         text = " ".join(screen.shown)
         reds = screen.colors
 
     assert code == 1
-    assert re.search(r"a segment 1 of 3: interrupted, saved at \d+/100 steps", text)
+    assert re.search(r"a segment 1 of 3: interrupted, saved at \d+/1000 steps", text)
     assert "red" not in reds, text
     assert shown.saved("a") >= 3
 

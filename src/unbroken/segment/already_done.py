@@ -6,6 +6,7 @@ The driver makes the record from the store then, in milliseconds and without a j
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.runs import lease
@@ -35,6 +36,22 @@ def settle(run: Run, segment: int, tell: Callable[[str], None], base: Path = Pat
             held.confirm()
             record.write(places.record(segment))
     return record
+
+
+def settle_rest(run: Run, segments: Sequence[int], tell: Callable[[str], None], base: Path = Path()) -> bool:
+    """Writes the records of segments that a finished run has left over, under one lease; False if it is not finished.
+
+    Never waits.  LeaseError if a job still holds the run, such as one that is just leaving.
+    """
+    places = RunFolder(run.name, base)
+    with lease.take(places.lease, segments[0], 0.0, tell) as held:
+        first = settled_record(run, segments[0], places)
+        if first is None or first.outcome is not Outcome.FINISHED or first.has_worked:
+            return False
+        for segment in segments:
+            held.confirm()
+            replace(first, segment=segment).write(places.record(segment))
+    return True
 
 
 def settled_record(run: Run, segment: int, places: RunFolder) -> Record | None:
