@@ -38,7 +38,6 @@ _CHATTER = re.compile(
     r"|Removing output files of failed job \w+_segment|SLURM run ID|Job \d+ has been submitted with SLURM jobid"
     r"|Config file \S+ is extended by additional config"
     r"|unbroken: \S+ segment \d+: its work is done, no job needed"
-    r"|unbroken: \S+: finished in segment \d+; segments left over"
     r"|\s*Reasons:|Complete log\(s\):|Elapsed time|Will exit after finishing currently running jobs"
 )
 _CHATTER_EVENTS = {

@@ -27,7 +27,6 @@ def test_hundreds_of_segments_behind_a_finish_cost_no_job(work: WorkDir) -> None
     assert [record.segment for record in records] == list(range(1, 301))
     assert [record.has_worked for record in records].count(True) == 3
     assert len({record.checkpoint for record in records[2:]}) == 1
-    assert "unbroken: a: finished in segment 3; segments left over, without a job: 297" in done.text
     assert "301 of 301 steps (100%) done" in done.text
     assert work.plan() == 0
 
@@ -60,7 +59,7 @@ def test_where_the_records_are_touched_none_is_made(work: WorkDir) -> None:
     done = work.snakemake("--touch")
 
     assert len(work.records("a")) == 2
-    assert "without a job" not in done.text
+    assert done.code == 0, done.text
 
 
 def test_a_goal_that_is_raised_uses_the_segments_that_were_left_over(work: WorkDir, whole) -> None:

@@ -30,7 +30,10 @@ _NEEDED = ("finish", "depending", "needrun", "ready_jobs", "register_running")
 
 
 def leave_out_finished(workflow: Any, runs: Iterable[Run], tell: Callable[[str], None]) -> None:
-    """From now on, when a run reaches its goal, the records of the segments behind are written here, without jobs."""
+    """From now on, when a run reaches its goal, the records of the segments behind are written here, without jobs.
+
+    `tell` is given a line where another process held the run and is gone.
+    """
     if workflow.touch or workflow.remote_execution_settings.immediate_submit:
         return  # nothing works there, or not yet
     dag, by_name = workflow.dag, {run.name: run for run in runs}
@@ -61,7 +64,6 @@ def _left_over(dag: Any, job: Any, runs: dict[str, Run], tell: Callable[[str], N
     # Where a job still holds the run, or the file server is away for a moment, the next segment is a job as ever.
     with suppress(UnbrokenError, OSError):
         if left and settle_rest(run, range(number + 1, number + 1 + len(left)), tell):
-            tell(f"{run.name}: finished in segment {number}; segments left over, without a job: {len(left)}")
             return left
     return []
 
