@@ -74,6 +74,7 @@ class Console:
         self._jobs: dict[int, tuple[str, int]] = {}  # segments that were handed out, by Snakemake's numbers
         self._told: set[tuple[str, int]] = set()  # those of which an attempt was told since then
         self._to_do: Counter[str] = Counter()  # segments of a dry run
+        self._told_again: set[str] = set()  # what a driver says of such runs at its end
         self._is_interrupted = False
         self._last_words = ""  # a retry that is refused says the same again
         self._told_at: dict[str, float] = {}
@@ -104,11 +105,14 @@ class Console:
 
     def _is_chatter(self, record: LogRecord, event: LogEvent | None) -> bool:
         text = str(record.msg)
-        self._is_interrupted = self._is_interrupted or text.startswith(_INTERRUPTED)
+        if text.startswith(_INTERRUPTED) and self._jobs:
+            self._is_interrupted = True
+            self._screen.say("stopping: the segments at work save and leave")
+            return True
         if not INFO <= record.levelno < WARNING:
             is_told_better = _EXIT_CODE.match(text) or _ALL_WELL.match(text)
             return bool(is_told_better or (self._is_interrupted and _AFTER_INTERRUPT.match(text)))
-        return event in _CHATTER_EVENTS or _CHATTER.match(text) is not None
+        return event in _CHATTER_EVENTS or record.getMessage() in self._told_again or _CHATTER.match(text) is not None
 
     def _job(self, fields: dict[str, Any]) -> None:
         wildcards = fields.get("wildcards") or {}
@@ -158,6 +162,8 @@ class Console:
         for run, attempt, line in self._following.news():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.outcome in _BAD)
             self._told.add((run, attempt.segment))
+            if attempt.outcome is Outcome.INTERRUPTED:
+                self._told_again.add(f"unbroken: {run}: {attempt.message}")
 
     def _tell_lines(self) -> None:
         now = time.monotonic()

@@ -101,7 +101,7 @@ def line_of(run: Run, attempt: Attempt) -> str:
         case Outcome.PAUSED:
             return f"{start}: saved at {done}, {duration(attempt.work_seconds)} of work"
         case Outcome.INTERRUPTED:
-            return f"{start}: interrupted, saved at {done}: {attempt.message}"
+            return f"{start}: {attempt.message}"
     log = places.log(attempt.segment)
     where = "" if str(log.parent) in attempt.message else f"; log: {log}"
     return f"{start}: {attempt.outcome.value} at {done}: {attempt.message}{where}"

@@ -37,9 +37,17 @@ def at_work(base: Path, segment: SegmentProcess) -> SegmentProcess:
     return segment
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (signal.SIGTERM, "preempted or cancelled"),
+        (signal.SIGINT, "stopped by Ctrl-C"),
+        (signal.SIGHUP, "its terminal was closed"),
+    ],
+    ids=["TERM", "INT", "HUP"],
+)
 def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_done(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, why: str
 ) -> None:
     segment = at_work(tmp_path, start_segment(tmp_path, **SLOW))
     segment.kill(number)
@@ -48,8 +56,8 @@ def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_do
     job = toy_job(tmp_path)
     (attempt,) = history(job)
     assert ended.code == 1
-    assert ended.error.startswith("InterruptedSegment: runs.demo: preempted or cancelled; saved at ")
-    assert f"stopping the program: preempted or cancelled ({number.name})" in ended.screen
+    assert ended.error.startswith(f"InterruptedSegment: runs.demo: {why}; saved at ")
+    assert f"stopping the program: {why} ({number.name})" in ended.screen
     assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
     assert attempt.progress_to == checkpoints(job)[-1].passport.progress.done > 0
     assert not job.places.record(1).exists()

@@ -114,7 +114,7 @@ def test_what_a_rule_prints_stays_above_the_live_lines(shown: WorkDir) -> None:
 
 def test_ctrl_c_saves_says_so_and_leaves_nothing_in_red(shown: WorkDir) -> None:
     shown.configure({"a": slow(segments=3, goal=1000)})
-    with terminal(shown) as screen:
+    with terminal(shown, columns=120) as screen:
         screen.wait_for(r"\b([3-9]|\d\d)/1000 steps")
         screen.type("\x03")
         code = screen.wait()
@@ -122,7 +122,10 @@ def test_ctrl_c_saves_says_so_and_leaves_nothing_in_red(shown: WorkDir) -> None:
         reds = screen.colors
 
     assert code == 1
-    assert re.search(r"a segment 1 of 3: interrupted, saved at \d+/1000 steps", text)
+    assert re.search(
+        r"stopping: the segments .* a segment 1 of 3: stopped by Ctrl-C; saved at \d+ of 1000 steps; start again", text
+    )
+    assert text.count("stopped by Ctrl-C") == 1
     assert "red" not in reds, text
     assert shown.saved("a") >= 3
 

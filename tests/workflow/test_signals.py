@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 
-from support.workdir import WorkDir, one_long_segment, until
+from support.workdir import ROOT, WorkDir, one_long_segment, until
 
 from unbroken.runs.outcome import Outcome
+
+COUNTER = ROOT / "tests" / "support" / "counter.py"
 
 
 def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
@@ -21,13 +24,52 @@ def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: Wor
     first, second = work.history("demo")
     assert interrupted.code == 1
     assert interrupted.lines("unbroken: ") == [
-        f"unbroken: demo: {first.progress_to} of 250 steps, stopped in segment 1 of 3: preempted or cancelled; saved "
-        f"at {first.progress_to} of 250 steps; start again and it goes on; log: logs/demo/001.log"
+        f"unbroken: demo: stopped by Ctrl-C; saved at {first.progress_to} of 250 steps; start again and it goes on"
     ]
     assert (first.outcome, first.segment) == (Outcome.INTERRUPTED, 1)
     assert (second.outcome, second.segment, second.progress_from) == (Outcome.FINISHED, 1, first.progress_to)
     assert done.code == 0
     assert work.final("demo") == whole(250)
+
+
+def test_an_interrupt_of_the_driver_alone_reaches_its_segments(work: WorkDir) -> None:
+    work.configure({name: one_long_segment(goal=100_000, segment_minutes=60) for name in ("first", "second")})
+    driver = work.start("--cores", "2")
+    until(lambda: work.saved("first") >= 20 and work.saved("second") >= 20)
+
+    driver.process.send_signal(signal.SIGINT)
+
+    assert driver.wait().code == 1
+    for name in ("first", "second"):
+        (attempt,) = work.history(name)
+        assert attempt.outcome is Outcome.INTERRUPTED
+        assert attempt.message.startswith(f"stopped by Ctrl-C; saved at {attempt.progress_to} of ")
+
+
+def test_of_a_program_that_does_not_leave_a_second_ctrl_c_says_what_a_third_would_lose(work: WorkDir) -> None:
+    program = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "{goal}", "--steps", "193", "--save-every", "193"]
+    settings = {
+        "start": [*program, "--waits-for", str(work.root / "never")],
+        "files": ["state.txt"],
+        "saved_by": "rename",
+        "progress_file": "state.txt",
+        "progress_pattern": r"^step (\d+)$",
+        "goal": 300,
+    }
+    run = {"engine": "command", "segments": 3, "segment_minutes": 600, "save_minutes": 0.001, "settings": settings}
+    work.configure({"demo": run})
+    driver = work.start()
+    until(lambda: work.saved("demo") == 193)
+
+    driver.interrupt()
+    until(lambda: "stopping the program" in driver.text)
+    driver.interrupt()
+    until(lambda: "demo: still saving; its newest checkpoint has 193 of 300 steps, " in driver.text)
+    driver.interrupt()
+
+    assert driver.wait().code == 1
+    until(lambda: not work.processes())
+    assert work.saved("demo") == 193
 
 
 def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:

@@ -3,6 +3,7 @@
 import math
 
 from unbroken.copies.start import rebuild_lost
+from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
@@ -70,16 +71,21 @@ segment_resources = {
 }
 
 
+def tell_line(line):
+    tell([line])
+
+
 def check_start():
     """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew,
     rebuilds what is lost but for its copies, and names jobs that are still out.  From then on, a run that reaches its
-    goal leaves the plan."""
+    goal leaves the plan, and Ctrl-C lets the segments here save."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
     plan.remove_outdated()
     rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
-    leave_out_finished(workflow, plan.runs, lambda line: tell([line]))
+    leave_out_finished(workflow, plan.runs, tell_line)
+    ctrl_c.listen(plan.runs, tell_line)
 
 
 def tell_what_is_left():

@@ -296,6 +296,8 @@ _NEXT = {Outcome.FAILED: "; fix the cause, then start again", Outcome.DIED: "; s
 
 def _stopped(attempt: Attempt, run: Run) -> str:
     """How far a run is whose last attempt settled nothing, why, and what to do."""
+    if attempt.outcome is Outcome.INTERRUPTED:
+        return attempt.message  # says both, and there is nothing to read
     done = _how_far(attempt.progress_to, run.goal, attempt.unit)
     log = RunFolder(run.name).log(attempt.segment)
     where = "" if str(log.parent) in attempt.message else f"; log: {log}"

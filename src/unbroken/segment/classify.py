@@ -43,7 +43,7 @@ def judge(work: Work) -> Judgement:
     if work.stop_reason is StopReason.STALLED:
         minutes = work.job.run.stall_minutes
         return Judgement(Outcome.FAILED, f"no progress in {minutes:g} minutes (stall_minutes){where}")
-    if work.stop_reason is StopReason.TAKEN_AWAY and not _is_nearly_over(work):
+    if work.stop_reason is not None and work.stop_reason.is_interruption and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
         return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; {saved}; start again and it goes on")
     if work.exit_means == EXIT_FINISHED:

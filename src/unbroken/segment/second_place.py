@@ -101,7 +101,7 @@ class SecondPlaceCopier:
         longest = LAST_ENDING_SECONDS if self.is_last else ENDING_SECONDS
         give_up = min(time.monotonic() + longest, forced - RESERVE_SECONDS)
         # Told to leave, and nobody knows by when.
-        while not self._alarm.is_taken_away and not (self._alarm.heard and math.isinf(forced)):
+        while self._alarm.interruption is None and not (self._alarm.heard and math.isinf(forced)):
             if not self._thread.is_alive() or time.monotonic() >= give_up:
                 return
             self._thread.join(0.1)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
+from unbroken.program.stop_reason import StopReason
 from unbroken.slurm.signal_relay import Ear
 
 # URG: Slurm's early warning, see profiles/slurm.  USR1: what `sbatch --signal` scripts are used to.
 WARNINGS = {signal.SIGURG, signal.SIGUSR1}
-# TERM: preemption or the limit itself.  INT: Ctrl-C.  HUP: the terminal is closed, the connection lost.
-TAKEN_AWAY = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+# TERM: preemption or the limit itself.  HUP: the terminal is closed, the connection lost.
+INTERRUPTIONS = {
+    signal.SIGTERM: StopReason.TAKEN_AWAY,
+    signal.SIGINT: StopReason.CTRL_C,
+    signal.SIGHUP: StopReason.HUNG_UP,
+}
 
 
 class Alarm:
@@ -21,11 +26,11 @@ class Alarm:
 
     def __init__(self) -> None:
         self.heard: list[signal.Signals] = []
-        self._ear = Ear(sorted(WARNINGS | TAKEN_AWAY), self.heard.append)
+        self._ear = Ear(sorted(WARNINGS | INTERRUPTIONS.keys()), self.heard.append)
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Alarm:
-        for number in WARNINGS | TAKEN_AWAY:
+        for number in WARNINGS | INTERRUPTIONS.keys():
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue  # somebody asked for it, such as nohup
             self._before[number] = signal.signal(number, self._hear)
@@ -38,9 +43,9 @@ class Alarm:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     @property
-    def is_taken_away(self) -> bool:
-        """True if someone wants the machine back, which is not the same as time being up."""
-        return any(number in TAKEN_AWAY for number in self.heard)
+    def interruption(self) -> StopReason | None:
+        """Why somebody wants the machine back, by the first signal that says so; None if nobody does."""
+        return next((INTERRUPTIONS[number] for number in self.heard if number in INTERRUPTIONS), None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.heard.append(signal.Signals(number))

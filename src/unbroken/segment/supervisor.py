@@ -142,8 +142,8 @@ class Work:
         give_up = time.monotonic() + HEARING_SECONDS
         while code == -signal.SIGTERM and not self.alarm.heard and time.monotonic() < give_up:
             time.sleep(0.01)
-        if not self._stop_asked and self.alarm.is_taken_away:
-            self.stop_reason = StopReason.TAKEN_AWAY
+        if not self._stop_asked and self.alarm.interruption is not None:
+            self.stop_reason = self.alarm.interruption
             self.left_seconds_at_stop = self.deadline.left_seconds()
 
     def _publish_all(self, states: Callable[[], list[HandedOver]]) -> None:
@@ -228,14 +228,14 @@ class Work:
         if self._stop_asked and not self._told:
             self._told = True
             self.engine.ask_to_stop(self.task, program)
-            if self.stop_reason is StopReason.TAKEN_AWAY:
+            if self.stop_reason is not None and self.stop_reason.is_interruption:
                 self._follow_slurm()  # a preemption may say by when
         if self._stop_asked:
             self._escalate(program, now)
 
     def _reason_to_stop(self) -> StopReason | None:
-        if self.alarm.is_taken_away:
-            return StopReason.TAKEN_AWAY
+        if self.alarm.interruption is not None:
+            return self.alarm.interruption
         if self.alarm.heard and not self._is_only_reminded():
             return StopReason.WARNED
         if self.deadline.left_seconds() <= self.margin.stop_seconds:
