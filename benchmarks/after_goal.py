@@ -52,7 +52,7 @@ if __name__ == "__main__":
         each = (
             [1000 * (cost - least.wall_seconds) / left for cost, least in zip(seconds, found["none"], strict=True)]
             if left
-            else []
+            else [0.0] * len(seconds)
         )
         rows.append([name, str(left), spread(seconds), spread(each, 1)])
     publish(

@@ -22,6 +22,7 @@ from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
 from unbroken.cli.status import RunStatus
 from unbroken.cli.status_table import total_of
+from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.outcome import Outcome
 from unbroken.system.clock import duration
 
@@ -163,7 +164,7 @@ class Console:
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.outcome in _BAD)
             self._told.add((run, attempt.segment))
             if attempt.outcome is Outcome.INTERRUPTED:
-                self._told_again.add(f"unbroken: {run}: {attempt.message}")
+                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.message)}")
 
     def _tell_lines(self) -> None:
         now = time.monotonic()

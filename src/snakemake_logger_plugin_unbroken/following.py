@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unbroken.cli.status import RunStatus, status_of
 from unbroken.plan.plan import driven_plans
+from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
@@ -61,7 +62,7 @@ class Following:
         for name in self._at_work:
             attempts = _history(name)
             for attempt in attempts[self._told[name] :]:
-                yield name, attempt, line_of(self._runs[name], attempt)
+                yield name, attempt, from_where_it_was_typed(line_of(self._runs[name], attempt))
             self._told[name] = len(attempts)
 
     def rows(self) -> list[RunStatus]:
@@ -76,7 +77,7 @@ class Following:
         with suppress(OSError):
             text = RunFolder(run).log(segment).read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
             found = [match[1] for line in text.splitlines() if (match := _OWN_LINE.fullmatch(line))]
-            return found[-1] if found else ""
+            return from_where_it_was_typed(found[-1]) if found else ""
         return ""
 
     def states(self) -> list[RunStatus]:

@@ -98,4 +98,4 @@ def test_a_rehearsal_of_a_failing_program_says_so(rehearse):
 def test_an_engine_that_saves_by_itself_needs_no_rehearsal(rehearse):
     done = rehearse("toy", {"goal": 3})
 
-    assert (done.returncode, done.stderr) == (1, "unbroken: demo: engine toy needs no rehearsal; type: snakemake\n")
+    assert (done.returncode, done.stderr) == (1, "unbroken: demo: engine toy needs no rehearsal; type: unbroken run\n")

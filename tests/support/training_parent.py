@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class TrainingParent:
                     first = time.monotonic()
                 is_stuck = time.monotonic() - began > 280
                 if is_stuck or (kill_after is not None and first and time.monotonic() - first > kill_after):
-                    os.killpg(child.pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # killed in the round before, and not heard of yet
+                        os.killpg(child.pid, signal.SIGKILL)
                 assert not is_stuck, "the program hangs"
                 time.sleep(0.005)
         return self.take_last(child)

@@ -13,6 +13,7 @@ from unbroken.runs import job_note
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
 from unbroken.runs.job_note import BeforeWork, JobNote, NoteFile, exit_code_for, kind_of, said_by_exit_code
+from unbroken.runs.lease import newest_claim, take
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,28 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
 
     assert command.run(seen.touch) == CommandEnd(3)
     assert history(toy_job(tmp_path)) == []
+
+
+def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tmp_path: Path) -> None:
+    """It had no time to say that its work begins; else its end would be in the history twice."""
+    places = toy_job(tmp_path).places
+    take = f"take(Path({str(places.lease)!r}), 1, 0, print, environment={{'SLURM_JOB_ID': '17'}})"
+    code = f"import os; from pathlib import Path; from unbroken.runs.lease import take; {take}; os.kill(os.getpid(), 9)"
+
+    found = ended(tmp_path, [sys.executable, "-c", code])
+
+    assert found == CommandEnd(-9)
+    assert not places.history.exists()
+    assert [each.token for each in (newest_claim(places.lease),) if each] == [1]
+
+
+def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATIENCE, "0.1")
+    places = toy_job(tmp_path).places
+    with take(places.lease, 1, 0, print, environment={"SLURM_JOB_ID": "16"}):
+        pass
+
+    assert ended(tmp_path, ["sh", "-c", "exit 1"]).why is BeforeWork.UNAVAILABLE
 
 
 def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -> None:

@@ -155,8 +155,9 @@ def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
 
     assert left.value.code == 1
     assert capsys.readouterr().err == (
-        f"unbroken: {base}/results/demo: the run is there, nothing was restored; type: snakemake (it goes on), or: "
-        f"unbroken restart demo (sets it aside), then: unbroken restore demo --from {backup}/demo\n"
+        f"unbroken: {base}/results/demo: the run is there, nothing was restored; type: unbroken run -d "
+        f"{base} (it goes on), or: unbroken restart -d {base} demo (sets it aside), then: unbroken restore -d {base} demo "
+        f"--from {backup}/demo\n"
     )
     assert snapshot(base / "results") == before
 
@@ -177,7 +178,7 @@ def test_the_command_restores_and_says_how_far_the_run_is(
     assert first.startswith(
         f"demo: rebuilt in {base}/results/demo from {backup}/demo: 3 of {GOAL} steps, checkpoint 000003"
     )
-    assert second == "demo: it goes on with: snakemake"
+    assert second == f"demo: it goes on with: unbroken run -d {base}"
 
 
 def test_where_there_are_no_copies_of_the_run_the_line_says_so(base: Path, backup: Path) -> None:

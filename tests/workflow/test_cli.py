@@ -64,10 +64,10 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     assert said == [
         "5 runs: not started 1, paused 1, stopped 1, segments used up 1, finished 1",
         "done: results: results/done/final",
-        "paused: snakemake",
-        "used: raise runs.used.segments (now 1), then: snakemake",
+        "paused: unbroken run",
+        "used: raise runs.used.segments (now 1), then: unbroken run",
         "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log",
-        "fresh: snakemake",
+        "fresh: unbroken run",
     ]
 
 
@@ -228,7 +228,7 @@ def test_status_where_there_is_nothing_says_where_it_looked(work: WorkDir) -> No
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found, and nothing is in results; type: unbroken ... --directory\n",
+        "unbroken: config/config.yaml: not found, and nothing is in results; add -d FOLDER\n",
     )
 
 
@@ -293,7 +293,7 @@ def test_a_config_that_is_named_and_not_there_is_refused(states: WorkDir) -> Non
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/other.yaml: not found; type: unbroken ... --directory or --config\n",
+        "unbroken: config/other.yaml: not found; add -d FOLDER, or --config FILE\n",
     )
 
 
@@ -320,7 +320,7 @@ def test_accept_where_nothing_has_changed_says_so(states: WorkDir) -> None:
     done = states.unbroken("accept", "paused")
 
     name = checkpoint(states, "paused").name
-    assert (done.code, done.text) == (0, f"paused: nothing has changed since {name}; type: snakemake\n")
+    assert (done.code, done.text) == (0, f"paused: nothing has changed since {name}; type: unbroken run\n")
 
 
 def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
@@ -328,7 +328,7 @@ def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: fresh: has no checkpoint yet, nothing to accept; type: snakemake\n",
+        "unbroken: fresh: has no checkpoint yet, nothing to accept; type: unbroken run\n",
     )
 
 
@@ -337,7 +337,7 @@ def test_accept_without_a_config_says_so(work: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found; type: unbroken ... --directory or --config\n",
+        "unbroken: config/config.yaml: not found; add -d FOLDER, or --config FILE\n",
     )
 
 

@@ -62,6 +62,6 @@ def test_a_run_that_was_restarted_can_be_restored_by_the_command(work: WorkDir, 
     assert exists.code == 1
     assert "unbroken restart demo (sets it aside), then: unbroken restore demo --from backup/demo" in exists.text
     assert restored.code == 0, restored.text
-    assert restored.text.splitlines()[-1] == "demo: it goes on with: snakemake"
+    assert restored.text.splitlines()[-1] == "demo: it goes on with: unbroken run"
     assert done.code == 0, done.text
     assert work.final("demo") == whole(5)

@@ -118,7 +118,7 @@ def test_an_accepted_change_goes_on_from_the_old_checkpoint(begun: WorkDir) -> N
 
     assert accepted.code == 0
     assert accepted.text.startswith("demo: accepted: content of settings.inputs data.txt was sha256 ")
-    assert accepted.text.endswith(f"; it goes on from {begun.history('demo')[1].to_checkpoint} with: snakemake\n")
+    assert accepted.text.endswith(f"; it goes on from {begun.history('demo')[1].to_checkpoint} with: unbroken run\n")
     assert done.code == 0
     assert [attempt.progress_to for attempt in begun.history("demo")] == [1, 2, 3]
 
@@ -142,7 +142,7 @@ def test_a_restarted_run_begins_anew_and_its_old_results_stay(begun: WorkDir) ->
 
     (aside,) = (begun.root / "results" / ".restarted").iterdir()
     assert restarted.text == (
-        f"demo: everything so far is now in {aside.relative_to(begun.root)}; it begins anew with: snakemake\n"
+        f"demo: everything so far is now in {aside.relative_to(begun.root)}; it begins anew with: unbroken run\n"
     )
     assert (aside / "checkpoints" / before / "state.json").is_file()
     assert (restarted.code, done.code) == (0, 0)

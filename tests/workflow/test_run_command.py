@@ -85,7 +85,7 @@ def test_what_is_missing_or_too_much_is_one_line(work: WorkDir, tmp_path: Path) 
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"unbroken: {empty}/config/config.yaml: not found, and no Snakefile in {empty}; type: unbroken run -d FOLDER\n"
+        f"unbroken: {empty}/config/config.yaml: not found, and no Snakefile in {empty}; add -d FOLDER\n"
     )
     assert unknown.stderr == "unbroken: run: found --slurm and --detached; type one of them\n"
 

@@ -13,10 +13,11 @@ import typer
 import yaml
 
 from unbroken.cli.install_profile import SITE, install, link, partition_of
-from unbroken.cli.run_command import CONFIG, own_snakefile
+from unbroken.cli.run_command import CONFIG
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
+from unbroken.runs.elsewhere import own_snakefile
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.partitions import Partition, ask_partitions
 

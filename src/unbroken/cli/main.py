@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, start, targets_of
+from unbroken.cli.say import Directory, as_seen, complain, say
 from unbroken.cli.status import RunStatus, known_runs, status_of
 from unbroken.cli.status_table import print_table, watch
 from unbroken.config import yaml_file
@@ -33,6 +35,7 @@ from unbroken.engines.found import engine_of, read_checked_runs
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.runs import lease
+from unbroken.runs.elsewhere import leave_note
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.layout import RESULTS, RunFolder
@@ -46,7 +49,6 @@ from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
-Directory = Annotated[Path, typer.Option("--directory", "-d", help="The working directory of the workflow.")]
 Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
 HERE, CONFIG = Path(), Path("config/config.yaml")
 # While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
@@ -75,12 +77,12 @@ def status(
         return
     if not rows:
         looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
-        raise ConfigError([f"{looked}; type: unbroken ... --directory"])
+        raise ConfigError([f"{looked}; add -d FOLDER"])
     print_table(rows)
     for row in rows:
-        print(f"{row.run}: {row.advice}")
+        say(f"{row.run}: {row.advice}")
     for name in only or []:
-        print("\n".join([f"{name}:", *attempt_lines(RunFolder(name, directory))]))
+        say("\n".join([f"{name}:", *attempt_lines(RunFolder(name, directory))]))
 
 
 @app.command()
@@ -97,6 +99,7 @@ def run(
     targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     words, typed = command_for(targets, directory, chosen, context.obj or [])
     print(f"unbroken: {typed}")
+    leave_note(directory)
     start(words)
 
 
@@ -123,7 +126,7 @@ def verify(
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
     if not folders:
         where = " and ".join(str(RunFolder(name, directory).checkpoints) for name in runs or ["*"])
-        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; type: unbroken ... --directory"])
+        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; add -d FOLDER"])
     found = _verify_all(folders)
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
     bad = [line for line in found if line[0] in folders]
@@ -147,19 +150,19 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
     identity = identity_of(assignment.run, assignment.keys, directory)
     changes = identity.differences(newest.passport.identity_parts)
     if not changes:
-        print(f"{run}: nothing has changed since {newest.name}; type: snakemake")
+        say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
     accept_identity(places.accepted, newest.passport.identity, changes)
     waiting = [job.job_id for job in jobs_out(directory) if job.run == run and job.is_waiting]
     todo = f"its pending jobs go on from {newest.name}: {', '.join(waiting)}" if waiting else ""
-    print(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
+    say(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 
 
 @app.command()
 def restart(run: str, directory: Directory = HERE) -> None:
     """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
     places = _must_exist(run, directory)
-    claim, why_free = lease.watched_claim(places.lease, lambda line: print(f"{run}: {line}", flush=True))
+    claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
     if claim is not None and not why_free:
         raise ConfigError(
             [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
@@ -172,11 +175,11 @@ def restart(run: str, directory: Directory = HERE) -> None:
         real = places.root.resolve()
         target.symlink_to(real)
         places.root.unlink()
-        print(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
-        print(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
+        say(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
+        say(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
         return
     os.rename(places.root, target)
-    print(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+    say(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
 
 
 @app.command("restore")
@@ -186,8 +189,8 @@ def restore_run(
     directory: Directory = HERE,
 ) -> None:
     """Rebuilds a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
-    restore(run, source, directory, print)
-    print(f"{run}: it goes on with: snakemake")
+    restore(run, source, directory, say)
+    say(f"{run}: it goes on with: snakemake")
 
 
 @app.command()
@@ -199,7 +202,7 @@ def back(
     """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
     _must_exist(run, directory)
     for line in go_back(run, to, directory, partial(_cancel_waiting, run, directory)):
-        print(line)
+        say(line)
 
 
 @app.command()
@@ -213,7 +216,7 @@ def rehearse(
     known = {each.name: each for each in _runs(directory, config, must_exist=True)}
     if run not in known:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
-    print(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
+    say(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
 
 
 app.command()(profile_command.profile)
@@ -229,7 +232,7 @@ def main() -> None:
             app(words, obj=behind)
     except UnbrokenError as error:
         for line in str(error).splitlines():
-            typer.echo(f"unbroken: {line}", err=True)
+            complain(line)
         raise SystemExit(1) from None
 
 
@@ -254,7 +257,8 @@ def _statuses(only: list[str] | None, directory: Path, config: Path, queue: Queu
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
     if unknown := [name for name in only or [] if name not in names]:
         raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
-    return [status_of(name, directory, runs.get(name), queue) for name in dict.fromkeys(only or names)]
+    found = [status_of(name, directory, runs.get(name), queue) for name in dict.fromkeys(only or names)]
+    return [replace(row, advice=as_seen(row.advice)) for row in found]
 
 
 def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
@@ -263,7 +267,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         data = yaml_file.read(path)
     except FileNotFoundError as error:
         if must_exist or config != CONFIG:
-            raise ConfigError([f"{path}: not found; type: unbroken ... --directory or --config"]) from error
+            raise ConfigError([f"{path}: not found; add -d FOLDER, or --config FILE"]) from error
         return ()
     # A workflow that imports us keeps our part below this key (docs/module.md).
     inner = data.get("unbroken") if isinstance(data, dict) else None
@@ -286,7 +290,7 @@ def _cancel_waiting(run: str, directory: Path) -> None:
     if numbers is None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
-        print(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
+        say(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
 
 
 def _numbered(path: Path) -> Iterator[Path]:

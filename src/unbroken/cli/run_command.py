@@ -17,11 +17,10 @@ from unbroken.cli.install_profile import user_folder
 from unbroken.config.package_files import root_folder, workflow_folder
 from unbroken.errors import ConfigError
 from unbroken.plan.plan import Plan
+from unbroken.runs.elsewhere import own_snakefile
 from unbroken.runs.run import Run
 
 CONFIG = Path("config/config.yaml")
-# Where Snakemake looks for the workflow of a folder.
-_OWN = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
 _DETACHED = "slurm-detached"
 _NUMBERED = re.compile(r"(?P<start>.*/)(?P<number>\d+)(?P<end>\.json)")
 
@@ -65,17 +64,12 @@ def targets_of(runs: Sequence[Run], names: Sequence[str], directory: Path) -> li
     return Plan(tuple(runs), directory).targets(*names)
 
 
-def own_snakefile(directory: Path) -> Path | None:
-    """The workflow that Snakemake finds in a folder by itself."""
-    return next((directory / name for name in _OWN if (directory / name).is_file()), None)
-
-
 def _snakefile(directory: Path) -> Path:
     if (own := own_snakefile(directory)) is not None:
         return own
     if not (directory / CONFIG).is_file():
         looked = f"{directory / CONFIG}: not found, and no Snakefile in {directory.resolve()}"
-        raise ConfigError([f"{looked}; type: unbroken run -d FOLDER"])
+        raise ConfigError([f"{looked}; add -d FOLDER"])
     whole = root_folder() / "Snakefile"  # in a clone
     return whole if whole.is_file() else workflow_folder() / "Snakefile"
 

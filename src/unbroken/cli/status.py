@@ -182,6 +182,7 @@ def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
 
 def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
     """What to read or to type next."""
+    start = "snakemake --profile slurm" if attempts and attempts[-1].slurm_job else "snakemake"
     match state:
         case RunState.FINISHED:
             return f"results: {places.final}"
@@ -193,5 +194,5 @@ def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], hol
             message, log = attempts[-1].message, places.log(attempts[-1].segment)
             return message if str(log.parent) in message else f"{message}; {log}"
         case RunState.USED_UP:
-            return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: snakemake"
-    return "snakemake"
+            return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: {start}"
+    return start

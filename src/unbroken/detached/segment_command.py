@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from unbroken.errors import UnbrokenError
 from unbroken.runs import attempts as endings
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import GIVE_UP, BeforeWork, JobNote, NoteFile
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import newest_claim
 from unbroken.runs.obstacles import obstacle
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system.clock import utc_now
@@ -80,9 +82,10 @@ class SegmentCommand:
         """
         give_up: float | None = None
         known = len(self._lines())
+        token = self._token()
         began_utc = utc_now()
         while True:
-            ended = self._once(has_begun, known, give_up)
+            ended = self._once(has_begun, known, token, give_up)
             if ended.why is not BeforeWork.UNAVAILABLE:
                 break
             give_up = give_up or give_up_at(ended.since)
@@ -94,7 +97,7 @@ class SegmentCommand:
             self._note(ended.why, ended.message, began_utc)
         return ended
 
-    def _once(self, has_begun: Callable[[], None], known: int, give_up: float | None) -> CommandEnd:
+    def _once(self, has_begun: Callable[[], None], known: int, token: int, give_up: float | None) -> CommandEnd:
         code, note, tail = _follow(self.words, has_begun, give_up)
         lines = self._lines()[known:]
         has_worked = note.has_begun or any(not line.before_work for line in lines)
@@ -104,10 +107,20 @@ class SegmentCommand:
             return CommandEnd(code, note.why, note.message, note.since)
         if lines:
             return CommandEnd(code, BeforeWork(lines[-1].before_work), lines[-1].message)
+        if self._token() > token:
+            return CommandEnd(code)  # killed as soon as it had the run: the next job finds that out, and notes it
         said = tail or obstacle(self.places)
         how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
         message = f"the job's own snakemake {how}{f': {said}' if said else ''}"
         return CommandEnd(code, BeforeWork.UNAVAILABLE, message)
+
+    def _token(self) -> int:
+        """The number of this job's newest claim of the run; 0 if the newest one is of somebody else."""
+        with contextlib.suppress(OSError, UnbrokenError):
+            claim = newest_claim(self.places.lease)
+            if claim is not None and claim.slurm_job == self.job_id:
+                return claim.token
+        return 0
 
     def _lines(self) -> list[Attempt]:
         try:

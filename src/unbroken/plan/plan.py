@@ -24,7 +24,7 @@ from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, Un
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
-from unbroken.runs import driver_screen, driver_start, job_note
+from unbroken.runs import driver_screen, driver_start, elsewhere, job_note
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import content_files, identity_of, usable_identities
@@ -233,6 +233,7 @@ def load_plan(
     spare_the_collector()
     if is_driver:
         driver_start.begin()
+        elsewhere.read_note()
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
         with fs.os_errors(Path()):
@@ -274,7 +275,7 @@ def _leave(lines: Iterable[str]) -> NoReturn:
 
 def tell(lines: Iterable[str]) -> None:
     """Lines of the driver's own, on its screen."""
-    for line in lines:
+    for line in map(elsewhere.from_where_it_was_typed, lines):
         if driver_screen.is_taken_over():
             logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
         else:

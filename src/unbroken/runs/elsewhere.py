@@ -1,0 +1,71 @@
+"""What a line tells somebody to type, or to open, as it reads from where he stands: with `-d` that is another folder.
+
+Messages are written, and kept in histories, as they read in the working directory of the runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import MutableMapping
+from pathlib import Path
+
+# The working directory as somebody typed it, who stands elsewhere; for the driver that `unbroken run -d` becomes.
+VARIABLE = "UNBROKEN_TYPED_DIRECTORY"
+
+_typed = [Path()]
+_COMMANDS = "accept|back|logs|rehearse|restart|restore|run|status|verify"
+_OURS = re.compile(rf"\bunbroken ({_COMMANDS})\b(?! -d)")
+_SNAKEMAKE = re.compile(
+    r"(?P<before>^(?:\S+: )?|\b(?:type|type:|with:|then:) )snakemake(?P<slurm> --profile slurm)?\b(?! again)",
+    re.MULTILINE,
+)
+# Where Snakemake looks for the workflow of a folder.
+_OWN = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+_PATH = re.compile(r"(?<![\w./~-])(?:results|logs|config)/[^\s;,:'\"()]*[\w/]")
+
+
+def from_here(text: str, directory: Path, root: Path | None = None) -> str:
+    """The text for somebody to whom the working directory is `directory`; paths are looked up in `root`, or there."""
+    root = root or directory
+    text = _SNAKEMAKE.sub(lambda found: found["before"] + _start(directory, root, bool(found["slurm"])), text)
+    if directory == Path():
+        return text
+    text = _PATH.sub(lambda found: _path(found[0], directory, root), text)
+    return _OURS.sub(rf"unbroken \1 -d {shlex.quote(str(directory))}", text)
+
+
+def own_snakefile(directory: Path) -> Path | None:
+    """The workflow that Snakemake finds in a folder by itself."""
+    return next((directory / name for name in _OWN if (directory / name).is_file()), None)
+
+
+def leave_note(directory: Path, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Tells the driver that this process becomes how its working directory was typed."""
+    environment.pop(VARIABLE, None)
+    if directory != Path():
+        environment[VARIABLE] = str(directory)
+
+
+def read_note(environment: MutableMapping[str, str] = os.environ) -> None:
+    """In that driver; its jobs write for somebody who reads their logs."""
+    _typed[0] = Path(environment.pop(VARIABLE, ""))
+
+
+def from_where_it_was_typed(text: str) -> str:
+    """`from_here`, in a driver."""
+    return text if _typed[0] == Path() else from_here(text, _typed[0], Path())
+
+
+def _start(directory: Path, root: Path, is_on_slurm: bool) -> str:
+    """What starts the runs: a folder without a workflow of its own has the installed one."""
+    if own_snakefile(root) is None:
+        return "unbroken run" + (" --slurm" if is_on_slurm else "")
+    there = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
+    return f"{there}snakemake" + (" --profile slurm" if is_on_slurm else "")
+
+
+def _path(found: str, directory: Path, root: Path) -> str:
+    """Not all that looks like a path is one, and a program's own words stay as they are."""
+    return str(directory / found) if (root / found).exists() else found
