@@ -156,8 +156,8 @@ def test_a_run_that_exists_is_not_restored_and_the_line_says_what_to_type(
     assert left.value.code == 1
     assert capsys.readouterr().err == (
         f"unbroken: {base}/results/demo: the run is there, nothing was restored; type: unbroken run -d "
-        f"{base} (it goes on), or: unbroken restart -d {base} demo (sets it aside), then: unbroken restore -d {base} demo "
-        f"--from {backup}/demo\n"
+        f"{base} (it goes on), or: unbroken restart -d {base} demo (sets it aside), then: unbroken restore -d "
+        f"{base} demo --from {backup}/demo\n"
     )
     assert snapshot(base / "results") == before
 
