@@ -51,12 +51,15 @@ _CHATTER_EVENTS = {
     LogEvent.JOB_FINISHED,
 }
 # What Snakemake makes of a segment's exit code; the run's history, or the segment's log, has the reason.
-_EXIT_CODE = re.compile(r"RuleException:\s.*\s.*\.\w*_segment\.py' returned non-zero exit status", re.DOTALL)
+_EXIT_CODE = re.compile(
+    r"RuleException:\s.*\s.*\.(\w*_segment|gromacs_prepare)\.py' returned non-zero exit status", re.DOTALL
+)
 # The Slurm plugin's warning that all is well; the one that is none says `(<`.
 _ALL_WELL = re.compile(r"MinJobAge \d+s \(>=")
 _INTERRUPTED = "Terminating processes on user request"
-# Snakemake's last words after that: nothing of it is an error.
-_AFTER_INTERRUPT = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
+_FAILED = "Exiting because a job execution failed"
+# Snakemake's last words after both: after the first nothing is an error, and the second says the same.
+_AT_LEAST_ONE = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
 _BAD = {Outcome.FAILED, Outcome.DIED}
 _SEGMENT_RULE = re.compile(r"\w*_segment")
 
@@ -73,10 +76,12 @@ class Console:
         self._is_dry = is_dry
         self._has_progress = has_progress
         self._jobs: dict[int, tuple[str, int]] = {}  # segments that were handed out, by Snakemake's numbers
+        # Other jobs of runs, which have said on the screen themselves why they failed, and in their logs.
+        self._others: dict[int, str] = {}
         self._told: set[tuple[str, int]] = set()  # those of which an attempt was told since then
         self._to_do: Counter[str] = Counter()  # segments of a dry run
         self._told_again: set[str] = set()  # what a driver says of such runs at its end
-        self._is_interrupted = False
+        self._is_end_told = False
         self._last_words = ""  # a retry that is refused says the same again
         self._told_at: dict[str, float] = {}
         self._stop = threading.Event()
@@ -99,6 +104,8 @@ class Console:
             self._following.end(*self._jobs[fields["job_id"]])
         elif event is LogEvent.JOB_ERROR and fields["jobid"] in self._jobs:
             self._failed(record, *self._jobs[fields["jobid"]])
+        elif event is LogEvent.JOB_ERROR and fields["jobid"] in self._others:
+            self._screen.say(self._others[fields["jobid"]], is_alert=True)
         elif event is LogEvent.RUN_INFO and self._to_do:
             self._tell_plan()
         elif not self._is_chatter(record, event) and (text := self._formatter.format(record)):
@@ -107,12 +114,13 @@ class Console:
     def _is_chatter(self, record: LogRecord, event: LogEvent | None) -> bool:
         text = str(record.msg)
         if text.startswith(_INTERRUPTED) and self._jobs:
-            self._is_interrupted = True
+            self._is_end_told = True
             self._screen.say("stopping: the segments at work save and leave")
             return True
         if not INFO <= record.levelno < WARNING:
+            self._is_end_told = self._is_end_told or text.startswith(_FAILED)
             is_told_better = _EXIT_CODE.match(text) or _ALL_WELL.match(text)
-            return bool(is_told_better or (self._is_interrupted and _AFTER_INTERRUPT.match(text)))
+            return bool(is_told_better or (self._is_end_told and _AT_LEAST_ONE.match(text)))
         return event in _CHATTER_EVENTS or record.getMessage() in self._told_again or _CHATTER.match(text) is not None
 
     def _job(self, fields: dict[str, Any]) -> None:
@@ -120,6 +128,8 @@ class Console:
         run, segment = str(wildcards.get("run", "")), str(wildcards.get("segment", ""))
         is_segment = _SEGMENT_RULE.fullmatch(fields["rule_name"]) is not None and segment.isdecimal()
         if not is_segment or not self._following.knows(run):
+            if self._following.knows(run) and fields.get("log"):
+                self._others[fields["jobid"]] = f"{run}: {fields['rule_name']} failed; log: {', '.join(fields['log'])}"
             if fields["output"]:  # a rule without any only names what is wanted
                 self._screen.say(f"rule {fields['rule_name']}: {', '.join(fields['output'])}")
         elif self._is_dry:

@@ -597,7 +597,7 @@ def test_grompps_own_words_are_told(tmp_path):
     (tmp_path / "md.mdp").write_text("integrator = mdd\n")
     sources = {"mdp": "md.mdp", "structure": str(water / "conf.gro"), "topology": str(water / "topol.top")}
 
-    with pytest.raises(SegmentError, match=r"gmx grompp .*: exit code 1: ERROR 1 .*Invalid enum 'mdd'"):
+    with pytest.raises(SegmentError, match=r"gmx grompp: ERROR 1 .*Invalid enum 'mdd'"):
         prepare(gmx_run(tmp_path, **sources), tmp_path)
     assert not list(tmp_path.glob("results/demo/*"))
 
@@ -607,8 +607,8 @@ def test_grompps_own_words_are_told(tmp_path):
     chain.configure()
 
     assert chain.run() == 1
-    assert "unbroken: runs.case: gmx grompp " in chain.said()
-    assert "exit code 1: " in (chain.folder / "logs" / "case" / "prepare.log").read_text()
+    assert "unbroken: runs.case: gmx grompp: ERROR 1 " in chain.said()
+    assert "; exit code 1 of: gmx grompp -f " in (chain.folder / "logs" / "case" / "prepare.log").read_text()
     assert not (chain.results / "checkpoints").exists()
 
 

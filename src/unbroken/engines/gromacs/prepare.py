@@ -107,10 +107,10 @@ def _grompp(run: Run, base: Path, draft: Path) -> None:
     for name, option in _SOURCES.items():
         if run.settings[name]:
             path = mdp if name == "mdp" else base / str(run.settings[name])
-            words += [option, str(path.resolve())]
+            words += [option, os.path.relpath(path, base)]
     options = run.settings["grompp_options"]
     extra = [str(word) for word in options] if isinstance(options, (list, tuple)) else []
-    left = ["-o", str((draft / TPR).resolve()), "-po", str((draft / "mdout.mdp").resolve())]
+    left = ["-o", os.path.relpath(draft / TPR, base), "-po", os.path.relpath(draft / "mdout.mdp", base)]
     must_gmx(run, "grompp", *words, *left, *extra, folder=base)
 
 

@@ -42,7 +42,8 @@ def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "") 
     """The same; SegmentError with the tool's own words if it fails."""
     answer = gmx(run, *words, folder=folder, told=told)
     if answer.code != 0:
-        raise SegmentError(f"gmx {shlex.join(words)}: exit code {answer.code}: {complaint(answer.lines)}")
+        what = f"exit code {answer.code} of: gmx {shlex.join(words)}"
+        raise SegmentError(f"gmx {words[0]}: {complaint(answer.lines)}; {what}")
     return answer
 
 
