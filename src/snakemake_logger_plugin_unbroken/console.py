@@ -24,6 +24,7 @@ from unbroken.cli.status import RunStatus
 from unbroken.cli.status_table import total_of
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
@@ -226,5 +227,5 @@ def _standing(row: RunStatus) -> str:
         return row.state.value
     goal = "" if row.progress.goal is None else f"/{row.progress.goal:.10g}"
     pace = row.progress.metrics.get("pace")
-    parts = [f"{row.progress.done:.10g}{goal} {row.progress.unit}", *([pace] if isinstance(pace, str) else [])]
+    parts = [f"{amount(row.progress.done)}{goal} {row.progress.unit}", *([pace] if isinstance(pace, str) else [])]
     return ", ".join([*parts, *([f"{duration(row.left_seconds)} left"] if row.left_seconds else [])])

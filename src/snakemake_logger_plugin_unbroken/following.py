@@ -13,6 +13,7 @@ from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
 from unbroken.slurm.jobs_out import RecentQueue
 from unbroken.system.clock import duration
@@ -94,7 +95,7 @@ def line_of(run: Run, attempt: Attempt) -> str:
     """`demo segment 2 of 20: 193/300 steps, 3 s of work`; with the reason where nothing was settled."""
     places = RunFolder(run.name)
     goal = "" if run.goal is None else f"/{run.goal:.10g}"
-    done = f"{attempt.progress_to:.10g}{goal} {attempt.unit}".rstrip()
+    done = f"{amount(attempt.progress_to)}{goal} {attempt.unit}".rstrip()
     start = f"{run.name} segment {attempt.segment} of {run.segments}"
     match attempt.outcome:
         case Outcome.FINISHED:

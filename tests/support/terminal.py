@@ -1,6 +1,7 @@
 """A terminal of a given size, with what a person would see on it."""
 
 import fcntl
+import itertools
 import os
 import pty
 import re
@@ -68,6 +69,18 @@ class Terminal:
     def colors(self) -> set[str]:
         """Those on the screen."""
         return {cell.fg for line in self._screen.buffer.values() for cell in line.values()}
+
+    @property
+    def styled(self) -> list[list[tuple[str, str]]]:
+        """The screen in pieces of one style, as rich names styles."""
+        names = {"brown": "yellow"}
+        rows = []
+        for at in range(len(self.shown)):
+            cells = [self._screen.buffer[at][column] for column in range(self._screen.columns)]
+            styles = [f"{'bold ' if cell.bold else ''}{names.get(cell.fg, cell.fg)}" for cell in cells]
+            pieces = itertools.groupby(zip(cells, styles, strict=True), key=lambda pair: pair[1])
+            rows.append([("".join(cell.data for cell, _ in group), style) for style, group in pieces])
+        return rows
 
     def wait_for(self, pattern: str) -> None:
         """Reads until a line on the screen matches somewhere; AssertionError with what is there if none ever does."""

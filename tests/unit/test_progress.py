@@ -7,7 +7,15 @@ from hypothesis import given, settings, strategies
 from support.making import PASSPORT
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.progress import FileDigest, Progress, parse_handover, parse_progress, read_progress, read_told
+from unbroken.runs.progress import (
+    FileDigest,
+    Progress,
+    amount,
+    parse_handover,
+    parse_progress,
+    read_progress,
+    read_told,
+)
 from unbroken.runs.store import folder_name
 
 
@@ -150,3 +158,19 @@ def test_json_that_is_nested_deeper_than_python_goes_is_no_progress_and_no_trace
     assert read_progress(path) is None
     with pytest.raises(ValueError, match="nested too deeply"):
         read_told(path)
+
+
+@pytest.mark.parametrize(
+    ("done", "shown"),
+    [
+        (0, "0"),
+        (300.0, "300"),
+        (1.347826, "1.347"),
+        (59.9999, "59.999"),
+        (0.00424, "0.0042"),
+        (0.625, "0.625"),
+        (1e9, "1000000000"),
+    ],
+)
+def test_a_number_is_short_and_never_rounded_up_to_the_goal(done: float, shown: str) -> None:
+    assert amount(done) == shown

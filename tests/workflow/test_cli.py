@@ -278,8 +278,7 @@ def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
 
 def test_verify_of_nothing_is_no_success(states: WorkDir) -> None:
     assert states.unbroken("verify", "stopped").text == (
-        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; type: unbroken ... "
-        "--directory\n"
+        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; add -d FOLDER\n"
     )
     shutil.rmtree(states.root / "results")
     done = states.unbroken("verify")

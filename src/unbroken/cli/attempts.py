@@ -8,6 +8,7 @@ from unbroken.cli.logs import segment_logs
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
 
@@ -22,7 +23,7 @@ def attempt_lines(places: RunFolder) -> Iterator[str]:
 
 
 def _line(attempt: Attempt) -> str:
-    done = f"{attempt.progress_from:.10g} -> {attempt.progress_to:.10g} {attempt.unit}".rstrip()
+    done = f"{amount(attempt.progress_from)} -> {amount(attempt.progress_to)} {attempt.unit}".rstrip()
     job = f", Slurm job {attempt.slurm_job}" if attempt.slurm_job else ""
     where = f"{attempt.slurm_node or attempt.host}{job}"
     ended = attempt.cause or attempt.outcome.value

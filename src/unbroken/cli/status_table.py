@@ -14,6 +14,7 @@ from rich.text import Text
 
 from unbroken.cli.status import RunState, RunStatus
 from unbroken.errors import ConfigError
+from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
 COLORS = {
@@ -135,7 +136,7 @@ def _progress(row: RunStatus, has_pace: bool) -> str:
     done, goal = row.progress.done, row.progress.goal
     of_goal = "" if goal is None else f"/{goal:.10g}"
     pace = row.progress.metrics.get("pace") if has_pace else None
-    return f"{done:.10g}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")
+    return f"{amount(done)}{of_goal} {row.progress.unit}" + (f", {pace}" if isinstance(pace, str) else "")
 
 
 def total_of(rows: Sequence[RunStatus]) -> str:

@@ -31,6 +31,7 @@ from unbroken.runs.identity import content_files, identity_of, usable_identities
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
@@ -308,7 +309,7 @@ def _stopped(attempt: Attempt, run: Run) -> str:
 
 def _how_far(done: float, goal: float | None, unit: str) -> str:
     of_goal = f" of {goal:.10g}" if goal is not None else ""
-    return f"{done:.10g}{of_goal} {unit}".rstrip()
+    return f"{amount(done)}{of_goal} {unit}".rstrip()
 
 
 def _log_of(places: RunFolder, segment: int) -> str:

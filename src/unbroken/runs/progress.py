@@ -34,6 +34,14 @@ class Progress:
         return {"done": self.done, "goal": self.goal, "unit": self.unit, "metrics": dict(self.metrics)}
 
 
+def amount(done: float) -> str:
+    """A number of steps or epochs for people: `300`, `1.347`, `0.0042`; never rounded up to the goal."""
+    if done == int(done):
+        return f"{done:.10g}"
+    digits = max(3, 1 - math.floor(math.log10(abs(done))))
+    return f"{math.floor(done * 10**digits) / 10**digits:.10g}"
+
+
 @dataclass(frozen=True)
 class FileDigest:
     """Size and digest of one file of a checkpoint."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.errors import CheckpointError, OutageError
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.passport import FILE_NAME, Passport, read_passport, reading
-from unbroken.runs.progress import FileDigest
+from unbroken.runs.progress import FileDigest, amount
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file, new_hasher
@@ -335,4 +335,4 @@ def describe_done(checkpoint: Checkpoint) -> str:
     """`1200 of 5000 steps`."""
     progress = checkpoint.passport.progress
     goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
-    return f"{progress.done:.10g}{goal} {progress.unit}"
+    return f"{amount(progress.done)}{goal} {progress.unit}"

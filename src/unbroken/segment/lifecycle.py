@@ -30,6 +30,7 @@ from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.lease import Lease
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Checkpoint, Store, describe_done
@@ -107,7 +108,7 @@ class _Segment:
         self.held.confirm()
         write = partial(record.write, self.job.places.record(self.job.segment))
         self._or_noted(write) if has_no_line else write()
-        done = f"{record.progress.done:.10g} {record.progress.unit}"
+        done = f"{amount(record.progress.done)} {record.progress.unit}"
         self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
         return record
 
