@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from unbroken.cli.status import RunStatus, status_of
+from unbroken.cli.status import RunState, RunStatus, status_of
 from unbroken.plan.plan import driven_plans
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
@@ -69,7 +70,7 @@ class Following:
     def rows(self) -> list[RunStatus]:
         """How the runs at work stand now."""
         queue = self._queue.look()
-        found = [status_of(name, Path(), self._runs[name], queue) for name in self.at_work]
+        found = [_driven(status_of(name, Path(), self._runs[name], queue)) for name in self.at_work]
         self._states.update({row.run: row for row in found})
         return found
 
@@ -89,6 +90,11 @@ class Following:
         """How a run stands now."""
         self._states[name] = status_of(name, Path(), self._runs[name])
         return self._states[name]
+
+
+def _driven(row: RunStatus) -> RunStatus:
+    """Without the advice to start Snakemake, between two segments."""
+    return replace(row, advice="") if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 
 
 def line_of(run: Run, attempt: Attempt) -> str:

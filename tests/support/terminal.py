@@ -73,11 +73,10 @@ class Terminal:
     @property
     def styled(self) -> list[list[tuple[str, str]]]:
         """The screen in pieces of one style, as rich names styles."""
-        names = {"brown": "yellow"}
         rows = []
         for at in range(len(self.shown)):
             cells = [self._screen.buffer[at][column] for column in range(self._screen.columns)]
-            styles = [f"{'bold ' if cell.bold else ''}{names.get(cell.fg, cell.fg)}" for cell in cells]
+            styles = [f"{'bold ' if cell.bold else ''}{_color(cell.fg)}" for cell in cells]
             pieces = itertools.groupby(zip(cells, styles, strict=True), key=lambda pair: pair[1])
             rows.append([("".join(cell.data for cell, _ in group), style) for style, group in pieces])
         return rows
@@ -110,3 +109,10 @@ class Terminal:
                 return
             self.raw += data
             self._stream.feed(data)
+
+
+def _color(name: str) -> str:
+    """As rich calls what pyte calls `brown`, `brightblack`, `f92672`."""
+    if re.fullmatch("[0-9a-f]{6}", name):
+        return f"#{name}"
+    return name.replace("brown", "yellow").replace("bright", "bright_")

@@ -78,7 +78,7 @@ def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str 
     chosen = sorted(rows, key=lambda row: _FIRST.index(row.state))[:room]
     shown = [row for row in rows if row in chosen]
     lines = [total] if total else []
-    lines += [f"{row.run}: {row.advice}" for row in shown][: max(room - len(shown), 0)]
+    lines += [f"{row.run}: {row.advice}" for row in shown if row.advice][: max(room - len(shown), 0)]
     lines += [f"{len(rows) - len(shown)} more: unbroken status"] if len(shown) < len(rows) else []
     lines += [end] if end else []
     return Group(_fitting(shown, console), *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
@@ -127,7 +127,9 @@ def _bar(row: RunStatus) -> ProgressBar | str:
     if row.progress is None or row.progress.goal is None:
         return ""
     goal = row.progress.goal
-    return ProgressBar(total=goal, completed=min(row.progress.done, goal), width=16)
+    done = min(row.progress.done, goal)
+    # rich's own is red where there are few colors.
+    return ProgressBar(goal, done, 16, style="bright_black", complete_style="cyan", finished_style="green")
 
 
 def _progress(row: RunStatus, has_pace: bool) -> str:
