@@ -21,9 +21,12 @@ from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.segment.already_done import settle
+from unbroken.slurm.queue import my_jobs
 
 # Between two attempts to make a record whose run another job still holds; each may ask Slurm who that is.
 HELD_SECONDS = 10.0
+# Between two questions which jobs have not begun, once the driver is told to end.
+PENDING_SECONDS = 15.0
 
 
 class Executor(Submitting):
@@ -36,6 +39,8 @@ class Executor(Submitting):
         if self._detached is not None:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
+        if self.is_told_to_end():
+            active_jobs = self._without_pending(active_jobs)
         for job in self._later.due():
             self._hand_over(job)
         segments = {out: info for info in active_jobs if (out := out_of(info)) is not None}
@@ -121,6 +126,29 @@ class Executor(Submitting):
         self.report_job_error(info, aux_logs=[str(log) for log in self.logs_of(info)])
 
     # --- the end ---
+
+    def _without_pending(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+        """Snakemake waits for jobs at work; one that has not begun may do so in days.
+
+        A segment's job stays in the queue, where the next start finds it; that of another rule is cancelled, since
+        the next start submits it again.
+        """
+        for job in self._later.all():
+            self.leave_to_next_start(job)
+        if time.monotonic() < self._pending_due:
+            return infos
+        if not self._pending_due:
+            self._tell("told to end (SIGTERM): jobs at work are waited for, the others are left to the next start")
+        self._pending_due = time.monotonic() + PENDING_SECONDS
+        queued = {job.job_id for job in my_jobs() or [] if job.state == "PENDING"}
+        pending = [info for info in infos if info.external_jobid in queued]
+        super().cancel_jobs([info for info in pending if out_of(info) is None])
+        for info in pending:
+            if (out := out_of(info)) is not None:
+                self._tell(f"{out.segment.name}: job {out.job_id} stays in the queue; the next start takes it over")
+            self._forget(info)
+            self.leave_to_next_start(info.job)
+        return [info for info in infos if info not in pending]
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Also those that the other thread is just looking at."""

@@ -108,6 +108,18 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         """No further attempt.  Snakemake tries again while `attempt` is at most `restart_times`."""
         job.attempt = max(job.attempt, job.restart_times + 1)
 
+    def is_told_to_end(self) -> bool:
+        """True after a TERM to the driver; relies on the scheduler's note of it."""
+        return getattr(self.workflow.scheduler, "_user_kill", None) is not None
+
+    def leave_to_next_start(self, job: Any) -> None:
+        """This driver is done with the job, which is no failure that anybody has to read of.
+
+        Relies on the scheduler's callback for jobs that failed; `report_job_error` would print a block of lines first.
+        """
+        self.give_up(job)
+        self.workflow.scheduler.error_callback(job)
+
     def retries_of(self, job: Any) -> int:
         """How many further attempts Snakemake makes after a failure."""
         return int(job.restart_times)

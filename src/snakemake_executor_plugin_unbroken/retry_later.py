@@ -27,6 +27,13 @@ class Later:
             self._jobs = [(when, job) for when, job in self._jobs if when > now]
         return due
 
+    def all(self) -> list[Any]:
+        """All jobs; each is handed out once."""
+        with self._lock:
+            jobs = [job for _, job in self._jobs]
+            self._jobs = []
+        return jobs
+
     def seconds_to_next(self) -> float | None:
         """How long until the first is due; None if there is none."""
         with self._lock:

@@ -63,6 +63,7 @@ class Submitting(SlurmParent):
         self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
         self._others_seconds = 0.0
         self._others_due = 0.0
+        self._pending_due = 0.0
         super().__init__(workflow, logger)
 
     def __post_init__(self, test_mode: bool = False) -> None:

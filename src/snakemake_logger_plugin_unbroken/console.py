@@ -40,7 +40,7 @@ _CHATTER = re.compile(
     r"|Removing output files of failed job \w+_segment|SLURM run ID|Job \d+ has been submitted with SLURM jobid"
     r"|Config file \S+ is extended by additional config"
     r"|unbroken: \S+ segment \d+: its work is done, no job needed"
-    r"|\s*Reasons:|Complete log\(s\):|Elapsed time|Will exit after finishing currently running jobs"
+    r"|\s*Reasons:|Complete log\(s\):|Elapsed time"
 )
 _CHATTER_EVENTS = {
     LogEvent.WORKFLOW_STARTED,
@@ -53,12 +53,13 @@ _CHATTER_EVENTS = {
 }
 # What Snakemake makes of a segment's exit code; the run's history, or the segment's log, has the reason.
 _EXIT_CODE = re.compile(
-    r"RuleException:\s.*\s.*\.(\w*_segment|gromacs_prepare)\.py' returned non-zero exit status", re.DOTALL
+    r"RuleException:\s.*\s.*\.(\w*segment|gromacs_prepare)\.py' returned non-zero exit status", re.DOTALL
 )
 # The Slurm plugin's warning that all is well; the one that is none says `(<`.
 _ALL_WELL = re.compile(r"MinJobAge \d+s \(>=")
 _INTERRUPTED = "Terminating processes on user request"
 _FAILED = "Exiting because a job execution failed"
+_TOLD_TO_END = "Will exit after finishing currently running jobs"
 # Snakemake's last words after both: after the first nothing is an error, and the second says the same.
 _AT_LEAST_ONE = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
 _BAD = {Outcome.FAILED, Outcome.DIED}
@@ -117,6 +118,9 @@ class Console:
         if text.startswith(_INTERRUPTED) and self._jobs:
             self._is_end_told = True
             self._screen.say("stopping: the segments at work save and leave")
+            return True
+        if text.startswith(_TOLD_TO_END):
+            self._is_end_told = True
             return True
         if not INFO <= record.levelno < WARNING:
             self._is_end_told = self._is_end_told or text.startswith(_FAILED)

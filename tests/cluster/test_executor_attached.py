@@ -115,6 +115,56 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     assert cluster.jobs() == []
 
 
+def test_a_driver_that_is_told_to_end_leaves_what_has_not_begun(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 60
+    slurm_work.configure({run: one_long_segment(goal, threads=4) for run in "ab"})
+    slurm_work.snakefile = slurm_work.write(
+        "Snakefile",
+        f'include: "{slurm_work.snakefile}"\n\n\nrule other:\n    output:\n        "other.txt",\n'
+        '    shell:\n        "touch {output}"\n',
+    )
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    driver = start(slurm_work, "all", "other.txt")
+    until(lambda: submitted(Done(0, driver.text)) == 3)
+    all_three = cluster.jobs("pending")
+
+    driver.process.terminate()
+    told = driver.wait(PATIENCE_SECONDS)
+    left = cluster.jobs("pending")
+    again = start(slurm_work, "all", "other.txt")
+    until(lambda: again.text.count("is in the queue or running already, taken over") == 2)
+    cluster.run("scancel", blocker)
+    done = again.wait(PATIENCE_SECONDS)
+
+    assert told.code == 1
+    assert told.text.count("stays in the queue; the next start takes it over") == 2
+    assert "Error in rule" not in told.text
+    assert len(left) == 2, "a job of another rule would be submitted twice"
+    assert set(left) < set(all_three)
+    assert done.code == 0, done.text
+    assert submitted(done) == 1
+    assert (slurm_work.root / "other.txt").exists()
+    assert {attempt.slurm_job for run in "ab" for attempt in slurm_work.history(run)} == set(left)
+    for run in "ab":
+        assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
+
+
+def test_a_driver_that_is_told_to_end_waits_for_what_works(slurm_work: WorkDir, cluster: Cluster) -> None:
+    driver = started(slurm_work, {"a": one_long_segment(300), "b": one_long_segment(300)})
+
+    driver.process.terminate()
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert "stays in the queue" not in done.text
+    for run in "ab":
+        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+    assert cluster.jobs() == []
+
+
 @pytest.mark.slow
 def test_a_segment_that_ended_while_no_driver_looked_is_not_computed_again(
     slurm_work: WorkDir, cluster: Cluster

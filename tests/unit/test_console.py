@@ -161,9 +161,13 @@ def test_every_warning_and_error_is_shown(level: int) -> None:
 
 def test_the_exit_code_of_a_segment_s_script_is_no_line_of_its_own() -> None:
     shown, stream = handler()
-    for script in ("x/.snakemake/scripts/tmp1.torch_segment.py", "x/.snakemake/scripts/tmp1.mine.py"):
+    for script in ("tmp1.torch_segment.py", "tmp1.segment.py", "tmp1.mine.py"):
         where = 'RuleException:\nCalledProcessError in file "/x/the.smk", line 25:\n'
-        shown.handle(record(f"{where}Command 'python {script}' returned non-zero exit status 1.", logging.ERROR))
+        shown.handle(
+            record(
+                f"{where}Command 'python x/.snakemake/scripts/{script}' returned non-zero exit status 1.", logging.ERROR
+            )
+        )
     shown.close()
 
     assert stream.getvalue().count("RuleException") == 1

@@ -14,7 +14,7 @@ from snakemake.jobs import Job as SnakemakeJob
 from snakemake.persistence import PersistenceBase
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_interface_common.exceptions import WorkflowError
-from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.base import AbstractExecutor, SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
@@ -63,7 +63,7 @@ def test_the_rest_of_what_is_overridden_comes_from_snakemake(name: str) -> None:
 
 INSIDE = """
     _job_submission_executor executor_error_callback persistence register_job=False remote_execution_settings
-    restart_times run_uuid slurm-jobstep slurm_logdir slurm_logfile spawned_job_args_factory
+    restart_times run_uuid slurm-jobstep slurm_logdir slurm_logfile spawned_job_args_factory _user_kill
 """
 
 
@@ -119,6 +119,15 @@ def test_the_looking_thread_asks_even_if_no_job_is_out_and_sleeps_as_told() -> N
 def test_a_job_without_attempts_left_is_not_tried_again() -> None:
     assert "if job.restart_times > job.attempt - 1:" in source(JobScheduler._handle_error)
     assert "restart_times" in source(SnakemakeJob)
+
+
+def test_a_scheduler_that_is_told_to_end_notes_it_and_ends_when_no_job_is_left() -> None:
+    assert "signal.signal(signal.SIGTERM, self.exit_gracefully)" in source(JobScheduler.__init__)
+    assert "self._user_kill = None" in source(JobScheduler.__init__)
+    assert 'self._user_kill = "graceful"' in source(JobScheduler.exit_gracefully)
+    assert "if executor_error or not running:" in source(JobScheduler.schedule)
+    assert parameters(JobScheduler.error_callback) == ["self", "job"]
+    assert "self.workflow.scheduler.error_callback(job_info.job)" in source(AbstractExecutor.report_job_error)
 
 
 def test_immediate_submission_goes_on_at_the_submission() -> None:

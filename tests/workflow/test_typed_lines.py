@@ -105,10 +105,11 @@ def test_each_line_can_be_typed_and_each_path_opened_from_another_folder(told: W
         assert is_right, f"{line}\n{done.text}"
 
 
-def test_what_a_driver_says_that_was_started_from_another_folder_can_be_opened(told: WorkDir) -> None:
+@pytest.mark.parametrize("line", ["unbroken run -d ../work", "snakemake -s {snakefile} --directory ../work"])
+def test_what_a_driver_says_that_was_started_from_another_folder_can_be_opened(told: WorkDir, line: str) -> None:
     (told.root / "data.txt").write_text("one")
 
-    done = typed(told, "unbroken run -d ../work")
+    done = typed(told, line.format(snakefile=ROOT / "Snakefile"))
 
     opened = OPENED.findall(done.text)
     assert "../work/results/paused/final" in opened

@@ -35,7 +35,6 @@ from unbroken.engines.found import engine_of, read_checked_runs
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.runs import lease
-from unbroken.runs.elsewhere import leave_note
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.layout import RESULTS, RunFolder
@@ -99,7 +98,6 @@ def run(
     targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     words, typed = command_for(targets, directory, chosen, context.obj or [])
     print(f"unbroken: {typed}")
-    leave_note(directory)
     start(words)
 
 

@@ -224,17 +224,18 @@ def load_plan(
     is_driver: bool,
     files: Sequence[str] = (),
     brought: Mapping[str, object] | None = None,
+    typed_directory: str | Path | None = None,
 ) -> Plan:
     """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
 
-    `files` are those that the config was read from, `brought` is what the profile and the command line add to it.  Only
-    the driver checks identities, asks Slurm and makes records anew; its jobs read the same Snakefile and need none of
-    it.
+    `files` are those that the config was read from, `brought` is what the profile and the command line add to it, and
+    `typed_directory` is Snakemake's `--directory`.  Only the driver checks identities, asks Slurm and makes records
+    anew; its jobs read the same Snakefile and need none of it.
     """
     spare_the_collector()
     if is_driver:
         driver_start.begin()
-        elsewhere.read_note()
+        elsewhere.note_typed(typed_directory)
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
     try:
         with fs.os_errors(Path()):

@@ -5,15 +5,11 @@ Messages are written, and kept in histories, as they read in the working directo
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-from collections.abc import MutableMapping
 from pathlib import Path
 
-# The working directory as somebody typed it, who stands elsewhere; for the driver that `unbroken run -d` becomes.
-VARIABLE = "UNBROKEN_TYPED_DIRECTORY"
-
+# The working directory as somebody typed it, who stands elsewhere.
 _typed = [Path()]
 _COMMANDS = "accept|back|logs|rehearse|restart|restore|run|status|verify"
 _OURS = re.compile(rf"\bunbroken ({_COMMANDS})\b(?! -d)")
@@ -41,16 +37,9 @@ def own_snakefile(directory: Path) -> Path | None:
     return next((directory / name for name in _OWN if (directory / name).is_file()), None)
 
 
-def leave_note(directory: Path, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Tells the driver that this process becomes how its working directory was typed."""
-    environment.pop(VARIABLE, None)
-    if directory != Path():
-        environment[VARIABLE] = str(directory)
-
-
-def read_note(environment: MutableMapping[str, str] = os.environ) -> None:
-    """In that driver; its jobs write for somebody who reads their logs."""
-    _typed[0] = Path(environment.pop(VARIABLE, ""))
+def note_typed(directory: str | Path | None) -> None:
+    """In a driver: the folder that somebody typed; its jobs write for somebody who reads their logs."""
+    _typed[0] = Path(directory or "")
 
 
 def from_where_it_was_typed(text: str) -> str:
