@@ -19,6 +19,7 @@ PAUSE_SECONDS = float(sys.argv[1]) if sys.argv[1:] else 0.0  # after each step, 
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+unbroken = Segments(accelerator, seed=0)
 set_seed(0)
 images, digits = (torch.as_tensor(values) for values in load_digits(return_X_y=True))
 train = TensorDataset(images[:1500].float() / 16, digits[:1500])
@@ -26,8 +27,7 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.D
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=48)
 
-unbroken = Segments(accelerator, seed=0)
-loader = unbroken.loader(train, batch_size=100)  # 15 batches an epoch
+loader = unbroken.loader(train, batch_size=100, shuffle=True)  # 15 batches an epoch
 model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
 for _ in unbroken.epochs(4):  # the goal of the config comes first
     model.train()

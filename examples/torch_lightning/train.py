@@ -51,16 +51,16 @@ train, test = TensorDataset(images[:1500], digits[:1500]), TensorDataset(images[
 unbroken = UnbrokenCallback(seed=0)
 trainer = Trainer(
     max_epochs=unbroken.goal or 4,  # with goal_unit: epochs
-    callbacks=[unbroken],
     accelerator="cpu",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # as many as unbroken has started: `ranks` in the config
     logger=False,
     enable_progress_bar=False,
     enable_model_summary=False,
+    callbacks=[unbroken],
 )
 trainer.fit(
     Digits(),
-    unbroken.loader(train, batch_size=100),  # 15 steps an epoch
+    unbroken.loader(train, batch_size=100, shuffle=True),  # 15 steps an epoch
     DataLoader(test, batch_size=99),
     ckpt_path=unbroken.resume,
     weights_only=True,

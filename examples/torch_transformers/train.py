@@ -43,7 +43,6 @@ model = GPT2LMHeadModel(GPT2Config(vocab_size=len(SIGNS), n_positions=8, n_embd=
 unbroken = UnbrokenCallback()
 arguments = TrainingArguments(
     output_dir=unbroken.output_dir("out"),
-    save_strategy="no",  # unbroken says when
     max_steps=int(unbroken.goal or 60),
     per_device_train_batch_size=8,  # 13 steps an epoch
     learning_rate=1e-3,
@@ -51,6 +50,7 @@ arguments = TrainingArguments(
     report_to="none",
     disable_tqdm=True,
     use_cpu=True,
+    save_strategy="no",  # unbroken says when
 )
 trainer = Trainer(model=model, args=arguments, train_dataset=Sums(), callbacks=[Pause(), unbroken])
 trainer.train(resume_from_checkpoint=unbroken.resume)

@@ -16,6 +16,7 @@ from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.script_edit import NotPlainError, Script
 from unbroken.engines.tensorflow import script_changes as keras_changes
 from unbroken.engines.torch import script_changes as torch_changes
+from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS
 from unbroken.errors import ConfigError
 
 TRAINING = """
@@ -58,10 +59,10 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def changed(tmp_path: Path, text: str, changes=torch_changes) -> str:
+def changed(tmp_path: Path, text: str, make_changes=torch_changes.make_changes) -> str:
     """The added and removed lines of a script's diff, without their indentation."""
     script = Script.read(write(tmp_path / "train.py", text))
-    changes.make_changes(script)
+    make_changes(script)
     lines = [line for line in script.diff().splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     return "\n".join(f"{line[0]}{line[1:].strip()}" for line in lines)
 
@@ -391,7 +392,7 @@ def test_a_script_in_another_alphabet_and_without_a_last_newline_is_edited_at_th
     ],
 )
 def test_a_fit_of_keras_gets_its_own_names(tmp_path, call, lines):
-    said = changed(tmp_path, f"import keras\nn = 5\nmodel = make()\n{call}\n", keras_changes).splitlines()
+    said = changed(tmp_path, f"import keras\nn = 5\nmodel = make()\n{call}\n", keras_changes.make_changes).splitlines()
 
     assert [line for line in lines if line not in said] == []
     assert "+from unbroken.training.tensorflow import Training" in said
@@ -401,6 +402,141 @@ def test_a_fit_that_splits_its_data_itself_is_not_plain(tmp_path):
     write(tmp_path / "fit.py", "import keras\nmodel.fit(x, y, validation_split=0.2)\n")
 
     assert "(no diff could be made: line 2: `validation_split`)" in choose(tmp_path, []).starter.todo[0]
+
+
+# --- frameworks with a loop of their own ---
+
+
+def program(text: str) -> str:
+    """A script without its comments and without what it says of itself."""
+    tree = ast.parse(text)
+    return ast.dump(ast.Module(tree.body[1:], []))
+
+
+@pytest.mark.parametrize("example", ["torch_transformers", "torch_lightning", "torch_accelerate"])
+def test_of_a_framework_s_script_the_diff_makes_the_example_that_is_proven(tmp_path, example):
+    before = (ROOT / "examples" / example / "before.py").read_text()
+    (tmp_path / "train.py").write_text(before)
+    starter = choose(tmp_path, []).starter
+
+    subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=starter.diff, text=True, check=True)
+
+    after = (tmp_path / "train.py").read_text()
+    assert program(after) == program((ROOT / "examples" / example / "train.py").read_text())
+    again = choose(tmp_path, []).starter
+    assert (again.diff, again.settings) == ("", starter.settings)
+
+
+TRAINER = """
+    from transformers import Trainer, TrainingArguments
+
+    def main():
+        trainer = Trainer(
+            model,
+            TrainingArguments("out", max_steps=1_000),
+            train_dataset=data,
+        )
+        trainer.train()
+"""
+FITTED = """
+    from lightning import Trainer, seed_everything
+    from torch.utils.data import DataLoader
+
+    class Model(Base):
+        def train_dataloader(self):
+            return DataLoader(data, 4)
+
+    seed_everything(3)
+    early = [EarlyStopping("loss")]
+    trainer = Trainer(max_steps=50, callbacks=early)
+    trainer.fit(Model())
+"""
+ACCELERATED = """
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    raw = DataLoader(data, batch_size=4, shuffle=True)
+    loader = accelerator.prepare(raw)
+    model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
+    optimizer = torch.optim.Adam(model.parameters())
+    for epoch in range(7):
+        for inputs, targets in loader:
+            accelerator.backward(lost(model(inputs), targets))
+            optimizer.step()
+"""
+
+
+def framework_lines(tmp_path: Path, text: str) -> list[str]:
+    script = Script.read(write(tmp_path / "train.py", text))
+    (framework,) = [each for each in (LIGHTNING, TRANSFORMERS, ACCELERATE) if each.is_in(script)]
+    return changed(tmp_path, text, framework.change).splitlines()
+
+
+def test_a_trainer_gets_its_own_names(tmp_path):
+    assert framework_lines(tmp_path, TRAINER) == [
+        "+from unbroken.training.transformers import UnbrokenCallback",
+        "+unbroken = UnbrokenCallback()",
+        '-TrainingArguments("out", max_steps=1_000),',
+        '+TrainingArguments(unbroken.output_dir("out"), max_steps=int(unbroken.goal or 1_000), save_strategy="no"),',
+        "+callbacks=[unbroken],",
+        "-trainer.train()",
+        "+trainer.train(resume_from_checkpoint=unbroken.resume)",
+    ]
+    assert choose(tmp_path, []).starter.settings[1:] == (
+        "goal: 1000  # steps; raise it later and start again",
+        "goal_unit: steps",
+    )
+
+
+def test_a_loader_in_a_method_is_made_by_a_global_name(tmp_path):
+    assert framework_lines(tmp_path, FITTED) == [
+        "+from unbroken.training.lightning import UnbrokenCallback",
+        "-return DataLoader(data, 4)",
+        "+return unbroken.loader(data, 4, shuffle=False)",
+        "-trainer = Trainer(max_steps=50, callbacks=early)",
+        "-trainer.fit(Model())",
+        "+unbroken = UnbrokenCallback(seed=3)",
+        "+trainer = Trainer(max_steps=int(unbroken.goal or 50), callbacks=[*early, unbroken])",
+        "+trainer.fit(Model(), ckpt_path=unbroken.resume, weights_only=True)",
+    ]
+
+
+def test_a_loader_that_is_prepared_alone_is_not_prepared_any_more(tmp_path):
+    lines = framework_lines(tmp_path, ACCELERATED)
+
+    assert "-loader = accelerator.prepare(raw)" in lines
+    assert "+raw = unbroken.loader(data, batch_size=4, shuffle=True)" in lines
+    assert "+for inputs, targets in unbroken.batches(raw):" in lines
+    assert [line for line in lines if "prepare" in line] == ["-loader = accelerator.prepare(raw)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "why"),
+    [
+        (TRAINER, "max_steps=1_000", "load_best_model_at_end=True", "line 6: load_best_model_at_end"),
+        (TRAINER, 'TrainingArguments("out", max_steps=1_000)', "parsed", "no `parsed = ...(...)`"),
+        (TRAINER, "trainer.train()", "pass", "no `trainer.train(...)`"),
+        (TRAINER, "trainer.train()", "Trainer(model)", "2 `Trainer(...)`"),
+        (FITTED, "callbacks=early", "callbacks=Early()", "line 10: callbacks=Early()"),
+        (FITTED, "DataLoader(data, 4)", "DataLoader(data, 4, sampler=mine)", "line 11: no plain `DataLoader(...)`"),
+        (ACCELERATED, "accelerator = Accelerator()", "Accelerator()", "line 3: an Accelerator without a name"),
+        (
+            ACCELERATED,
+            "epoch in range(7)",
+            "epoch in range(len(loader))",
+            "line 8: loader, which `prepare` makes of raw",
+        ),
+        (ACCELERATED, "shuffle=True", "sampler=mine", "line 4: the batches come from `DataLoader("),
+    ],
+)
+def test_a_framework_s_script_that_is_not_plain_is_told_why_and_in_words(tmp_path, text, old, new, why):
+    write(tmp_path / "train.py", text.replace(old, new))
+
+    starter = choose(tmp_path, ["torch", "train.py"]).starter
+
+    assert starter.diff == ""
+    assert why in starter.todo[0]
+    assert "    from unbroken.training." in starter.todo[1]
 
 
 # --- LAMMPS ---

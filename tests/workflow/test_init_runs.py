@@ -214,6 +214,26 @@ def test_a_program_with_a_restart_file(folder: Folder) -> None:
     assert "finished" in folder.type("unbroken status")
 
 
+@pytest.mark.slow
+def test_a_trainer_of_hugging_face_that_knows_nothing_of_us(folder: Folder) -> None:
+    pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
+    folder.environment["HF_HUB_OFFLINE"] = "1"
+    shutil.copy(ROOT / "examples/torch_transformers/before.py", folder.path / "train.py")
+
+    said = folder.type("unbroken init torch train.py 0.1")
+    patch = re.search(r"^to make these changes, type: (.*)$", said, re.MULTILINE)
+    assert patch, said
+    folder.type(patch[1])
+    folder.set(segment_minutes=30, save_minutes=0.001)
+    folder.kill_once_saved("train")
+    end = folder.type(typed(said))
+    folder.type("mkdir ../whole; cp -r train.py config Snakefile profiles ../whole; cd ../whole; unbroken run")
+
+    assert "resuming from results/train/checkpoints/" in end
+    model = "results/train/final/model.safetensors"
+    assert (folder.path / model).read_bytes() == (folder.path.parent / "whole" / model).read_bytes()
+
+
 @pytest.mark.tensorflow
 def test_a_fit_that_knows_nothing_of_us(folder: Folder) -> None:
     (folder.path / "train.py").write_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,6 +92,26 @@ class Script:
         """A text right behind a node."""
         end = self._span(node)[1]
         self._edits.append((end, end, text))
+
+    def set_keywords(self, call: ast.Call, words: Mapping[str, str]) -> None:
+        """Gives these arguments to a call, in place of those of the same names."""
+        added = []
+        for name, text in words.items():
+            if (own := keyword(call, name)) is not None:
+                self.replace(own, text)
+            else:
+                added.append(f"{name}={text}")
+        if not added:
+            return
+        given = sorted([*call.args, *(each.value for each in call.keywords)], key=self._span)
+        if not given:
+            self._edits.append((self._span(call)[1] - 1, self._span(call)[1] - 1, ", ".join(added)))
+            return
+        last = max(given[-1].lineno, call.lineno)
+        line = self.text.split("\n")[last - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        between = ", " if last == call.lineno else f",\n{indent}"
+        self.append(given[-1], "".join(f"{between}{word}" for word in added))
 
     def _insert(self, at: int, beside: ast.stmt, lines: Sequence[str]) -> None:
         indent = re.match(r"[ \t]*", self.text.split("\n")[beside.lineno - 1])
@@ -180,6 +200,12 @@ def block_with(tree: ast.AST, node: ast.AST) -> list[ast.stmt]:
             if isinstance(block, list) and node in block:
                 return block
     raise NotPlainError("no statement of its own")
+
+
+def statement_with(tree: ast.AST, node: ast.AST) -> ast.stmt:
+    """The innermost statement that has the node."""
+    around = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and holds(each, node)]
+    return min(around, key=lambda each: sum(1 for _ in ast.walk(each)))
 
 
 def function_with(tree: ast.Module, node: ast.AST) -> ast.FunctionDef | None:

@@ -40,17 +40,15 @@ class Loop:
 
 def make_changes(script: Script) -> None:
     """Edits the script so that it resumes; NotPlainError naming what it was not found to have."""
-    loop = _loop(script)
+    loop = find_loop(script)
     block = block_with(script.tree, loop.epochs)
-    parts = _parts(script, loop)
+    parts = find_parts(script, loop)
     _change_loader(script, loop, block, parts)
-    _change_epochs(script, loop)
-    _change_batches(script, loop)
-    _hand_over(script, loop)
+    change_loops(script, loop, "training", loop.loader.id)
     models = [name for name, kind in parts.items() if kind == "model"]
     files = ", ".join(f'"{name}.pt": {name}.state_dict()' for name in models)
     script.insert_after(loop.epochs, f"training.finish({{{files}}})")
-    _import(script)
+    insert_import(script, IMPORT)
 
 
 def goal_of(script: Script) -> float | None:
@@ -59,7 +57,7 @@ def goal_of(script: Script) -> float | None:
         if isinstance(node.iter, ast.Call) and last_name(node.iter.func) == "epochs" and node.iter.args:
             return script.number(node.iter.args[0])
     try:
-        count, less, _ = _range(_loop(script).epochs)
+        count, less, _ = _range(find_loop(script).epochs)
     except NotPlainError:
         return None
     number = script.number(count)
@@ -68,7 +66,7 @@ def goal_of(script: Script) -> float | None:
 
 def forgotten(script: Script) -> list[str]:
     """Variables of the loops that a restart does not bring back: sums, counters, the best value so far."""
-    loop = _loop(script)
+    loop = find_loop(script)
     block = block_with(script.tree, loop.epochs)
     before = block[: next(at for at, each in enumerate(block) if holds(each, loop.epochs))]
     known = {target_name(node) for each in before if isinstance(each, ast.Assign) for node in [each]}
@@ -81,7 +79,8 @@ def forgotten(script: Script) -> list[str]:
 # --- what there is ---
 
 
-def _loop(script: Script) -> Loop:
+def find_loop(script: Script) -> Loop:
+    """Where the script trains; NotPlainError if that is not one loop over batches inside of one over epochs."""
     inner = [loop for loop in script.nodes(ast.For) if any(map(_steps_back, ast.walk(loop)))]
     inner = [loop for loop in inner if not any(holds(loop, other) for other in inner if other is not loop)]
     if len(inner) != 1:
@@ -129,7 +128,7 @@ def _outside(name: str, function: ast.FunctionDef, call: ast.Call) -> str:
     return value.id
 
 
-def _parts(script: Script, loop: Loop) -> dict[str, str]:
+def find_parts(script: Script, loop: Loop) -> dict[str, str]:
     """The variables that are the state of the training, by name; the models first."""
     scope = function_with(script.tree, loop.epochs)
     found: dict[str, str] = {}
@@ -177,11 +176,11 @@ def _change_loader(script: Script, loop: Loop, block: list[ast.stmt], parts: dic
     makers = [each for each in makers if not isinstance(each, ast.FunctionDef | ast.ClassDef)]
     training = f"training = Training({', '.join(f'{name}={name}' for name in parts)})"
     made = [each for each in before if isinstance(each, ast.Assign) and target_name(each) == loop.loader_name]
-    own = made[-1] if made and _is_plain_loader(made[-1].value) else None
+    own = made[-1] if made and is_plain_loader(made[-1].value) else None
     is_later = own is not None and (not makers or before.index(own) > before.index(makers[-1]))
     lines = [training]
     if own is not None and is_later:
-        _by_training(script, own)
+        loader_by(script, own.value, "training")
     else:
         lines.append(_loader_again(script, loop.loader_name, own))
     if own is not None and not is_later and makers and not _is_used(before, own, makers[-1]):
@@ -192,7 +191,8 @@ def _change_loader(script: Script, loop: Loop, block: list[ast.stmt], parts: dic
         script.insert_before(own if own is not None and is_later else loop.epochs, *lines)
 
 
-def _is_plain_loader(value: ast.expr) -> bool:
+def is_plain_loader(value: ast.expr) -> bool:
+    """True of a DataLoader with such options alone as ours has too."""
     return (
         isinstance(value, ast.Call)
         and last_name(value.func) == "DataLoader"
@@ -201,16 +201,12 @@ def _is_plain_loader(value: ast.expr) -> bool:
     )
 
 
-def _by_training(script: Script, made: ast.Assign) -> None:
-    call = made.value
+def loader_by(script: Script, call: ast.expr, owner: str) -> None:
+    """Lets an object of ours make the loader that a plain DataLoader was."""
     if not isinstance(call, ast.Call):
         return
-    script.replace(call.func, "training.loader")
-    _say_order(script, call)
-
-
-def _say_order(script: Script, call: ast.Call) -> None:
-    """A DataLoader keeps the order unless it is told otherwise, `training.loader` shuffles."""
+    script.replace(call.func, f"{owner}.loader")
+    # A DataLoader keeps the order unless it is told otherwise, ours shuffles.
     if keyword(call, "shuffle") is None and all(each.arg for each in call.keywords):
         script.append(call.keywords[-1].value if call.keywords else call.args[-1], ", shuffle=False")
 
@@ -255,30 +251,38 @@ def _is_one_more(node: ast.expr) -> bool:
     return is_sum and isinstance(node.right, ast.Constant) and node.right.value == 1  # type: ignore[attr-defined]
 
 
-def _change_epochs(script: Script, loop: Loop) -> None:
+def change_loops(script: Script, loop: Loop, owner: str, loader: str) -> None:
+    """The loops over epochs and batches, those of this loader, ask an object of ours, which such a name has."""
+    _change_epochs(script, loop, owner)
+    _change_batches(script, loop, owner, loader)
+    _hand_over(script, loop, owner)
+
+
+def _change_epochs(script: Script, loop: Loop, owner: str) -> None:
     count, less, first = _range(loop.epochs)
     text = script.source(count) + f" - {less}" * bool(less)
-    script.replace(loop.epochs.iter, f"training.epochs({text})")
+    script.replace(loop.epochs.iter, f"{owner}.epochs({text})")
     if first and isinstance(loop.epochs.target, ast.Name):
         script.insert_before(loop.epochs.body[0], f"{loop.epochs.target.id} += 1  # training counts from 0")
 
 
-def _change_batches(script: Script, loop: Loop) -> None:
-    script.replace(loop.loader, f"training.batches({loop.loader.id})")
+def _change_batches(script: Script, loop: Loop, owner: str, loader: str) -> None:
+    script.replace(loop.loader, f"{owner}.batches({loader})")
     counted = loop.batches.iter
     if isinstance(counted, ast.Call) and last_name(counted.func) == "enumerate" and len(counted.args) == 1:
-        script.append(counted.args[0], ", training.batch")  # a restart begins in the middle of an epoch
+        script.append(counted.args[0], f", {owner}.batch")  # a restart begins in the middle of an epoch
     for statement in _steps_of(loop.batches):
-        losses = [name for node in ast.walk(loop.batches) if (name := _loss(node))]
+        losses = [name for node in ast.walk(loop.batches) if (name := _loss(node, owner))]
         if losses:
-            script.insert_after(statement, f"training.log({losses[0]}={losses[0]}.item())")
+            script.insert_after(statement, f"{owner}.log({losses[0]}={losses[0]}.item())")
         return
 
 
-def _loss(node: ast.AST) -> str:
-    """`loss` of `loss.backward()`."""
+def _loss(node: ast.AST, owner: str) -> str:
+    """`loss` of `loss.backward()`; in a loop with Accelerate of `accelerator.backward(loss)`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-        return node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+        loss = node.args[0] if owner != "training" and node.args else node.func.value
+        return loss.id if isinstance(loss, ast.Name) else ""
     return ""
 
 
@@ -290,23 +294,24 @@ def _steps_of(batches: ast.For) -> Iterator[ast.stmt]:
             yield statement
 
 
-def _hand_over(script: Script, loop: Loop) -> None:
-    """Gives the training to the function that trains an epoch, unless it sees it as a global name."""
+def _hand_over(script: Script, loop: Loop, owner: str) -> None:
+    """Gives that object to the function that trains an epoch, unless it sees it as a global name."""
     function, call = loop.function, loop.call
     if function is None or call is None or function_with(script.tree, loop.epochs) is None:
         return
     arguments = function.args
     if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults or not arguments.args:
         raise NotPlainError(f"line {function.lineno}: {function.name}() has other parameters than plain ones")
-    script.append(arguments.args[-1], ", training")
+    script.append(arguments.args[-1], f", {owner}")
     if call.keywords:
-        script.append(call.keywords[-1].value, ", training=training")
+        script.append(call.keywords[-1].value, f", {owner}={owner}")
     else:
-        script.append(call.args[-1], ", training")
+        script.append(call.args[-1], f", {owner}")
 
 
-def _import(script: Script) -> None:
+def insert_import(script: Script, line: str) -> None:
+    """Below the imports at the top of the script."""
     imports = [each for each in script.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     if not imports:
         raise NotPlainError("no import at its top")
-    script.insert_after(imports[-1], IMPORT)
+    script.insert_after(imports[-1], line)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.script_edit import NotPlainError, Script, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
+from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS, Framework
 from unbroken.engines.torch.script_changes import forgotten, goal_of, make_changes
 
 # Packages that train with torch in a loop of their own, and what makes that one resume (docs/adapters.md).
-_TRAINER = (
+_TRAINER_LINES = (
     "from unbroken.training.transformers import UnbrokenCallback",
     "unbroken = UnbrokenCallback()",
     'TrainingArguments(output_dir=unbroken.output_dir("out"), save_strategy="no", max_steps=int(unbroken.goal), ...)',
     "trainer = Trainer(..., callbacks=[unbroken])",
     "trainer.train(resume_from_checkpoint=unbroken.resume)",
 )
-_LIGHTNING = (
+_LIGHTNING_LINES = (
     "from unbroken.training.lightning import UnbrokenCallback",
     "unbroken = UnbrokenCallback(seed=0)",
     "trainer = Trainer(max_epochs=unbroken.goal, callbacks=[unbroken], ...)",
     "loader = unbroken.loader(dataset, batch_size=64)",
     "trainer.fit(model, loader, ckpt_path=unbroken.resume, weights_only=True)",
 )
-_ACCELERATE = (
+_ACCELERATE_LINES = (
     "from unbroken.training.accelerate import Segments",
     "unbroken = Segments(accelerator, seed=0)",
     "loader = unbroken.loader(dataset, batch_size=64)  # not to be prepared",
@@ -33,7 +34,7 @@ _ACCELERATE = (
     "    for inputs, targets in unbroken.batches(loader):",
     'unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})',
 )
-_PLAIN = (
+_PLAIN_LINES = (
     "from unbroken.training.torch import Training",
     "training = Training(model=model, optimizer=optimizer, scheduler=scheduler)",
     "loader = training.loader(dataset, batch_size=64)",
@@ -41,7 +42,8 @@ _PLAIN = (
     "    for inputs, targets in training.batches(loader):",
     'training.finish({"model.pt": model.state_dict()})',
 )
-_LOOPS = {"transformers": _TRAINER, "lightning": _LIGHTNING, "pytorch_lightning": _LIGHTNING, "accelerate": _ACCELERATE}
+# Lightning's scripts may import parts of transformers, and those of both may name Accelerate.
+_FRAMEWORKS = ((LIGHTNING, _LIGHTNING_LINES), (TRANSFORMERS, _TRAINER_LINES), (ACCELERATE, _ACCELERATE_LINES))
 _EPOCHS, _STEPS = 10, 1000
 
 
@@ -58,39 +60,39 @@ def _trains(script: Script) -> bool:
     packages, calls = script.imports(), {last_name(call.func) for call in script.nodes(ast.Call)}
     if "torch" in packages and ("backward" in calls or "unbroken" in packages):
         return True
-    return bool(packages & set(_LOOPS)) and ("Trainer" in calls or "backward" in calls)
+    return _framework(script) is not None
+
+
+def _framework(script: Script) -> tuple[Framework, Sequence[str]] | None:
+    """What trains in the script, with the lines that make it resume; None where the script has a loop of its own."""
+    return next((each for each in _FRAMEWORKS if each[0].is_in(script)), None)
 
 
 def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
-    diff, todo = _changes(script)
-    is_counted_in_steps = "transformers" in script.imports()
-    goal, unit = goal_of(script), "steps" if is_counted_in_steps else "epochs"
+    framework = _framework(script)
+    change, lines = (framework[0].change, framework[1]) if framework else (make_changes, _PLAIN_LINES)
+    goal, unit = framework[0].goal(script) if framework else (goal_of(script), "epochs")
+    diff, todo = _changes(script, change, lines)
+    todo = (*todo, *(_forgotten(script) if diff and not framework else ()))
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
-    goal = goal or (_STEPS if is_counted_in_steps else _EPOCHS)
+    goal = goal or (_STEPS if unit == "steps" else _EPOCHS)
     settings += [f"goal: {goal:.10g}  # {unit}; raise it later and start again"]
-    settings += ["goal_unit: steps"] if is_counted_in_steps else []
+    settings += ["goal_unit: steps"] if unit == "steps" else []
     todo += not_installed("torch")
     return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
 
 
-def _changes(script: Script) -> tuple[str, tuple[str, ...]]:
+def _changes(script: Script, change: Callable[[Script], None], lines: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The lines that the script lacks as a diff, or if that cannot be made in words; nothing if it has them."""
-    packages = script.imports()
-    if "unbroken" in packages or "UNBROKEN_SAVE" in script.text:
+    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
         return "", ()
-    name, adapters = script.path.name, [lines for package, lines in _LOOPS.items() if package in packages]
-    if not adapters:
-        try:
-            make_changes(script)
-            return script.diff(), _forgotten(script)
-        except NotPlainError as error:
-            why = f" (no diff could be made: {error})"
-            return "", (
-                f"{name} saves nothing that unbroken can resume from; add these lines{why}:",
-                *_indented(_PLAIN),
-            )
-    return "", (f"{name} saves nothing that unbroken can resume from; add these lines:", *_indented(adapters[0]))
+    try:
+        change(script)
+        return script.diff(), ()
+    except NotPlainError as error:
+        what = f"{script.path.name} saves nothing that unbroken can resume from"
+        return "", (f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines))
 
 
 def _forgotten(script: Script) -> tuple[str, ...]:
@@ -98,7 +100,3 @@ def _forgotten(script: Script) -> tuple[str, ...]:
         return ()
     what = "which begin anew in each segment; if the result depends on one, see docs/engines/torch.md, What is saved"
     return (f"{script.path.name} also has {', '.join(names)}, {what}",)
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
