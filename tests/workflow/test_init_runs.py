@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support import gmx_systems
 from support.dmtcp_here import PROGRAMS
+from support.terminal import Terminal
 from support.toyrun import until
 from support.workdir import ROOT
 
@@ -54,7 +55,12 @@ class Folder:
 
     def __init__(self, path: Path, programs: Path) -> None:
         self.path = path
-        named = {"PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}", "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+        named = {
+            "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
+            "PYTHONPATH": "",
+            "OMP_NUM_THREADS": "1",
+            "UNBROKEN_CONSOLE": "",
+        }
         self.environment = {**os.environ, **named}
         self.environment.pop("SNAKEMAKE_PROFILE", None)
 
@@ -73,6 +79,13 @@ class Folder:
         text, _ = process.communicate()
         assert process.returncode == 0, f"{line}\n{text}"
         return text
+
+    def screen(self, line: str, columns: int) -> list[str]:
+        """What stands on a terminal of 24 lines after the line was typed."""
+        shown = {**self.environment, "UNBROKEN_CONSOLE": ""}
+        with Terminal(["bash", "-c", line], self.path, shown, columns, 24) as terminal:
+            assert terminal.wait() == 0, "\n".join(terminal.text)
+            return terminal.shown
 
     def set(self, **numbers: float) -> None:
         """Keys of the config that a test cannot wait for."""
@@ -108,20 +121,32 @@ def typed(said: str) -> str:
     return line.removeprefix("type: ")
 
 
-def test_the_toy_in_an_empty_folder(folder: Folder) -> None:
-    said = folder.type("unbroken init toy")
-    first = folder.type(typed(said))
-    again = folder.type("snakemake")
-    status = folder.type("unbroken status")
+@pytest.mark.parametrize("columns", [80, 64])
+def test_the_screens_of_the_first_hour(folder: Folder, columns: int) -> None:
+    said = folder.screen("unbroken init toy", columns)
+    first = folder.screen(typed("\n".join(said)), columns)
+    again = folder.screen("snakemake", columns)
+    status = folder.screen("unbroken status", columns)
 
-    assert said.splitlines()[:3] == [
+    assert said == [
         "config/config.yaml: written",
         "Snakefile: written",
         "profiles/default: written",
+        "type: unbroken run",
     ]
-    assert first.startswith("unbroken: snakemake --logger unbroken --snakefile Snakefile\n")
-    assert "Nothing to be done" in again
-    assert "300/300 steps" in status
+    assert first[0] == "unbroken: snakemake --logger unbroken --snakefile Snakefile"
+    assert first[1].startswith("Using workflow specific profile profiles/default")  # Snakemake's own, in two lines
+    assert first[3] == "unbroken 0.1.0: 1 run: demo"
+    assert re.fullmatch(
+        r"(\d\d:\d\d:\d\d demo segment \d+ of 20: saved at \d+/300 steps, \d+ s of work)*"
+        r"\d\d:\d\d:\d\d demo segment \d+ of 20: finished, 300/300 steps; results: results/demo/final",
+        "".join(first[4:]),
+    )
+    assert again[2].startswith("Nothing to be done")
+    assert status[0].split() == ["run", "state", "progress", "segments", "checkpoint", "still"]
+    assert re.fullmatch(r"demo  finished  (━+  )?300/300 steps  \d+/20 +\d+ s ago +0 s", status[1])
+    assert status[2:] == ["demo: results: results/demo/final"]
+    assert max(map(len, status)) <= columns
     assert (folder.path / "results/demo/final/trace.csv").is_file()
 
 

@@ -172,8 +172,12 @@ def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:
 
 
 def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
-    """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works."""
-    told = [job.describe() for job in jobs if job.is_waiting or state is not RunState.WORKING]
+    """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works.
+
+    Of a finished run too: the last job leaves some seconds after its record.
+    """
+    is_told = state in {RunState.WORKING, RunState.FINISHED}
+    told = [job.describe() for job in jobs if job.is_waiting or not is_told]
     if state is RunState.FINISHED and told:
         told[-1] += "; it will find nothing to do"
     kept = [advice] if advice and state is not RunState.QUEUED else []
