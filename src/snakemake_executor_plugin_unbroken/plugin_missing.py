@@ -8,6 +8,8 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
 from snakemake_interface_executor_plugins.settings import CommonSettings
 
+from unbroken.config.package_files import install_line
+
 common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
 # Why the real one could not be imported.
 reason: list[str] = []
@@ -19,5 +21,5 @@ class Executor(AbstractExecutor):  # type: ignore[misc]  # no types there
     def __new__(cls, workflow: Any, logger: Any) -> Executor:  # before anybody finds that it is abstract
         raise WorkflowError(
             f"executor: unbroken needs snakemake-executor-plugin-slurm 2.8 ({'; '.join(reason)}); "
-            "type: pip install 'unbroken[workflow]'"
+            f"type: {install_line(extra='workflow')}"
         )

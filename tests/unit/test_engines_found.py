@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from unbroken.config.package_files import install_line
 from unbroken.engines import base, found
 from unbroken.engines.found import FoundEngine, found_engines
 from unbroken.errors import ConfigError
@@ -151,4 +152,4 @@ def test_two_engines_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_installation_without_engines_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found, "entry_points", points(("walk", "walking.engine:Walk")))
 
-    assert "type: pip install --force-reinstall unbroken" in refusal(found_engines.__wrapped__)
+    assert f"type: {install_line('--force-reinstall')}" in refusal(found_engines.__wrapped__)

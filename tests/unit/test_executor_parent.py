@@ -21,6 +21,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, common_settings
 from snakemake_executor_plugin_unbroken import parent as parent_module
 from snakemake_executor_plugin_unbroken.plugin_missing import Executor as MissingExecutor
+from unbroken.config.package_files import install_line
 
 
 def source(thing: object) -> str:
@@ -188,4 +189,4 @@ def test_without_the_parent_the_executor_says_what_to_type() -> None:
         MissingExecutor(None, None)
 
     assert "needs snakemake-executor-plugin-slurm 2.8" in str(refused.value)
-    assert "type: pip install 'unbroken[workflow]'" in str(refused.value)
+    assert f"type: {install_line(extra='workflow')}" in str(refused.value)

@@ -10,7 +10,7 @@ import pytest
 from support.workdir import BIN, WorkDir, one_step_segments
 
 from unbroken.cli.run_command import chosen_profile, command_for
-from unbroken.config.package_files import root_folder
+from unbroken.config.package_files import install_line, root_folder
 from unbroken.errors import ConfigError
 
 
@@ -132,4 +132,4 @@ def test_where_snakemake_is_missing_it_says_what_to_install(tmp_path: Path) -> N
 
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
 
-    assert "snakemake: not installed in this Python; type: pip install 'unbroken[workflow]'" in done.stderr
+    assert f"snakemake: not installed in this Python; type: {install_line(extra='workflow')}" in done.stderr

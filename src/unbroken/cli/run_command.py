@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli.install_profile import user_folder
-from unbroken.config.package_files import root_folder, workflow_folder
+from unbroken.config.package_files import install_line, root_folder, workflow_folder
 from unbroken.errors import ConfigError
 from unbroken.plan.plan import Plan
 from unbroken.runs.elsewhere import own_snakefile
@@ -34,7 +34,7 @@ def command_for(
 ) -> tuple[list[str], str]:
     """The words for Snakemake, and the same as one types them; ConfigError if the folder or profile lacks a file."""
     if importlib.util.find_spec("snakemake") is None:
-        raise ConfigError(["snakemake: not installed in this Python; type: pip install 'unbroken[workflow]'"])
+        raise ConfigError([f"snakemake: not installed in this Python; type: {install_line(extra='workflow')}"])
     found = ["--logger", "unbroken"] if "--logger" not in words else []
     found += ["--snakefile", str(_snakefile(directory))]
     found += ["--directory", str(directory)] if directory != Path() else []

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from unbroken.errors import ConfigError
 
+_NAME = "unbroken"
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -14,7 +19,22 @@ def root_folder() -> Path:
     for folder in (_PACKAGE.parents[1], _PACKAGE / "_workflow"):
         if (folder / "workflow" / "schemas").is_dir():
             return folder
-    raise ConfigError([f"{_PACKAGE}: the workflow files are missing; type: pip install --force-reinstall unbroken"])
+    raise ConfigError([f"{_PACKAGE}: the workflow files are missing; type: {install_line('--force-reinstall')}"])
+
+
+def install_line(*options: str, extra: str = "") -> str:
+    """What installs unbroken, with one of its extras, from where it was installed from.
+
+    That is a clone, a wheel or a repository; https://packaging.python.org/specifications/direct-url says which.
+    """
+    what = f"{_NAME}[{extra}]" if extra else _NAME
+    with suppress(PackageNotFoundError, ValueError, KeyError):
+        origin = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
+        if vcs := origin.get("vcs_info"):
+            what += f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+        elif origin:
+            what += f" @ {origin['url']}"
+    return shlex.join(["pip", "install", *options, what])
 
 
 def workflow_folder() -> Path:

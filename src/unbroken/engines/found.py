@@ -18,7 +18,7 @@ from pathlib import Path
 
 from unbroken.config.load import read_runs
 from unbroken.config.location import Entry
-from unbroken.config.package_files import workflow_folder
+from unbroken.config.package_files import install_line, workflow_folder
 from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
@@ -92,7 +92,7 @@ def found_engines() -> Mapping[str, FoundEngine]:
                 [f"engine {engine.name}: both {other.package} and {engine.package} bring one; uninstall one of them"]
             )
     if not any(engine.is_ours for engine in found.values()):
-        raise ConfigError(["no engine is found, not even unbroken's own; type: pip install --force-reinstall unbroken"])
+        raise ConfigError([f"no engine is found, not even unbroken's own; type: {install_line('--force-reinstall')}"])
     return found
 
 
