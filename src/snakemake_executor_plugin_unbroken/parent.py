@@ -74,9 +74,13 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         """True if nobody else has to hear that sbatch refused the job with these words."""
         return False
 
-    def waits_for_its_input(self, job: Any) -> bool:
-        """False if the job's own Snakemake shall not wait for the files that are its input now."""
-        return True
+    def files_to_wait_for(self, job: Any) -> list[str] | None:
+        """Those that the job's own Snakemake waits for before it begins.
+
+        None for the parent's: all its input, and a folder of this driver's, which a driver removes when it ends: a job
+        that starts after that fails.
+        """
+        return None
 
     # --- what it calls ---
 
@@ -177,9 +181,11 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
 
     def get_job_args(self, job: Any, **more: Any) -> str:
         """The command line of a job's own Snakemake; that of RealExecutor waits for no files."""
-        if self.waits_for_its_input(job):
+        files = self.files_to_wait_for(job)
+        if files is None:
             return str(super().get_job_args(job, **more))
-        return str(RealExecutor.get_job_args(self, job, **more))
+        words = ["--wait-for-files", *files] if files else []
+        return f"{RealExecutor.get_job_args(self, job, **more)} {shlex.join(words)}"
 
     def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
         """What the parent calls when sbatch failed, with sbatch's words among its own."""

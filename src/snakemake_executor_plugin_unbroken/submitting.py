@@ -179,9 +179,12 @@ class Submitting(SlurmParent):
         words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
         return behind(command, "unbroken.detached.driven_job", words)
 
-    def waits_for_its_input(self, job: Any) -> bool:
-        """Without a driver nobody knows which segment a job will do, so it waits for no record."""
-        return self._detached is None or segment_of(job) is None
+    def files_to_wait_for(self, job: Any) -> list[str] | None:
+        """The record before; without a driver nobody knows which segment a job will do, so it waits for none."""
+        if segment_of(job) is None:
+            return None
+        previous = job.input.previous
+        return [] if self._detached is not None else [previous] if isinstance(previous, str) else list(previous)
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """The job is out."""

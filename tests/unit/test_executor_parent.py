@@ -151,6 +151,12 @@ def test_the_command_of_a_job_names_its_segment_and_its_attempt() -> None:
     assert '"-m snakemake"' in source(RealExecutor.format_job_exec)
 
 
+def test_a_job_waits_for_a_folder_that_its_driver_removes() -> None:
+    """Else `files_to_wait_for` is needless."""
+    assert "wait_for_files.append(self.tmpdir)" in source(RemoteExecutor.get_job_args)
+    assert "shutil.rmtree(self.tmpdir" in source(RemoteExecutor.shutdown)
+
+
 def test_a_submitted_job_has_room_for_what_is_known_of_it() -> None:
     assert [field.name for field in dataclasses.fields(SubmittedJobInfo)] == ["job", "external_jobid", "aux"]
 
