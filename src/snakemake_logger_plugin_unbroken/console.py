@@ -84,6 +84,7 @@ class Console:
         self._to_do: Counter[str] = Counter()  # segments of a dry run
         self._told_again: set[str] = set()  # what a driver says of such runs at its end
         self._is_end_told = False
+        self._is_interrupted = False
         self._last_words = ""  # a retry that is refused says the same again
         self._told_at: dict[str, float] = {}
         self._stop = threading.Event()
@@ -116,7 +117,7 @@ class Console:
     def _is_chatter(self, record: LogRecord, event: LogEvent | None) -> bool:
         text = str(record.msg)
         if text.startswith(_INTERRUPTED) and self._jobs:
-            self._is_end_told = True
+            self._is_end_told = self._is_interrupted = True
             self._screen.say("stopping: the segments at work save and leave")
             return True
         if text.startswith(_TOLD_TO_END):
@@ -152,6 +153,8 @@ class Console:
         if (run, segment) in self._told:
             return
         last = self._following.last_words(run, segment)
+        if not last and self._is_interrupted:
+            last = f"{run} segment {segment}: stopped by Ctrl-C before it began"
         if not last or last != self._last_words:
             self._screen.say(last or self._formatter.format(record), is_alert=True)
         self._last_words = last

@@ -1,6 +1,6 @@
 """`python -m unbroken`: the command line."""
 
-from unbroken.cli.main import main
+from unbroken.cli.begin import main
 
 if __name__ == "__main__":
     main()

@@ -150,6 +150,19 @@ def test_a_failed_job_that_left_nothing_is_told_in_the_words_of_snakemake() -> N
     assert "Error in rule toy_segment:" in stream.getvalue()
 
 
+def test_a_segment_that_ctrl_c_ended_before_it_began_is_a_line() -> None:
+    shown, stream = handler()
+    shown.handle(job(LogEvent.JOB_INFO))
+    shown.handle(record("Terminating processes on user request, this might take some time."))
+    shown.handle(job(LogEvent.JOB_ERROR, logging.ERROR))
+    shown.close()
+
+    assert stream.getvalue().splitlines()[1:] == [
+        "stopping: the segments at work save and leave",
+        "demo segment 2: stopped by Ctrl-C before it began",
+    ]
+
+
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL])
 def test_every_warning_and_error_is_shown(level: int) -> None:
     shown, stream = handler()

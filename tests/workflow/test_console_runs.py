@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -128,6 +129,21 @@ def test_ctrl_c_saves_says_so_and_leaves_nothing_in_red(shown: WorkDir) -> None:
     assert text.count("stopped by Ctrl-C") == 1
     assert "red" not in reds, text
     assert shown.saved("a") >= 3
+
+
+def test_ctrl_c_before_anything_has_begun_shows_no_traceback(shown: WorkDir) -> None:
+    shown.configure({"a": slow(segments=2, goal=400)})
+    environment = {**shown.environment(), "PATH": f"{BIN}:{shown.environment()['PATH']}"}
+    with Terminal(["unbroken", "run"], shown.root, environment) as screen:
+        screen.wait_for("^unbroken: snakemake ")
+        screen.type("\x03")
+        code = screen.wait()
+
+    assert code in {130, -signal.SIGINT}  # both are what a shell takes for Ctrl-C
+    assert screen.text[0].startswith("unbroken: snakemake ")
+    assert screen.text[-1].endswith("unbroken: stopped by Ctrl-C; to go on, type the same again")
+    assert len(screen.text) <= 4
+    assert not shown.history("a")
 
 
 def test_a_program_that_fails_is_told_by_its_own_error_among_the_last_lines(shown: WorkDir) -> None:

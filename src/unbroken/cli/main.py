@@ -22,8 +22,9 @@ from unbroken import __version__
 from unbroken.cli import init_command, profile_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
+from unbroken.cli.become_snakemake import become_snakemake
 from unbroken.cli.logs import show_log
-from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, start, targets_of
+from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
 from unbroken.cli.say import Directory, as_seen, complain, say
 from unbroken.cli.status import RunStatus, known_runs, status_of
 from unbroken.cli.status_table import print_table, watch
@@ -98,7 +99,7 @@ def run(
     targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     words, typed = command_for(targets, directory, chosen, context.obj or [])
     print(f"unbroken: {typed}")
-    start(words)
+    become_snakemake(words)
 
 
 @app.command()

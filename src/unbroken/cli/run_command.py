@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -42,12 +40,6 @@ def command_for(
     found += words
     typed = shlex.join(found) + (f" -- {' '.join(_braced(targets))}" if targets else "")
     return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
-
-
-def start(words: Sequence[str]) -> None:
-    """Becomes Snakemake, so that signals, exit code and terminal are its own."""
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
 
 
 def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | None:
