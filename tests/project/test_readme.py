@@ -69,18 +69,27 @@ def test_the_readme_commands_work_in_a_clean_clone(tmp_path):
     mine.mkdir()
     (mine / "train.py").write_text(script_of_the_start())
     outside = {key: value for key, value in os.environ.items() if key not in {"VIRTUAL_ENV", "PYTHONPATH"}}
-    script = ["set -euo pipefail", *commands("Try it"), "source .venv/bin/activate", f"cd {mine}", *commands("Use it")]
+    demo, *others = commands("Try it")
+    shown = f"{demo.partition('#')[0]} 2>&1 | tee {tmp_path}/demo.txt"
+    script = ["set -euo pipefail", shown, *others, "source .venv/bin/activate", f"cd {mine}", *commands("Use it")]
 
     done = subprocess.run(
         ["bash", "-c", "\n".join(script)],
         cwd=clone,
-        env={**outside, "EDITOR": "true", "PYTHONPATH": str(clone / "src")},  # the code of the clone, not ours
+        env={
+            **outside,
+            "UNBROKEN_CONSOLE": "",
+            "EDITOR": "true",
+            "PYTHONPATH": str(clone / "src"),
+        },  # the code of the clone, not ours
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
     assert done.returncode == 0, done.stdout[-5000:]
+    assert demo.startswith("make demo")
+    assert len((tmp_path / "demo.txt").read_text().splitlines()) <= 40
     assert (clone / "examples/torch/results/digits/final/model.pt").is_file()
     assert (mine / "results/train/final/model.pt").is_file()
     assert "checkpoints are whole" in done.stdout
