@@ -136,6 +136,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--times", type=Path, default=stage_times.KEPT)
     chosen = parser.parse_args(arguments[:at])
     begin = time.monotonic()
+    # A shell lets what it starts in the background ignore it, and pytest would too: clusters would stay at the limit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

@@ -41,10 +41,10 @@ class Rig:
     def write(self, text):
         (self.folder / "test_try.py").write_text(TOP + text)
 
-    def start(self, *options, arguments=("-n0",)):
+    def start(self, *options, arguments=("-n0",), before=()):
         command = [sys.executable, str(RUNNER), "try", f"--times={self.folder / 'times.json'}", *options]
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen([*command, "--", *arguments], cwd=self.folder, **output)
+        return subprocess.Popen([*before, *command, "--", *arguments], cwd=self.folder, **output)
 
     def run(self, text, *options, arguments=("-n0",)):
         self.write(text)
@@ -246,16 +246,22 @@ def test_a_stage_after_the_limit_runs_nothing_and_names_all(rig, monkeypatch):
     assert not (rig.folder / "ran").exists()
 
 
-def test_a_stage_that_is_interrupted_leaves_no_process_and_is_red(rig):
-    rig.write("def test_on():\n    Path('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n")
-    runner = rig.start()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("before", [(), ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")], ids=["", "in the background"])
+def test_a_stage_that_is_interrupted_leaves_no_process_and_is_red(rig, number, before):
+    rig.write(
+        "@pytest.fixture\ndef cluster():\n    yield\n    Path('stopped').touch()\n\n"
+        "def test_on(cluster):\n    Path('pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    runner = rig.start(before=before)
     while runner.poll() is None and not ((rig.folder / "pid").exists() and (rig.folder / "pid").read_text()):
         time.sleep(0.02)
 
-    runner.send_signal(signal.SIGTERM)
+    runner.send_signal(number)
     printed, _ = runner.communicate()
 
     assert runner.returncode == 130, printed
+    assert (rig.folder / "stopped").exists()
     assert not Path("/proc", (rig.folder / "pid").read_text()).exists()
 
 
