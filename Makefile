@@ -18,9 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test quick quick-list check lint types format-check workflow-lint components both-tests \
-	unit-tests slurm-tests test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster \
-	bench docs docs-keys format clean
+.PHONY: help setup lock demo test quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
+	test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -39,7 +38,7 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	$(BIN)/unbroken status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
-test: setup components check both-tests ## everything before a change goes in: components, check, tests
+test: setup components check unit-tests slurm-tests ## everything before a change goes in: components, check, tests
 
 # Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
@@ -69,13 +68,6 @@ workflow-lint: setup ## snakemake --lint
 
 components: setup ## the real things that tests use (apt, as root on Debian and Ubuntu); names what is missing
 	@$(STEP) components $(BIN)/python tools/components.py
-
-# What runs on a cluster waits more than it works; its output is kept until the other has ended.
-both-tests: setup
-	@said=$$(mktemp) && trap 'rm -f "$$said"' EXIT; \
-		$(MAKE) --no-print-directory slurm-tests >"$$said" 2>&1 & slurm=$$!; \
-		$(MAKE) --no-print-directory unit-tests; units=$$?; \
-		wait $$slurm; slurm=$$?; cat "$$said"; exit $$((units | slurm))
 
 unit-tests: setup
 	@$(TESTS) pytest -- -n3

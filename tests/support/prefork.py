@@ -36,7 +36,7 @@ SNAKEMAKE = (
     "unbroken.training.core.report_targets",
     "snakemake.cli:get_argument_parser",
 )
-ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.begin:main"}
+ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.main:main"}
 SERVER = Path(__file__).with_name("prefork_server.py")
 TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
 

@@ -516,6 +516,8 @@ def test_a_loader_that_is_prepared_alone_is_not_prepared_any_more(tmp_path):
         (TRAINER, "max_steps=1_000", "load_best_model_at_end=True", "line 6: load_best_model_at_end"),
         (TRAINER, 'TrainingArguments("out", max_steps=1_000)', "parsed", "no `parsed = ...(...)`"),
         (TRAINER, "trainer.train()", "pass", "no `trainer.train(...)`"),
+        (TRAINER, '"out", max_steps=1_000', "**options", "line 6: `TrainingArguments(**options)`"),
+        (TRAINER, '"out", max_steps', "*options, max_steps", "line 6: `TrainingArguments(*options, max_steps=1000)`"),
         (TRAINER, "trainer.train()", "Trainer(model)", "2 `Trainer(...)`"),
         (FITTED, "callbacks=early", "callbacks=Early()", "line 10: callbacks=Early()"),
         (FITTED, "DataLoader(data, 4)", "DataLoader(data, 4, sampler=mine)", "line 11: no plain `DataLoader(...)`"),

@@ -94,7 +94,9 @@ class Script:
         self._edits.append((end, end, text))
 
     def set_keywords(self, call: ast.Call, words: Mapping[str, str]) -> None:
-        """Gives these arguments to a call, in place of those of the same names."""
+        """Gives these arguments to a call, in place of those of the same names; NotPlainError if it hides some."""
+        if any(each.arg is None for each in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args):
+            raise NotPlainError(f"line {call.lineno}: `{ast.unparse(call)}`")
         added = []
         for name, text in words.items():
             if (own := keyword(call, name)) is not None:
