@@ -56,5 +56,10 @@ def _start(directory: Path, root: Path, is_on_slurm: bool) -> str:
 
 
 def _path(found: str, directory: Path, root: Path) -> str:
-    """Not all that looks like a path is one, and a program's own words stay as they are."""
-    return str(directory / found) if (root / found).exists() else found
+    """Not all that looks like a path is one, and a program's own words stay as they are.
+
+    What is about to be written there counts: the line about results comes a moment before them.
+    """
+    path = Path(found)
+    is_in_a_run = len(path.parts) > 2 and (root / path.parent).is_dir()
+    return str(directory / found) if is_in_a_run or (root / path).exists() else found
