@@ -59,7 +59,6 @@ class Folder:
             "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
             "PYTHONPATH": "",
             "OMP_NUM_THREADS": "1",
-            "UNBROKEN_CONSOLE": "",
         }
         self.environment = {**os.environ, **named}
         self.environment.pop("SNAKEMAKE_PROFILE", None)
