@@ -488,6 +488,27 @@ def test_a_trainer_gets_its_own_names(tmp_path):
     )
 
 
+@pytest.mark.parametrize("none", ["max_steps=-1, num_train_epochs=5", "num_train_epochs=5, max_steps=-1"])
+def test_steps_below_zero_are_no_goal(tmp_path, none):
+    assert any(
+        "num_train_epochs=unbroken.goal or 5" in line
+        for line in framework_lines(tmp_path, TRAINER.replace("max_steps=1_000", none))
+    )
+    assert choose(tmp_path, []).starter.settings[1:] == ("goal: 5  # epochs; raise it later and start again",)
+
+
+def test_a_script_whose_lines_end_as_on_windows_is_patched_and_stays_so(tmp_path):
+    text = textwrap.dedent(TRAINING).lstrip("\n").replace("\n", "\r\n")
+    (tmp_path / "train.py").write_bytes(text.encode())
+    diff = choose(tmp_path, []).starter.diff
+
+    subprocess.run(["patch", "--quiet"], cwd=tmp_path, input=diff.encode(), check=True)
+
+    after = (tmp_path / "train.py").read_bytes()
+    assert b"training.finish(" in after
+    assert after.count(b"\r\n") == after.count(b"\n")
+
+
 def test_a_loader_in_a_method_is_made_by_a_global_name(tmp_path):
     assert framework_lines(tmp_path, FITTED) == [
         "+from unbroken.training.lightning import UnbrokenCallback",

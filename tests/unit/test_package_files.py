@@ -29,6 +29,10 @@ class Installed:
     [
         (
             {"url": "file:///x/my%20clone", "dir_info": {"editable": True}},
+            "pip install -e '/x/my clone[workflow]'",
+        ),
+        (
+            {"url": "file:///x/my%20clone", "dir_info": {}},
             "pip install 'unbroken[workflow] @ file:///x/my%20clone'",
         ),
         (

@@ -7,6 +7,7 @@ import shlex
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from unbroken.errors import ConfigError
 
@@ -25,13 +26,16 @@ def root_folder() -> Path:
 def install_line(*options: str, extra: str = "") -> str:
     """What installs unbroken, with one of its extras, from where it was installed from.
 
-    That is a clone, a wheel or a repository; https://packaging.python.org/specifications/direct-url says which.
+    That is a clone, which stays editable if it is, a wheel or a repository, as direct_url.json says
+    (https://packaging.python.org/specifications/direct-url).
     """
     what = f"{_NAME}[{extra}]" if extra else _NAME
     with suppress(PackageNotFoundError, ValueError, KeyError):
         origin = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
         if vcs := origin.get("vcs_info"):
             what += f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+        elif origin.get("dir_info", {}).get("editable"):
+            options, what = (*options, "-e"), what.replace(_NAME, unquote(urlsplit(origin["url"]).path), 1)
         elif origin:
             what += f" @ {origin['url']}"
     return shlex.join(["pip", "install", *options, what])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class Script:
     path: Path
     text: str
     tree: ast.Module
+    newline: str = "\n"  # how the lines of the file end; those of `text` end with a plain one
     _edits: list[tuple[int, int, str]] = field(default_factory=list)
 
     @classmethod
@@ -28,7 +29,7 @@ class Script:
         """None if it is no Python of this version."""
         try:
             text = path.read_text()
-            return cls(path, text, ast.parse(text))
+            return cls(path, text, ast.parse(text), "\r\n" if b"\r\n" in path.read_bytes() else "\n")
         except (SyntaxError, ValueError, OSError):
             return None
 
@@ -137,7 +138,8 @@ class Script:
 
     def diff(self) -> str:
         """From the file as it is to the one with the edits, for `patch` in the folder of the script."""
-        return unified_diff(self.path.name, self.text, self.edited())
+        before, after = (text.replace("\n", self.newline) for text in (self.text, self.edited()))
+        return unified_diff(self.path.name, before, after)
 
     def _span(self, node: ast.AST) -> tuple[int, int]:
         return (
@@ -162,6 +164,20 @@ def unified_diff(name: str, before: str, after: str) -> str:
 
 def _ended(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def diff_or_lines(
+    script: Script, change: Callable[[Script], None], lines: Sequence[str]
+) -> tuple[str, tuple[str, ...]]:
+    """What a training script lacks as a diff, or if that cannot be made in words; nothing if it lacks nothing."""
+    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
+        return "", ()
+    try:
+        change(script)
+        return script.diff(), ()
+    except NotPlainError as error:
+        what = f"{script.path.name} saves nothing that unbroken can resume from"
+        return "", (f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines))
 
 
 def last_name(node: ast.expr) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.script_edit import NotPlainError, Script, last_name
+from unbroken.engines.script_edit import Script, diff_or_lines, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.engines.tensorflow.script_changes import goal_of, make_changes
 
@@ -36,21 +36,9 @@ def _trains(script: Script) -> bool:
 
 
 def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
-    diff, todo = _changes(script)
+    diff, todo = diff_or_lines(script, make_changes, _LINES)
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
     settings += [f"goal: {goal_of(script) or _EPOCHS:.10g}  # epochs; raise it later and start again"]
     todo += not_installed("tensorflow")
     return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
-
-
-def _changes(script: Script) -> tuple[str, tuple[str, ...]]:
-    """The lines that the script lacks as a diff, or if that cannot be made in words; nothing if it has them."""
-    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
-        return "", ()
-    try:
-        make_changes(script)
-        return script.diff(), ()
-    except NotPlainError as error:
-        saves_nothing = f"{script.path.name} saves nothing that unbroken can resume from; add these lines"
-        return "", (f"{saves_nothing} (no diff could be made: {error}):", *(f"    {line}" for line in _LINES))

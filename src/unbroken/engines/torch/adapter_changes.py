@@ -43,7 +43,7 @@ class Framework:
         """How far the script trains by itself, None if that is not found, and in which unit."""
         for name, unit in zip(self.goals, ("steps", "epochs"), strict=False):
             for call in script.nodes(ast.Call):
-                if (value := keyword(call, name)) is not None:
+                if (value := _said(call, name)) is not None:
                     return script.number(_by_hand(value)), unit
         if not self.goals:
             return script_changes.goal_of(script), "epochs"
@@ -165,11 +165,18 @@ def _arguments_of(script: Script, trainer: ast.Call) -> ast.Call:
 def _goal(script: Script, call: ast.Call, framework: Framework) -> dict[str, str]:
     """How far it trains, with the goal of the configuration first; where the script says both, steps count."""
     steps, epochs = framework.goals
-    if (count := keyword(call, steps)) is not None:
+    if (count := _said(call, steps)) is not None:
         return {steps: f"int(unbroken.goal or {script.source(count)})"}
-    count = keyword(call, epochs)
+    count = _said(call, epochs)
     number = framework.epochs_by_default if count is None else script.source(count)
     return {epochs: f"unbroken.goal or {number}"}
+
+
+def _said(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call gives for a goal; both frameworks take a number below zero for none."""
+    value = keyword(call, name)
+    is_none = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
+    return None if is_none or (isinstance(value, ast.Constant) and value.value is None) else value
 
 
 def _by_hand(value: ast.expr) -> ast.expr:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.script_edit import NotPlainError, Script, last_name
+from unbroken.engines.script_edit import Script, diff_or_lines, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS, Framework
 from unbroken.engines.torch.script_changes import forgotten, goal_of, make_changes
@@ -72,7 +72,7 @@ def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
     framework = _framework(script)
     change, lines = (framework[0].change, framework[1]) if framework else (make_changes, _PLAIN_LINES)
     goal, unit = framework[0].goal(script) if framework else (goal_of(script), "epochs")
-    diff, todo = _changes(script, change, lines)
+    diff, todo = diff_or_lines(script, change, lines)
     todo = (*todo, *(_forgotten(script) if diff and not framework else ()))
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
@@ -81,18 +81,6 @@ def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
     settings += ["goal_unit: steps"] if unit == "steps" else []
     todo += not_installed("torch")
     return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
-
-
-def _changes(script: Script, change: Callable[[Script], None], lines: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The lines that the script lacks as a diff, or if that cannot be made in words; nothing if it has them."""
-    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
-        return "", ()
-    try:
-        change(script)
-        return script.diff(), ()
-    except NotPlainError as error:
-        what = f"{script.path.name} saves nothing that unbroken can resume from"
-        return "", (f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines))
 
 
 def _forgotten(script: Script) -> tuple[str, ...]:
