@@ -152,6 +152,35 @@ def test_a_driver_that_is_told_to_end_leaves_what_has_not_begun(
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
 
 
+@pytest.mark.slow
+def test_drivers_told_to_end_while_they_submit_and_killed_before_they_have_ended_lose_no_job(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 60
+    slurm_work.configure({run: one_long_segment(goal, threads=4) for run in "ab"})
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    first = start(slurm_work)
+    until(lambda: submitted(Done(0, first.text)) >= 1)
+
+    first.process.terminate()  # the second job may just be on its way to sbatch
+    told = first.wait(PATIENCE_SECONDS)
+    second = start(slurm_work)
+    until(lambda: "taken over" in second.text)
+    second.process.terminate()
+    second.kill()
+    third = start(slurm_work)
+    until(lambda: len(HAS_JOB.findall(third.text)) == 2)
+    cluster.run("scancel", blocker)
+    done = third.wait(PATIENCE_SECONDS)
+
+    assert (told.code, done.code) == (1, 0), done.text
+    for run in "ab":
+        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+        assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
+    assert cluster.jobs() == []
+
+
 def test_a_driver_that_is_told_to_end_waits_for_what_works(slurm_work: WorkDir, cluster: Cluster) -> None:
     driver = started(slurm_work, {"a": one_long_segment(300), "b": one_long_segment(300)})
 
