@@ -22,13 +22,14 @@ import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
 from unbroken.program.contract import FINAL, AttemptFolder, HandedOver, copied_states, loose_state, ready_states
-from unbroken.program.process import Child
+from unbroken.program.process import Child, Streams
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -36,6 +37,10 @@ from unbroken.runs.store import Checkpoint
 
 def _say_nothing(_line: str) -> None:
     pass
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Task:
     deadline_unix: float
     stop_unix: float = math.inf  # when it will be told, should it not have left by then
     tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
+    is_warned: Callable[[], bool] = _never  # whether a signal has come that asks us, and maybe the program, to leave
 
 
 class Engine(ABC):
@@ -117,6 +123,10 @@ class Engine(ABC):
     def folder(self, task: Task) -> Path | None:
         """Where the program runs; None: where snakemake was started."""
         return None
+
+    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
+        """Where the program's outputs go and its input comes from; None: both outputs into the log, no input."""
+        return nullcontext()
 
     def remarks(self, task: Task) -> list[str]:
         """What the user should know of this attempt before the program starts, a line each."""

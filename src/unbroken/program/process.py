@@ -106,18 +106,34 @@ class Child:
         os.close(self._told)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None) -> Child:
-    """Starts the program with `environment` added to ours, both outputs appended to `log`; dies if we die.
+@dataclass(frozen=True)
+class Streams:
+    """Descriptors for a program's input and outputs; the program gets copies of them."""
 
-    It runs in `folder`, in ours if there is none.  SegmentError if it cannot be started.
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path | None = None,
+    streams: Streams | None = None,
+) -> Child:
+    """Starts the program with `environment` added to ours; dies if we die.
+
+    Both outputs are appended to `log` where no `streams` are given.  It runs in `folder`, in ours if there is none.
+    SegmentError if it cannot be started.
     """
     _must_be_found(command)
     with fs.storage_errors(log), log.open("ab") as output:
         return _guarded(
             command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            stdin=streams.stdin if streams else subprocess.DEVNULL,
+            stdout=streams.stdout if streams else output,
+            stderr=streams.stderr if streams else subprocess.STDOUT,
             env={**os.environ, **environment},
             cwd=folder,
         )[0]

@@ -9,20 +9,25 @@ RESULTS = Path("results")
 LOGS = Path("logs")
 # What a start of snakemake notes about runs, outside of their folders.
 NOTES = Path(".snakemake/unbroken")
+# Below it, what jobs with `unbroken exec` in them note of themselves.
+EXEC_NOTES = NOTES / "exec"
+# The runs of `unbroken exec`, each in a folder of its name.
+STORES = Path(".unbroken")
 # Where the Slurm plugin puts Slurm's logs.
 SLURM_LOGS = Path(".snakemake/slurm_logs")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """`results/<run>` and what is in it."""
+    """`results/<run>` and what is in it; of a run of `unbroken exec` its `store`, which has the logs too."""
 
     name: str
     base: Path = Path()
+    store: Path | None = None
 
     @property
     def root(self) -> Path:
-        return self.base / RESULTS / self.name
+        return self.base / RESULTS / self.name if self.store is None else self.store
 
     @property
     def checkpoints(self) -> Path:
@@ -71,4 +76,5 @@ class RunFolder:
         return self.segments / f"{segment:03d}.json"
 
     def log(self, segment: int) -> Path:
-        return self.base / LOGS / self.name / f"{segment:03d}.log"
+        folder = self.base / LOGS / self.name if self.store is None else self.store / LOGS
+        return folder / f"{segment:03d}.log"

@@ -54,10 +54,11 @@ class Job:
     driver_attempt: int
     base: Path = Path()
     attempt_log: Path | None = None
+    store: Path | None = None  # of a run of `unbroken exec`
 
     @property
     def places(self) -> RunFolder:
-        return RunFolder(self.run.name, self.base)
+        return RunFolder(self.run.name, self.base, self.store)
 
     @property
     def log(self) -> Path:
@@ -83,7 +84,7 @@ def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
     assignment: Assignment = snakemake.params.assignment
     attempt = int(snakemake.resources.get("attempt", 1))
     job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
-    job = replace(job, attempt_log=_attempt_log(job.places.log(job.segment)))
+    job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
     try:
         segment(job)
     except UnbrokenError as error:
@@ -128,7 +129,7 @@ def _has_started(log: Path) -> bool:
         return False
 
 
-def _attempt_log(log: Path) -> Path:
+def attempt_log(log: Path) -> Path:
     """A second name for the segment's log, `<segment>.<attempt>.log`; the log itself where there are no hard links.
 
     Snakemake removes the first name before the next attempt, and what a crash said must still be there to be read.

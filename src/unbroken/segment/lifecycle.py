@@ -310,7 +310,9 @@ class _Segment:
             attempt_folder.write_deadline(deadline.unix(margin.publish_seconds))
             salvage.leave_note(attempt_folder, origin, self.identity)
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
-        task = Task(run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell)
+        task = Task(
+            run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, lambda: bool(self.alarm.heard)
+        )
         publisher = Publisher(
             self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
         )

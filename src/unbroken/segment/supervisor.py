@@ -88,12 +88,13 @@ class Work:
         environment, folder = self.engine.environment(self.task), self.engine.folder(self.task)
         kills_before = self._memory_kills()
         begins = log_bytes(self.job.log)
-        program = child.start(command, environment, self.job.log, folder)
-        try:
-            self._watch(program)
-        finally:
-            # Workers that outlived their parent, or everything if we are leaving by an exception.
-            program.end(TERM_PATIENCE_SECONDS)
+        with self.engine.streams(self.task, self.job.log) as streams:
+            program = child.start(command, environment, self.job.log, folder, streams)
+            try:
+                self._watch(program)
+            finally:
+                # Workers that outlived their parent, or everything if we are leaving by an exception.
+                program.end(TERM_PATIENCE_SECONDS)
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
         if not has_left_well:
             self.error = error_line(self.job.log, begins, or_last_line=self.exit_code != 0 and self.stop_reason is None)

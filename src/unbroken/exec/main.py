@@ -1,0 +1,232 @@
+"""The entry point of `unbroken exec`: is it the same computation, one segment of it, and the exit code.
+
+Loads the standard library alone, so that it costs a short program little and works in any environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken.errors import ConfigError, InterruptedSegment, SegmentError, UnbrokenError
+from unbroken.exec.call import (
+    REFUSED,
+    Call,
+    call_of,
+    changed_inputs,
+    difference,
+    is_same_program,
+    keep_refused,
+    read_call,
+)
+from unbroken.exec.engine import NAME, PRINTED, ExecEngine
+from unbroken.exec.options import NO_LIMIT_MINUTES, OnChange, Options, parse
+from unbroken.exec.overlap import refuse_shared
+from unbroken.exec.place import store_of, top_folder
+from unbroken.exec.results import put_back_results
+from unbroken.program.contract import EXIT_PAUSED
+from unbroken.runs import lease
+from unbroken.runs.driver_start import START
+from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
+from unbroken.runs.history import History
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.segment.classify import is_finished
+from unbroken.segment.job import Job, attempt_log
+from unbroken.segment.lifecycle import run_segment
+from unbroken.slurm.commands import ask
+from unbroken.slurm.this_job import job_around_us
+from unbroken.system import fs
+from unbroken.system.clock import folder_stamp, utc_now
+
+# Of a computation that began anew so many earlier ones stay.
+OLD_STATES = 2
+_OLD_PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.jsonl", PRINTED)
+
+
+def main(words: Sequence[str]) -> int:
+    """One call; its exit code."""
+    options = None
+    try:
+        options = parse(words)
+        with fs.os_errors(Path()):
+            return _Exec(options).run()
+    except UnbrokenError as error:
+        name = options.name if options else "exec"
+        for line in str(error).splitlines():
+            print(f"unbroken: {line.replace(f'runs.{name}:', f'{name}:')}", file=sys.stderr, flush=True)
+        return 1
+
+
+class _Exec:
+    """One call of `unbroken exec`."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.folder = options, Path.cwd()
+        self.store = store_of(options.name, options.store, self.folder)
+        self.places = RunFolder(options.name, Path(), self.store)
+        self.root = self.store.parents[options.name.count("/")]
+        self.job_id = os.environ.get("SLURM_JOB_ID", "")
+        self.note = note_path(top_folder(self.folder))
+
+    def run(self) -> int:
+        """The same computation goes on, or begins; a finished one puts its results back."""
+        if self.options.is_requeued and self.job_id:
+            os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
+        self._minutes = self._length()
+        self._prepare()
+        job = self._job()
+        engine = ExecEngine(self.options, self.folder, self.store)
+        self._write_note(STARTED, job.segment)
+        try:
+            record = run_segment(job, engine)
+        except UnbrokenError as error:
+            return self._failed(job, engine, error)
+        self._write_note(record.outcome.value, record.segment)
+        if record.outcome is Outcome.FINISHED:
+            self._finish(job, engine)
+            return 0
+        self._requeue(job)
+        return EXIT_PAUSED
+
+    # --- before ---
+
+    def _length(self) -> float:
+        """Minutes that this call may take; Slurm's end of the job counts all the same."""
+        if self.options.minutes is not None:
+            return self.options.minutes
+        around = job_around_us()
+        end = around.end_here_unix if around else None
+        return NO_LIMIT_MINUTES if end is None else min(NO_LIMIT_MINUTES, max(0.1, (end - time.time()) / 60))
+
+    def _prepare(self) -> None:
+        """Looks whether it is the same computation; ConfigError if it is not, and nobody has decided what to do."""
+        patience = self._minutes * 60 if self._minutes < NO_LIMIT_MINUTES else float("inf")
+        with lease.take(self.places.lease, 0, patience, self._say) as held:
+            was = read_call(self.store)
+            now = call_of(self.options, self.folder, was)
+            if self.options.keep:
+                refuse_shared(self.options.name, now, self.store, self.root)
+            why = self._why_anew(was, now)
+            held.confirm()
+            if was is not None and why:
+                self._set_old_aside(why)
+            elif was is not None:
+                now = replace(now, program=was.program, volatile=was.volatile, is_finished=was.is_finished)
+            now.write(self.store)
+            with suppress(FileNotFoundError):
+                (self.store / REFUSED).unlink()
+
+    def _why_anew(self, was: Call | None, now: Call) -> str:
+        """Why it begins anew; empty if it goes on."""
+        if was is None:
+            return ""
+        if self.options.is_anew:
+            return "--anew"
+        if changed := changed_inputs(was, now):
+            return f"the inputs have changed: {', '.join(changed)}"
+        if is_same_program(was, now, self.options.ignore):
+            return ""
+        if self.options.on_change is OnChange.ANEW:
+            return f"the command line has changed: {difference(was, now)}"
+        keep_refused(self.store, now)
+        name = self.options.name
+        raise ConfigError(
+            [
+                f"{name}: the command line is another one; {difference(was, now)}; if it goes on from what is saved, "
+                f"type: unbroken accept {name}; to begin anew: --on-change anew; words that may differ: --ignore"
+            ]
+        )
+
+    def _set_old_aside(self, why: str) -> None:
+        """Out of the way, by renames; the two newest stay."""
+        confirm_all_own([*self.places.own, self.store / "old"])
+        aside = self.store / "old" / folder_stamp(utc_now())
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}.2")
+        aside.mkdir(parents=True)
+        for name in _OLD_PARTS:
+            with suppress(FileNotFoundError):
+                os.rename(self.store / name, aside / name)
+        self._say(f"begins anew ({why}); what was saved is in {aside}")
+        confirm_own(aside.parent)
+        for old in sorted(aside.parent.iterdir())[:-OLD_STATES]:
+            fs.remove_tree(old)
+
+    def _job(self) -> Job:
+        """The segment that comes next, with a log of its own if its program is to start."""
+        attempts = History(self.places.history).attempts()
+        run = self._run()
+        newest = next(reversed(Store(self.places.checkpoints).readable()), None)
+        paused = [attempt.segment for attempt in attempts if attempt.outcome is Outcome.PAUSED]
+        segment = max(paused, default=0) + 1
+        log = self.places.log(segment)
+        if is_finished(newest, run):
+            segment, own = max(segment - 1, newest.passport.segment if newest else 1), log.with_name("calls.log")
+            log.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            log.unlink(missing_ok=True)
+            own = attempt_log(log)
+        return Job(run, IdentityKeys((), (), ()), segment, 1, Path(), own, self.store)
+
+    def _run(self) -> Run:
+        """All that a config would say; what is not an option is what suits a program that stands alone."""
+        options = self.options
+        return Run(
+            name=options.name, engine=NAME, segments=0, segment_minutes=self._minutes, place="", tasks=1, nodes=None,
+            note=shlex.join(options.program), threads=len(os.sched_getaffinity(0)), mem_mb=0, memory_growth=1.0, gpus=0,
+            partition=None, account=None, qos=None, constraint=None, gpu_type=None, slurm_extra=(),
+            keep=options.checkpoints, milestone_every=0, save_minutes=options.save_minutes, mtbf_hours=None,
+            stall_minutes=None, first_margin_seconds=None, attempts_without_progress=3, modules=(), enter=(),
+            settings={"goal": options.goal, "goal_unit": options.unit},
+        )  # fmt: skip
+
+    # --- after ---
+
+    def _finish(self, job: Job, engine: ExecEngine) -> None:
+        """Of a run that was done before, the results are put back."""
+        newest = Store(self.places.checkpoints).readable()[-1]
+        if (call := read_call(self.store)) is not None and not call.is_finished:
+            call.finished().write(self.store)
+        if engine.has_started:
+            return
+        with lease.take(self.places.lease, job.segment, 60.0, self._say):
+            done = put_back_results(newest, self.folder)
+        what = f"put back: {', '.join(done)}" if done else "its results are in place"
+        self._say(f"done before, nothing is computed; {what}; to compute it anew add --anew")
+
+    def _failed(self, job: Job, engine: ExecEngine, error: UnbrokenError) -> int:
+        """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
+        if isinstance(error, InterruptedSegment):
+            self._write_note(Outcome.INTERRUPTED.value, job.segment)
+            self._say(str(error))
+            self._requeue(job)
+            return EXIT_PAUSED
+        self._write_note(Outcome.FAILED.value, job.segment)
+        if not isinstance(error, SegmentError) or not engine.has_started:
+            raise error
+        attempts = History(self.places.history).attempts()
+        code = attempts[-1].exit_code if attempts else None
+        self._say(str(error))
+        return code if code is not None and 0 < code != EXIT_PAUSED else 1
+
+    def _requeue(self, job: Job) -> None:
+        if self.options.is_requeued and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
+            job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
+
+    def _write_note(self, outcome: str, segment: int) -> None:
+        write_note(self.note, ExecNote(self.options.name, str(self.store), outcome, segment))
+
+    def _say(self, line: str) -> None:
+        name = self.options.name
+        print(f"unbroken: {name}: {line.removeprefix(f'runs.{name}: ')}", file=sys.stderr, flush=True)

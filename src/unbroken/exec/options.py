@@ -1,0 +1,198 @@
+"""The command line of `unbroken exec`: options, then `--`, then the program; every default stands here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NoReturn
+
+from unbroken.errors import ConfigError
+
+USAGE = "unbroken exec [options] -- PROGRAM ARGUMENTS"
+# Where a name stands for a folder below the store; the store's own way to call folders is not among them.
+_NAME = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
+_ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of them . or .."
+# A run without a limit is told this, which all programs can count with.
+NO_LIMIT_MINUTES = 365 * 24 * 60.0
+SAVE_MINUTES = 5.0
+
+
+class SavedBy(Enum):
+    """When a kept file is complete while its program works; one whose program has left well always is."""
+
+    CLOSED = "closed"  # same size and time in two looks, and no process of the program has it open for writing
+    EXIT = "exit"  # not before the program has left
+    RENAME = "rename"  # as soon as it is there: it is written under another name
+    MARKER = "marker"  # when the file of --marker is not older
+    NEXT = "next"  # when one with a higher {progress} is there
+
+
+class OnChange(Enum):
+    """What happens when the command line is another one."""
+
+    REFUSE = "refuse"
+    ANEW = "anew"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; paths as they were typed."""
+
+    program: tuple[str, ...]
+    name: str
+    store: Path | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    keep: tuple[str, ...]
+    saved_by: SavedBy
+    marker: str
+    resume: str
+    minutes: float | None
+    save_minutes: float
+    checkpoints: int
+    progress_file: str
+    progress_pattern: str
+    goal: float | None
+    unit: str
+    done_if: str
+    stop_signal: str
+    stdout: str
+    ignore: tuple[str, ...]
+    on_change: OnChange
+    is_anew: bool
+    is_requeued: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line instead of the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError([f"exec: {message}; type: unbroken exec --help"])
+
+
+def parse(words: Sequence[str]) -> Options:
+    """The options of a command line behind `unbroken exec`; ConfigError names what is wrong with it."""
+    own, program = _parted(list(words))
+    found = _parser().parse_args(own)
+    if not program:
+        raise ConfigError([f"exec: no program behind --; type: {USAGE}"])
+    file, _, pattern = (found.progress or "").partition(":")
+    options = Options(
+        program=tuple(program),
+        name=found.name or Path(program[0]).name,
+        store=Path(found.store) if found.store else None,
+        inputs=tuple(found.inputs),
+        outputs=tuple(found.outputs),
+        keep=tuple(found.keep),
+        saved_by=SavedBy(found.saved_by),
+        marker=found.marker,
+        resume=found.resume,
+        minutes=found.minutes,
+        save_minutes=found.save_minutes,
+        checkpoints=found.checkpoints,
+        progress_file=file,
+        progress_pattern=pattern,
+        goal=found.goal,
+        unit=found.unit,
+        done_if=found.done_if,
+        stop_signal=found.stop_signal or ("TERM" if found.keep else "none"),
+        stdout=found.stdout,
+        ignore=tuple(word for words in found.ignore for word in words.split(",") if word),
+        on_change=OnChange(found.on_change),
+        is_anew=found.anew,
+        is_requeued=found.requeue,
+    )
+    if mistakes := [f"exec: {line}" for line in _mistakes(options)]:
+        raise ConfigError(mistakes)
+    return options
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def _mistakes(options: Options) -> list[str]:
+    found = []
+    if not _NAME.fullmatch(options.name) or {".", ".."} & set(options.name.split("/")):
+        found.append(f"--name: found {options.name!r}, allowed: {_ALLOWED_NAME}")
+    if options.minutes is not None and not 0 < options.minutes <= NO_LIMIT_MINUTES:
+        found.append(f"--minutes: found {options.minutes:g}, allowed: more than 0, at most a year")
+    if not 0 <= options.save_minutes <= NO_LIMIT_MINUTES:
+        found.append(f"--save-minutes: found {options.save_minutes:g}, allowed: 0 or more")
+    if options.checkpoints < 2:
+        found.append(f"--checkpoints: found {options.checkpoints}, allowed: 2 or more")
+    if bool(options.marker) != (options.saved_by is SavedBy.MARKER):
+        found.append("--marker FILE and --saved-by marker go together; give both or neither")
+    if options.saved_by is SavedBy.NEXT and not any("{progress}" in name for name in options.keep):
+        found.append("--saved-by next: no {progress} in --keep; write it where the number stands in the files' names")
+    if options.progress_file and not _is_pattern(options.progress_pattern):
+        found.append(
+            f"--progress: found {options.progress_file}:{options.progress_pattern}, allowed: FILE:PATTERN, a regular "
+            "expression with one group around the number"
+        )
+    if options.goal is not None and not (options.progress_file or any("{progress}" in name for name in options.keep)):
+        found.append("--goal: nothing says how far the program is; add --progress FILE:PATTERN")
+    if options.goal is not None and not (math.isfinite(options.goal) and options.goal > 0):
+        found.append(f"--goal: found {options.goal:g}, allowed: more than 0")
+    found += [f"{flag}: found an empty word; allowed: the path of a file" for flag in _empty(options)]
+    return found
+
+
+def _empty(options: Options) -> list[str]:
+    """An unset variable of a shell is an empty word, and would mean the working directory."""
+    named = {"--inputs": options.inputs, "--outputs": options.outputs, "--keep": options.keep}
+    return [flag for flag, words in named.items() if "" in words]
+
+
+def _is_pattern(pattern: str) -> bool:
+    try:
+        return re.compile(pattern).groups == 1
+    except re.error:
+        return False
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="unbroken exec",
+        usage=USAGE,
+        allow_abbrev=False,
+        description="Runs a program so that it goes on where it was, after time limits, kills and new starts. "
+        "Exit code 0: done. 85: saved, more to do; call it again. Else: the program's own, or 1 with the reason.",
+    )
+    add = parser.add_argument
+    add("--name", default="", help="what the run is called; the program's name if none is given")
+    add("--store", default="", metavar="FOLDER", help="where its checkpoints lie; .unbroken/NAME if none is given")
+    add("--inputs", nargs="*", default=[], metavar="FILE", help="where one has changed, the run begins anew")
+    add("--outputs", nargs="*", default=[], metavar="FILE", help="what it makes; put back when it is called again")
+    add("--keep", nargs="+", default=[], metavar="GLOB", help="the files from which the program goes on")
+    choices = [each.value for each in SavedBy]
+    add("--saved-by", choices=choices, default="closed", help="when a kept file is complete (%(default)s)")
+    add("--marker", default="", metavar="FILE", help="with --saved-by marker: what is written after the kept files")
+    add("--resume", default="", metavar="'PROGRAM ...'", help="the command line that goes on, where it is another one")
+    add("--minutes", type=float, help="how long it may take; else Slurm says it, or there is no limit")
+    add("--save-minutes", type=float, default=SAVE_MINUTES, help="how often kept files are copied (%(default)g)")
+    add("--checkpoints", type=int, default=2, help="how many stay (%(default)s)")
+    add("--progress", default="", metavar="FILE:PATTERN", help="how far it is: the last match of one group in FILE")
+    add("--goal", type=float, help="it is done when it is so far")
+    add("--unit", default="steps", help="what is counted (%(default)s)")
+    add("--done-if", default="", metavar="FILE", help="it is done when this file is there")
+    signals = ["none", "HUP", "INT", "TERM", "USR1", "USR2"]
+    add("--stop-signal", choices=signals, default="", help="what makes it save and leave (TERM with --keep)")
+    add("--stdout", default="", metavar="FILE", help="what it prints is a result: FILE, without a line lost or doubled")
+    add("--ignore", action="append", default=[], metavar="WORDS", help="options that may differ, as --threads,--mem")
+    add("--on-change", choices=[each.value for each in OnChange], default="refuse", help="if the command line differs")
+    add("--anew", action="store_true", help="begin anew; what was saved is set aside")
+    add("--requeue", action="store_true", help="in a batch script: put the job back into the queue when it has paused")
+    return parser
+
+
+def number_of(name: str) -> signal.Signals | None:
+    """The signal of --stop-signal; None for `none`."""
+    return None if name == "none" else signal.Signals[f"SIG{name}"]

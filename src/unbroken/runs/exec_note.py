@@ -1,0 +1,49 @@
+"""What a job with `unbroken exec` in it notes of itself, for the driver: Snakemake turns its exit code 85 into 1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unbroken.runs.layout import EXEC_NOTES
+from unbroken.system import fs, jsontext
+
+STARTED = "started"
+
+
+@dataclass(frozen=True)
+class ExecNote:
+    """Which run a job works for, and the outcome of its attempt; `started` while it works, or if it was killed."""
+
+    name: str
+    store: str
+    outcome: str
+    segment: int
+
+
+def note_path(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The note of the job around us, in the folder that holds `.snakemake`; None outside Slurm."""
+    job = environment.get("SLURM_JOB_ID", "")
+    restart = environment.get("SLURM_RESTART_COUNT", "0")
+    return folder / EXEC_NOTES / f"{job}.{restart}.json" if job and (folder / ".snakemake").is_dir() else None
+
+
+def write_note(path: Path | None, note: ExecNote) -> None:
+    """In one step; a disk that takes no note ends no work."""
+    if path is None:
+        return
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(path, json.dumps(asdict(note)) + "\n")
+
+
+def read_note(path: Path) -> ExecNote | None:
+    """None if there is none, or a torn one."""
+    try:
+        return ExecNote(**jsontext.parse(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
