@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 # Folders and files below tests/, so that nobody has to think of a marker.
 PROMISES = (
     "protocol/*",
+    "exec/test_exec.py",
     "engines/test_conformance.py",
     "*/test_*kill*.py",
     "*/test_*drivers.py",

@@ -65,6 +65,8 @@ class Engine(ABC):
     """
 
     name: str
+    # False where the program puts its results to where the user wants them.
+    fills_final = True
 
     def __init__(self, base: Path = Path()) -> None:
         self.base = base

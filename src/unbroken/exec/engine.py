@@ -14,14 +14,13 @@ from unbroken.engines.base import Engine, Task
 from unbroken.engines.command.reading import last_number
 from unbroken.engines.command.states import Stamp
 from unbroken.errors import CheckpointError
-from unbroken.exec.kept_files import KeptFiles
+from unbroken.exec.kept_files import KeptFiles, put_file
 from unbroken.exec.options import Options, SavedBy, number_of
 from unbroken.exec.results import keep_results, missing_results
 from unbroken.exec.streams import is_file, streams
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child, Streams
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
 from unbroken.slurm.this_job import current_job
 from unbroken.system import fs, jsontext
@@ -38,6 +37,7 @@ class ExecEngine(Engine):
     """One object serves one call."""
 
     name = NAME
+    fills_final = False
 
     def __init__(self, options: Options, folder: Path, store: Path) -> None:
         super().__init__(folder)
@@ -86,7 +86,7 @@ class ExecEngine(Engine):
         has_several = len(options.keep) > 1 or any(char in "".join(options.keep) for char in "*?[{")
         if task.origin is None and options.saved_by is SavedBy.CLOSED and has_several:
             found.append("kept files that belong together need --saved-by marker or next: closed looks at each alone")
-        if task.segment > 1 and is_file(1) and not options.stdout:
+        if task.origin is not None and is_file(1) and not options.stdout:
             found.append(
                 "standard output goes to a file that was emptied at this start; for a result add --stdout FILE"
             )
@@ -161,9 +161,6 @@ class ExecEngine(Engine):
         files = kept.last()
         self._count = 1000  # its successor's own folder has other names
         return [*found, *(self._state(task, files, is_running=False) if files else [])]
-
-    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
-        """The results are where the program made them, and in the checkpoint; a third copy helps nobody."""
 
     # --- inside ---
 
@@ -271,6 +268,8 @@ class ExecEngine(Engine):
             done = max(self._last or 0.0, self._done(kept, files) or 0.0)
             if not kept.copy(files, draft, is_running=False):
                 raise CheckpointError(f"{self.base}: the kept files change although the program is gone")
+        if self._options.stdout:
+            put_file(self._store / PRINTED, self.base / self._options.stdout)
         keep_results(self.base, self._results, draft)
         self._write_position(draft, self._printed())
         return self._handed_over(draft, max(done, self._options.goal or 0.0), is_finished=True)

@@ -26,7 +26,7 @@ from unbroken.exec.call import (
     read_call,
 )
 from unbroken.exec.engine import NAME, PRINTED, ExecEngine
-from unbroken.exec.options import NO_LIMIT_MINUTES, OnChange, Options, parse
+from unbroken.exec.options import OnChange, Options, parse
 from unbroken.exec.overlap import refuse_shared
 from unbroken.exec.place import store_of, top_folder
 from unbroken.exec.results import put_back_results
@@ -42,6 +42,7 @@ from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
+from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from unbroken.errors import ConfigError
+from unbroken.segment.deadline import NO_LIMIT_MINUTES
 
 USAGE = "unbroken exec [options] -- PROGRAM ARGUMENTS"
 # Where a name stands for a folder below the store; the store's own way to call folders is not among them.
 _NAME = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
 _ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of them . or .."
-# A run without a limit is told this, which all programs can count with.
-NO_LIMIT_MINUTES = 365 * 24 * 60.0
 SAVE_MINUTES = 5.0
 
 
@@ -79,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(words: Sequence[str]) -> Options:
     """The options of a command line behind `unbroken exec`; ConfigError names what is wrong with it."""
     own, program = _parted(list(words))
-    found = _parser().parse_args(own)
+    found = parser().parse_args(own)
     if not program:
         raise ConfigError([f"exec: no program behind --; type: {USAGE}"])
     file, _, pattern = (found.progress or "").partition(":")
@@ -114,8 +113,13 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """The own words and the program's.  What --ignore names looks like options of ours, and is none."""
     at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
+    own, program = words[:at], words[at + 1 :]
+    while "--ignore" in own[:-1]:
+        found = own.index("--ignore")
+        own[found : found + 2] = [f"--ignore={own[found + 1]}"]
+    return own, program
 
 
 def _mistakes(options: Options) -> list[str]:
@@ -158,15 +162,16 @@ def _is_pattern(pattern: str) -> bool:
         return False
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser() -> argparse.ArgumentParser:
+    """All options, and their defaults."""
+    found = _Parser(
         prog="unbroken exec",
         usage=USAGE,
         allow_abbrev=False,
         description="Runs a program so that it goes on where it was, after time limits, kills and new starts. "
         "Exit code 0: done. 85: saved, more to do; call it again. Else: the program's own, or 1 with the reason.",
     )
-    add = parser.add_argument
+    add = found.add_argument
     add("--name", default="", help="what the run is called; the program's name if none is given")
     add("--store", default="", metavar="FOLDER", help="where its checkpoints lie; .unbroken/NAME if none is given")
     add("--inputs", nargs="*", default=[], metavar="FILE", help="where one has changed, the run begins anew")
@@ -190,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--on-change", choices=[each.value for each in OnChange], default="refuse", help="if the command line differs")
     add("--anew", action="store_true", help="begin anew; what was saved is set aside")
     add("--requeue", action="store_true", help="in a batch script: put the job back into the queue when it has paused")
-    return parser
+    return found
 
 
 def number_of(name: str) -> signal.Signals | None:

@@ -12,6 +12,8 @@ from unbroken.slurm.this_job import SlurmJob
 
 # What a stop took is learned from the last few attempts: enough to see a slow file server, few enough to forget one.
 LEARNED_ATTEMPTS = 5
+# A segment without a limit is so long: a number that every program can count with.
+NO_LIMIT_MINUTES = 365 * 24 * 60.0
 # Slurm counts whole minutes and starts its clock a little before ours: a job that ends so soon after the segment was
 # made for it.
 MADE_FOR_IT_SECONDS = 120.0

@@ -38,7 +38,7 @@ from unbroken.segment import salvage
 from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Judgement, explained, is_finished, judge
-from unbroken.segment.deadline import deadline_for, learn_margin
+from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
 from unbroken.segment.job import Job
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
@@ -59,7 +59,9 @@ def run_segment(job: Job, engine: Engine) -> Record:
 
     If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.
     """
-    job.tell(f"engine {engine.name}, {job.run.segment_minutes:g} minutes, attempt {job.driver_attempt}: {job.run.note}")
+    is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
+    length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
+    job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
     with Alarm() as alarm, fs.os_errors(job.places.root):
 
         def leave_if_told() -> None:
@@ -303,7 +305,9 @@ class _Segment:
             self.job.tell(slurm_job.remark)
         deadline = deadline_for(seconds, slurm_job)
         margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
-        self.job.tell(f"time: {deadline.left_seconds():.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
+        left_seconds = deadline.left_seconds()
+        if left_seconds < NO_LIMIT_MINUTES * 60 - margin.longest_seconds:
+            self.job.tell(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
         attempt_folder = AttemptFolder(self.job.places.work / f"{self.held.claim.token:06d}")
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
@@ -319,7 +323,7 @@ class _Segment:
         return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:
-        if final.is_current(self.job.places, checkpoint):
+        if not self.engine.fills_final or final.is_current(self.job.places, checkpoint):
             return
         fill = partial(self.engine.finish, self.job.run)
         final.write(self.job.places, checkpoint, fill, self.attempts.all(), self.held.confirm)

@@ -1,0 +1,333 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.exec_calls import KEEP, Called, expected
+
+from unbroken.runs.exec_note import read_note
+
+
+def pause_at(called: Called, number: int, *options: str, **more) -> None:
+    """The program is stopped by a signal to exec when it is there."""
+    called.rest_at(number)
+    process = called.start(*KEEP, *options, **more)
+    called.wait_for_state(number)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(600) == 85
+    called.go_on()
+
+
+def test_a_program_that_ends_by_itself_is_done_with_exit_code_0(called):
+    done = called.call(*KEEP)
+
+    assert (done.returncode, called.result()) == (0, expected())
+    assert "at 20" in done.stdout
+
+
+def test_a_program_that_saves_and_exits_0_when_told_does_not_end_the_run(called):
+    pause_at(called, 7)
+
+    assert not (called.folder / "sum.txt").exists()
+    assert called.call(*KEEP).returncode == 0
+    assert called.result() == expected()
+    assert called.starts() == [0, 7]
+
+
+def test_time_that_is_up_is_a_pause(called):
+    called.rest_at(3)
+
+    assert called.call(*KEEP, "--minutes", "0.1").returncode == 85
+    called.go_on()
+    assert called.call(*KEEP).returncode == 0
+    assert (called.starts(), called.result()) == ([0, 3], expected())
+
+
+def test_without_kept_files_it_begins_again_after_a_kill(called):
+    called.rest_at(5)
+    process = called.start("--outputs", "sum.txt")
+    called.wait_for_state(5)
+    process.kill()
+    process.wait()
+    called.go_on()
+
+    assert called.call("--outputs", "sum.txt").returncode == 0
+    assert called.result() == expected()
+
+
+def test_the_program_s_own_exit_code_is_passed_on(called):
+    done = called.call(program=(sys.executable, "-c", "import sys; print('boom', file=sys.stderr); sys.exit(7)"))
+
+    assert done.returncode == 7
+    assert "count: the program ended with exit code 7: last line: boom" in done.stderr
+
+
+def test_an_exit_code_0_without_the_output_is_a_failure(called):
+    done = called.call("--outputs", "absent.txt", program=("true",))
+
+    assert done.returncode == 1
+    assert "--outputs: it made no absent.txt" in done.stderr
+
+
+def test_a_finished_run_computes_nothing_and_puts_its_results_back(called):
+    called.call(*KEEP)
+    (called.folder / "sum.txt").unlink()
+
+    done = called.call(*KEEP)
+
+    assert (done.returncode, called.result(), called.starts()) == (0, expected(), [0])
+    assert "count: done before, nothing is computed; put back: sum.txt; to compute it anew add --anew" in done.stderr
+
+
+def test_a_result_that_somebody_changed_is_put_back(called):
+    called.call(*KEEP)
+    (called.folder / "sum.txt").write_text("other\n")
+
+    called.call(*KEEP)
+
+    assert (called.result(), called.starts()) == (expected(), [0])
+
+
+def test_a_folder_is_a_result_too(called):
+    make = (sys.executable, "-c", "import os; os.makedirs('out/a'); open('out/a/b', 'w').write('x')")
+    called.call("--outputs", "out", program=make)
+    (called.folder / "out/a/b").unlink()
+
+    assert called.call("--outputs", "out", program=make).returncode == 0
+    assert (called.folder / "out/a/b").read_text() == "x"
+
+
+def test_changed_inputs_begin_anew_and_the_two_newest_old_states_stay(called):
+    data = called.folder / "data.txt"
+    options = (*KEEP, "--inputs", "data.txt")
+    for content in "abcd":
+        data.write_text(content)
+        done = called.call(*options)
+        assert done.returncode == 0
+
+    assert "count: begins anew (the inputs have changed: data.txt)" in done.stderr
+    assert called.starts() == [0, 0, 0, 0]
+    assert len(list((called.store() / "old").iterdir())) == 2
+
+
+def test_an_input_that_was_only_touched_has_not_changed(called):
+    data = called.folder / "data.txt"
+    data.write_text("a")
+    pause_at(called, 6, "--inputs", "data.txt")
+    os.utime(data, (1, 1))
+
+    assert called.call(*KEEP, "--inputs", "data.txt").returncode == 0
+    assert called.starts() == [0, 6]
+
+
+def test_a_missing_input_is_one_line(called):
+    done = called.call(*KEEP, "--inputs", "absent")
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "--inputs: " in done.stderr and "absent: No such file" in done.stderr
+
+
+def test_another_command_line_is_refused_in_one_line(called):
+    pause_at(called, 4)
+
+    done = called.call(*KEEP, goal=30)
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "program.py 20 sum.txt; is: " in done.stderr
+    assert "type: unbroken accept count; to begin anew: --on-change anew" in done.stderr
+    assert called.starts() == [0]
+
+
+def test_another_command_line_begins_anew_if_that_is_said(called):
+    pause_at(called, 4)
+
+    assert called.call(*KEEP, "--on-change", "anew", goal=30).returncode == 0
+    assert (called.starts(), called.result()) == ([0, 0], expected(30))
+    assert "state.json" in called.replaced()
+
+
+def test_words_that_may_differ_are_left_out(called):
+    words = (sys.executable, "program.py", "20", "sum.txt")
+    pause_at(called, 4, "--ignore", "--threads,--mem", program=(*words, "--threads", "4", "--mem=8"))
+
+    more = (*words, "--threads", "2", "--mem=16")
+    assert called.call(*KEEP, "--ignore", "--threads,--mem", program=more).returncode == 0
+    assert called.starts() == [0, 4]
+
+
+def test_the_temporary_folder_and_the_job_s_number_never_count(called):
+    words = (sys.executable, "program.py", "20", "sum.txt")
+    here, there = {"TMPDIR": "/tmp/of-a-job", "SLURM_JOB_ID": "17"}, {"TMPDIR": "/tmp", "SLURM_JOB_ID": "18"}
+    first = called.call(*KEEP, "--minutes", "9", program=(*words, "/tmp/of-a-job/x", "job-17"), environment=here)
+    other = called.call(*KEEP, "--minutes", "9", program=(*words, "/tmp/x", "job-18"), environment=there)
+
+    assert (first.returncode, other.returncode) == (0, 0)
+    assert called.starts() == [0]
+
+
+def test_anew_begins_anew(called):
+    called.call(*KEEP)
+
+    assert called.call(*KEEP, "--anew").returncode == 0
+    assert called.starts() == [0, 0]
+
+
+def test_a_goal_decides_what_exit_code_0_means(called):
+    progress = ("--progress", 'ckpt/state.json:"n": (\\d+)', "--goal", "20")
+    first = called.call(*KEEP, *progress, goal=8)
+    second = called.call(*KEEP, *progress, "--on-change", "anew", goal=20)
+
+    assert (first.returncode, second.returncode) == (85, 0)
+
+
+def test_done_if_decides_what_exit_code_0_means(called):
+    first = called.call(*KEEP, "--done-if", "complete", goal=8)
+    (called.folder / "complete").touch()
+    second = called.call(*KEEP, "--done-if", "complete", goal=8)
+
+    assert (first.returncode, second.returncode) == (85, 0)
+
+
+def test_another_command_line_goes_on_with_resume(called):
+    going_on = f"{sys.executable} program.py 20 sum.txt again"
+    pause_at(called, 9, "--resume", going_on)
+
+    done = called.call(*KEEP, "--resume", going_on)
+
+    assert done.returncode == 0
+    assert "starting: " in done.stderr and "sum.txt again" in done.stderr
+
+
+def test_a_program_that_keeps_the_contract_needs_no_options(called):
+    (called.folder / "contract.py").write_text(
+        "import json, os, pathlib\n"
+        "save, resume = pathlib.Path(os.environ['UNBROKEN_SAVE']), os.environ['UNBROKEN_RESUME']\n"
+        "n = int(pathlib.Path(resume, 'n').read_text()) if resume else 0\n"
+        "draft = save / 'draft'; draft.mkdir(); (draft / 'n').write_text(str(n + 1))\n"
+        "(draft / 'progress.json').write_text(json.dumps({'done': n + 1, 'goal': 3, 'unit': 'steps'}))\n"
+        "draft.rename(save / '1.ready')\n"
+        "raise SystemExit(0 if n + 1 == 3 else 85)\n"
+    )
+    program = (sys.executable, "contract.py")
+
+    codes = [called.call(program=program).returncode for _ in range(4)]
+
+    assert codes == [85, 85, 0, 0]
+
+
+def test_both_streams_are_passed_on_and_kept(called):
+    done = called.call(program=("sh", "-c", "echo to-out; echo to-err >&2"))
+
+    log = (called.store() / "logs/001.log").read_text()
+    assert done.stdout == "to-out\n"
+    assert "to-err\n" in done.stderr
+    assert "to-out\n" in log and "to-err\n" in log
+
+
+def test_standard_input_that_is_a_file_reaches_the_program(called):
+    given = called.folder / "in.txt"
+    given.write_text("from a file\n")
+
+    with given.open() as file:
+        done = subprocess.run(
+            called.words(program=("cat",)), cwd=called.folder, stdin=file, capture_output=True, text=True, timeout=600
+        )
+
+    assert (done.returncode, done.stdout) == (0, "from a file\n")
+
+
+def test_a_printed_result_has_no_line_twice_after_a_pause(called):
+    whole = "".join(f"at {number}\n" for number in range(1, 21))
+    pause_at(called, 7, "--stdout", "printed.txt")
+
+    assert called.call(*KEEP, "--stdout", "printed.txt").returncode == 0
+    assert (called.folder / "printed.txt").read_text() == whole
+
+
+def test_a_redirected_output_without_stdout_is_warned_of(called):
+    pause_at(called, 7)
+
+    with (called.folder / "printed.txt").open("w") as file:
+        words = called.words(*KEEP)
+        done = subprocess.run(
+            words, cwd=called.folder, stdin=-3, stdout=file, stderr=subprocess.PIPE, text=True, timeout=600
+        )
+
+    assert "add --stdout FILE" in done.stderr
+    assert (called.folder / "printed.txt").read_text().startswith("at 8\n")
+
+
+def test_the_log_of_each_attempt_stays(called):
+    pause_at(called, 3)
+    pause_at(called, 5)
+    called.call(*KEEP)
+
+    logs = sorted(path.name for path in (called.store() / "logs").iterdir())
+    assert [name for name in logs if name.count(".") == 2] == ["001.1.log", "001.2.log", "001.3.log"]
+
+
+def test_a_job_of_slurm_notes_how_it_ended(called):
+    (called.folder / ".snakemake").mkdir()
+    job = {"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": "2"}
+
+    called.call(*KEEP, "--minutes", "1", environment=job)
+
+    note = read_note(called.folder / ".snakemake/unbroken/exec/4711.2.json")
+    assert note is not None
+    assert (note.name, note.store, note.outcome) == ("count", str(called.store()), "finished")
+
+
+def test_the_store_lies_beside_snakemake_s_folder(called):
+    (called.folder / ".snakemake").mkdir()
+    inner = Called(called.folder / "below") if (called.folder / "below").mkdir() is None else None
+
+    assert inner.call(*KEEP).returncode == 0
+    assert called.store().is_dir()
+    assert not (inner.folder / ".unbroken").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "train/de/small"])
+def test_no_run_lies_in_the_folder_of_another(called, name):
+    called.call(program=("true",), name="train/de")
+
+    done = called.call(program=("true",), name=name)
+
+    assert done.returncode == 1
+    assert f"found '{name}', and there is a run 'train/de'" in done.stderr
+
+
+def test_runs_beside_each_other_have_names_with_slashes(called):
+    assert [called.call(program=("true",), name=name).returncode for name in ("t/de", "t/en", "u")] == [0, 0, 0]
+
+
+def test_no_two_runs_keep_one_file(called):
+    called.rest_at(3)
+    process = called.start(*KEEP)
+    called.wait_for_state(3)
+
+    done = called.call("--keep", "ckpt/s*", name="other")
+
+    assert done.returncode == 1
+    assert "other keeps 'ckpt/s*', and count keeps 'ckpt/*', which may be the same file" in done.stderr
+    called.go_on()
+    assert process.wait(600) == 0
+
+
+def test_a_finished_run_does_not_hold_its_files_for_ever(called):
+    called.call(*KEEP)
+
+    assert called.call("--keep", "ckpt/*", name="other").returncode == 0
+
+
+def test_what_was_there_before_unbroken_came_is_saved_first_and_gone_on_from(called):
+    (called.folder / "ckpt").mkdir()
+    (called.folder / "ckpt/state.json").write_text(json.dumps({"n": 10, "sum": 385}))
+    called.rest_at(11)
+    process = called.start(*KEEP)
+    called.wait_for_checkpoint(10)
+    called.go_on()
+
+    assert process.wait(600) == 0
+    assert (called.starts(), called.result()) == ([10], expected())

@@ -1,0 +1,96 @@
+import fnmatch
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbroken.errors import ConfigError
+from unbroken.exec.call import Call, is_same_program
+from unbroken.exec.kept_files import original, stored
+from unbroken.exec.options import parse, parser
+from unbroken.exec.overlap import may_meet
+
+PARTS = st.sampled_from(["a", "b", "*", "?"])
+
+
+@given(st.lists(PARTS, max_size=4), st.lists(PARTS, max_size=4))
+def test_globs_meet_where_some_path_matches_both(one, other):
+    one, other = "".join(one), "".join(other)
+    paths = ("".join(letters) for count in range(9) for letters in itertools.product("ab", repeat=count))
+    patterns = [re.compile(fnmatch.translate(glob)) for glob in (one, other)]
+
+    assert may_meet(one, other) == any(all(pattern.match(path) for pattern in patterns) for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "do_meet"),
+    [
+        ("/w/ckpt/de/*", "/w/ckpt/en/*", False),
+        ("/w/ckpt/*", "/w/ckpt/de/a", False),
+        ("/w/ckpt/**", "/w/ckpt/de/a", True),
+        ("/w/{progress}.pt", "/w/12.pt", True),
+        ("/w/{progress}.pt", "/w/a.pt", False),
+        ("/w/de_*", "/w/de_at_*", True),
+    ],
+)
+def test_globs_of_two_runs(one, other, do_meet):
+    assert may_meet(one, other) == may_meet(other, one) == do_meet
+
+
+@pytest.mark.parametrize("name", ["a/b", "/root/x", "../up/x", "../../x", "a b/ü"])
+def test_a_name_below_the_store_leads_back(name):
+    assert original(stored(name)) == name
+    assert ".." not in stored(name).split("/")
+
+
+def call(*program: str, volatile: tuple[str, ...] = ()) -> Call:
+    return Call(program, volatile, "/")
+
+
+def test_command_lines_that_differ_by_themselves_are_the_same():
+    was = call("p", "/scratch/17/x", "--epochs", "17", volatile=("17",))
+
+    assert is_same_program(was, call("p", "/scratch/18/x", "--epochs", "17", volatile=("18",)), ())
+    assert not is_same_program(was, call("p", "/scratch/18/x", "--epochs", "19", volatile=("18",)), ())
+
+
+@pytest.mark.parametrize("words", [["p", "--threads", "8"], ["p", "--threads=8"], ["p", "--threads"], ["p"]])
+def test_ignored_words_are_left_out(words):
+    assert is_same_program(call("p"), call(*words), ["--threads"])
+
+
+def test_a_word_that_is_no_value_of_an_ignored_option_counts():
+    assert not is_same_program(call("p"), call("p", "--threads", "8", "more"), ["--threads"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--name", "a/../b", "--", "p"], "exec: --name: found 'a/../b', allowed: letters, digits and"),
+        (["--name", "x"], "exec: no program behind --; type: unbroken exec [options] -- PROGRAM ARGUMENTS"),
+        (["--minutes", "0", "--", "p"], "exec: --minutes: found 0, allowed: more than 0"),
+        (["--checkpoints", "1", "--", "p"], "exec: --checkpoints: found 1, allowed: 2 or more"),
+        (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
+        (["--saved-by", "next", "--keep", "a*", "--", "p"], "exec: --saved-by next: no {progress} in --keep"),
+        (["--progress", "log:step", "--", "p"], "exec: --progress: found log:step, allowed: FILE:PATTERN"),
+        (["--goal", "3", "--", "p"], "exec: --goal: nothing says how far the program is"),
+        (["--inputs", "", "--", "p"], "exec: --inputs: found an empty word"),
+        (["--nonsense", "--", "p"], "exec: unrecognized arguments: --nonsense; type: unbroken exec --help"),
+    ],
+)
+def test_a_mistake_is_one_line(words, line):
+    with pytest.raises(ConfigError) as error:
+        parse(words)
+
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+
+
+def test_the_page_names_every_option():
+    page = (Path(__file__).parents[2] / "docs/exec.md").read_text()
+    options = {word for action in parser()._actions for word in action.option_strings if word.startswith("--")}
+
+    assert {option for option in options - {"--help"} if f"`{option}`" not in page} == set()
