@@ -98,6 +98,41 @@ def test_the_second_of_two_calls_waits_and_computes_nothing(called):
     assert called.starts() == [0]
 
 
+def test_what_was_there_before_is_not_lost_by_a_kill_at_once(called):
+    (called.folder / "ckpt").mkdir()
+    (called.folder / "ckpt/state.json").write_text('{"n": 10, "sum": 385}')
+    (called.folder / "torn").touch()
+    # The first start spoils the file and kills exec, which may have had no time to publish anything.
+    program = (
+        "sh",
+        "-c",
+        f"[ -e torn ] && rm torn && echo torn > ckpt/state.json && sleep 600; {sys.executable} program.py 20 sum.txt",
+    )
+    process = called.start(*KEEP, program=program)
+    called.wait_until(lambda: (called.folder / "ckpt/state.json").read_text() == "torn\n")
+    process.kill()
+    process.wait()
+
+    assert called.call(*KEEP, program=program).returncode == 0
+    assert (called.starts()[-1], called.result()) == (10, expected())
+
+
+def test_a_folder_that_matches_stands_for_all_in_it(called):
+    program = ("sh", "-c", "mkdir -p out/step-1 && date >> starts && echo a > out/step-1/a && exit 85")
+    assert called.call("--keep", "out/*", "--save-minutes", "0", program=program).returncode == 85
+    (called.folder / "out/step-1/a").write_text("torn")
+
+    assert called.call("--keep", "out/*", "--save-minutes", "0", program=program).returncode == 85
+    assert [path.read_text() for path in sorted(called.store().glob("checkpoints/0*/kept/out/step-1/a"))] == ["a\n"] * 2
+
+
+def test_kept_files_that_are_not_there_are_told(called):
+    done = called.call("--keep", "nowhere/*", program=("sh", "-c", "exit 85"))
+
+    assert done.returncode == 1
+    assert "--keep: nothing that the program wrote matches nowhere/*" in done.stderr
+
+
 WRITER = """
 import os, sys, time
 os.makedirs("ckpt", exist_ok=True)

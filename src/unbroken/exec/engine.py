@@ -28,6 +28,8 @@ from unbroken.system import fs, jsontext
 NAME = "exec"
 # What the program has printed, if that is a result, and beside each checkpoint how much of it belongs there.
 PRINTED, POSITION = "stdout", "position.json"
+# What was there before the first start, until it is published.
+ADOPTED = "adopted"
 LOOK_SECONDS = 0.5
 # Slurm's signals go to the program and to us, to us a moment later.
 HEARING_SECONDS = 0.2
@@ -144,7 +146,7 @@ class ExecEngine(Engine):
         if missing:
             self._why = f"--outputs: it made no {', '.join(missing)}"
         if not self._is_done or missing:
-            return [*found, *(self._state(task, files, is_running=False) if files else [])]
+            return [*found, *(self._state(task, files, is_running=False) if self._options.keep else [])]
         return [*found[:-1], self._result(task, files, found[-1] if found else None)]
 
     def why_nothing_newer(self, task: Task) -> str:
@@ -153,6 +155,9 @@ class ExecEngine(Engine):
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt handed over by the contract, and kept files that are complete by evidence."""
         found = [_not_done_yet(each) for each in super().salvage(task)]
+        adopted = task.attempt_folder.root / ADOPTED
+        if task.origin is None and adopted.is_dir():
+            found.append(self._handed_over(adopted, 1.0, is_finished=False))
         if self._options.saved_by not in (SavedBy.RENAME, SavedBy.MARKER, SavedBy.NEXT):
             return found
         self._last = task.origin.passport.progress.done if task.origin else None
@@ -183,7 +188,9 @@ class ExecEngine(Engine):
         if kept.copy(files, draft, is_running=False):
             task.tell(f"saved first what was here before: {', '.join(files)}")
             self._write_position(draft, 0)
-            self._adopted = self._handed_over(draft, self._done(kept, files), is_finished=False)
+            adopted = task.attempt_folder.root / ADOPTED
+            os.rename(draft, adopted)
+            self._adopted = self._handed_over(adopted, self._done(kept, files), is_finished=False)
 
     def _cut_back(self, task: Task) -> None:
         """The printed result, back to its length at the checkpoint; what was cut is set aside."""
@@ -240,6 +247,9 @@ class ExecEngine(Engine):
         kept, draft = self._files(task), self._draft(task)
         done, printed = self._done(kept, files), self._printed()
         goal = self._options.goal
+        if not files:
+            self._why = f"--keep: nothing that the program wrote matches {' '.join(self._options.keep)}"
+            return []
         if done is None:
             self._why = f"--progress: {self._options.progress_pattern} matches nothing in {self._options.progress_file}"
             return []

@@ -180,13 +180,24 @@ class KeptFiles:
     def _matching(self, pattern: str) -> list[str]:
         names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
         wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
-        return [name for name in names if wanted is None or wanted.fullmatch(name)]
+        matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
+        return [below for name in matched for below in self._files_of(name)]
+
+    def _files_of(self, name: str) -> list[str]:
+        """A folder that matches stands for all files in it."""
+        path = self.folder / name
+        if not path.is_dir() or path.is_symlink():
+            return [name]
+        return [os.path.join(name, below) for below in fs.tree_files(path)]
 
     def _number_in(self, name: str) -> float | None:
         for pattern in self.options.keep:
-            found = glob_pattern(pattern).fullmatch(name) if _NUMBER.search(pattern) else None
-            if found is not None:
-                return float(found[1])
+            if not _NUMBER.search(pattern):
+                continue
+            wanted = glob_pattern(pattern)
+            for path in (name, *map(str, Path(name).parents)):
+                if (found := wanted.fullmatch(path)) is not None:
+                    return float(found[1])
         return None
 
     def _noted(self) -> tuple[dict[str, Stamp] | None, float]:

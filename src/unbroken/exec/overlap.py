@@ -23,7 +23,7 @@ def refuse_shared(name: str, call: Call, store: Path, root: Path) -> None:
             continue
         for mine in call.keep:
             for its in theirs.keep:
-                if may_meet(absolute(mine, call), absolute(its, theirs)):
+                if may_share(absolute(mine, call), absolute(its, theirs)):
                     who = other.relative_to(root).as_posix()
                     raise ConfigError(
                         [
@@ -36,6 +36,11 @@ def refuse_shared(name: str, call: Call, store: Path, root: Path) -> None:
 def absolute(glob: str, call: Call) -> str:
     """The glob from the root of the file system."""
     return str(Path(call.folder) / glob)
+
+
+def may_share(one: str, other: str) -> bool:
+    """True if some file may match both: a folder that matches stands for all in it."""
+    return may_meet(one, other) or may_meet(f"{one}/**", other) or may_meet(one, f"{other}/**")
 
 
 def may_meet(one: str, other: str) -> bool:
