@@ -115,6 +115,32 @@ def test_a_checkpoint_that_is_too_young_is_left_out_but_for_its_pieces_and_the_l
     assert len(copies(backup).store.archived()) == GOAL - 2
 
 
+def test_the_pieces_of_a_checkpoint_that_is_pruned_in_this_moment_are_copied(
+    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment is between two looks, at the store and at its archive."""
+    step(base, backup, 1, every_minutes=60)
+    store, first = Store(job(base).places.checkpoints), done(copies(backup).store)
+    for segment in (2, 3):
+        run_segment(job(base, segment), ProgramEngine(STEP))
+    archived = Store.archived
+
+    def archived_before_it_is_pruned(self: Store) -> list[str]:
+        found = archived(self)
+        if self.root == store.root:
+            store.prune(1, 0)
+        return found
+
+    monkeypatch.setattr(Store, "archived", archived_before_it_is_pruned)
+    for segment in range(4, GOAL + 1):
+        step(base, backup, segment, every_minutes=60)
+    monkeypatch.undo()
+
+    pieces = {*copies(backup).store.archived(), *copies(backup).store.names()}
+    assert first == [1]
+    assert {name.split("_")[0] for name in pieces} == {f"{number:06d}" for number in range(1, GOAL + 1)}
+
+
 def test_a_run_without_copies_has_no_number(base: Path) -> None:
     run_segment(job(base), ProgramEngine(STEP))
 

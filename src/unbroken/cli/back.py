@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from unbroken.cli.run_folders import goes_on_with, run_folder
 from unbroken.errors import ConfigError, LeaseError
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
@@ -20,7 +21,7 @@ def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] =
     `before` is called once nothing speaks against it.  Returns what was done, in lines.  ConfigError if there is no
     such checkpoint, none before, or a job holds the run.
     """
-    places = RunFolder(run, base)
+    places = run_folder(run, base)
     store = Store(places.checkpoints)
     kept, newer = _split(run, store.readable(), to)
     try:
@@ -39,7 +40,7 @@ def go_back(run: str, to: str, base: Path = Path(), before: Callable[[], None] =
     lines = [f"{run}: set aside, in {store.root / QUARANTINE}: {names}"]
     if forgotten:
         lines.append(f"{run}: segments to be done again: {', '.join(map(str, forgotten))}")
-    return [*lines, f"{run}: it goes on from {kept.name} ({describe_done(kept)}) with: snakemake"]
+    return [*lines, f"{run}: it goes on from {kept.name} ({describe_done(kept)}) with: {goes_on_with(places, '')}"]
 
 
 def _split(run: str, checkpoints: list[Checkpoint], to: str) -> tuple[Checkpoint, list[Checkpoint]]:

@@ -19,14 +19,16 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import init_command, profile_command
+from unbroken.cli import exec_commands, init_command, profile_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
+from unbroken.cli.exec_commands import accept_command_line, begin_anew
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
+from unbroken.cli.run_folders import known_runs, run_folder
 from unbroken.cli.say import Directory, as_seen, complain, say
-from unbroken.cli.status import RunStatus, known_runs, status_of
+from unbroken.cli.status import RunStatus, status_of
 from unbroken.cli.status_table import print_table, watch
 from unbroken.config import yaml_file
 from unbroken.copies.restore import restore
@@ -82,7 +84,7 @@ def status(
     for row in rows:
         say(f"{row.run}: {row.advice}")
     for name in only or []:
-        say("\n".join([f"{name}:", *attempt_lines(RunFolder(name, directory))]))
+        say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
 
 
 @app.command()
@@ -111,7 +113,7 @@ def logs(
 ) -> None:
     """Prints what the program of a run printed."""
     with suppress(KeyboardInterrupt):
-        show_log(RunFolder(run, directory), segment, follow)
+        show_log(run_folder(run, directory), segment, follow)
 
 
 @app.command()
@@ -124,7 +126,7 @@ def verify(
         _must_exist(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
     if not folders:
-        where = " and ".join(str(RunFolder(name, directory).checkpoints) for name in runs or ["*"])
+        where = " and ".join(str(run_folder(name, directory).checkpoints) for name in runs or ["*"])
         raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; add -d FOLDER"])
     found = _verify_all(folders)
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
@@ -138,10 +140,13 @@ def verify(
 @app.command()
 def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
     """Lets a changed run go on from its old checkpoints: a corrected script, another input on purpose."""
+    places = run_folder(run, directory)
+    if places.store is not None:
+        accept_command_line(places, places.store)
+        return
     plan = Plan(tuple(_runs(directory, config, must_exist=True)), directory)
     if run not in {known.name for known in plan.runs}:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])
-    places = RunFolder(run, directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     if newest is None:
         raise ConfigError([f"{run}: has no checkpoint yet, nothing to accept; type: snakemake"])
@@ -166,6 +171,9 @@ def restart(run: str, directory: Directory = HERE) -> None:
         raise ConfigError(
             [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
         )
+    if places.store is not None:
+        begin_anew(places, places.store)
+        return
     _cancel_waiting(run, directory)
     aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
     target = next(path for path in _numbered(aside) if not path.exists())
@@ -220,6 +228,8 @@ def rehearse(
 
 app.command()(profile_command.profile)
 app.command()(init_command.init)
+app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
+app.command()(exec_commands.launcher)
 
 
 def main() -> None:
@@ -274,7 +284,7 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:
-    places = RunFolder(run, directory)
+    places = run_folder(run, directory)
     if not places.root.is_dir():
         known = ", ".join(known_runs(directory)) or "none"
         raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
@@ -299,7 +309,7 @@ def _numbered(path: Path) -> Iterator[Path]:
 
 
 def _checkpoints(run: str, directory: Path) -> list[Path]:
-    store = Store(RunFolder(run, directory).checkpoints)
+    store = Store(run_folder(run, directory).checkpoints)
     return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.cli.run_folders import goes_on_with, results_of, run_folder
 from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
@@ -15,7 +16,7 @@ from unbroken.runs.attempts import all_attempts
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
 from unbroken.runs.holder import if_stopped
-from unbroken.runs.layout import RESULTS, RunFolder
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
@@ -69,7 +70,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
     Of a run that a disk or file server keeps from being read it says that.
     """
     try:
-        with fs.os_errors(RunFolder(name, base).root):
+        with fs.os_errors(run_folder(name, base).root):
             return _status_of(name, base, run, queue)
     except StorageError as error:
         segments = run.segments if run else None
@@ -77,7 +78,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
 
 
 def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
-    places = RunFolder(name, base)
+    places = run_folder(name, base)
     jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
@@ -101,12 +102,6 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         0.0 if state is RunState.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
         holder.problem or _with_jobs(advice, state, jobs),
     )
-
-
-def known_runs(base: Path) -> list[str]:
-    """Names of the runs that have left anything in `results`."""
-    results = base / RESULTS
-    return sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
 
 
 @dataclass(frozen=True)
@@ -186,10 +181,10 @@ def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
 
 def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
     """What to read or to type next."""
-    start = "snakemake --profile slurm" if attempts and attempts[-1].slurm_job else "snakemake"
+    start = goes_on_with(places, attempts[-1].slurm_job if attempts else "")
     match state:
         case RunState.FINISHED:
-            return f"results: {places.final}"
+            return results_of(places)
         case RunState.WORKING:
             return "; ".join(filter(None, (holder.claim.describe(), if_stopped(holder.claim)))) if holder.claim else ""
         case RunState.STOPPED if holder.silence:

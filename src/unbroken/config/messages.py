@@ -14,11 +14,11 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 
+from unbroken.config.found import found
 from unbroken.config.location import Item, Spot
 from unbroken.config.schema import SettingKey
 
 NO_SUCH_FILE = "there is no such file"
-_LONG_TEXT = 60
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -69,23 +69,6 @@ def unusable_file(name: str, base: Path) -> str | None:
     guess = near(path.name, siblings)
     hint = f"did you mean `{Path(name).with_name(guess)}`?" if guess else f"looked in {path.parent.resolve()}"
     return f"found '{name}', but {NO_SUCH_FILE}; {hint}"
-
-
-def found(value: object) -> str:
-    """A value as the reader would write it."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"{str(value).lower()} (so YAML reads {'yes, on and true' if value else 'no, off and false'})"
-    if isinstance(value, list | tuple):
-        return f"a list {_short(json.dumps(value, default=str))}"
-    if isinstance(value, Mapping):
-        return f"a mapping {_short(json.dumps(value, default=str))}"
-    return _short(repr(value))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."
 
 
 def allowed(schema: Mapping[str, Any], name: str = "") -> str:

@@ -52,6 +52,10 @@ class Call:
         """The same of a run that is done."""
         return replace(self, is_finished=True)
 
+    def unfinished(self) -> Call:
+        """The same of a run that begins anew."""
+        return replace(self, is_finished=False)
+
 
 def call_of(options: Options, folder: Path, before: Call | None, environment: Mapping[str, str] = os.environ) -> Call:
     """This call; inputs that `before` knows are not read again.  ConfigError if one is missing."""

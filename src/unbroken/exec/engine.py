@@ -248,7 +248,8 @@ class ExecEngine(Engine):
         done, printed = self._done(kept, files), self._printed()
         goal = self._options.goal
         if not files:
-            self._why = f"--keep: nothing that the program wrote matches {' '.join(self._options.keep)}"
+            nothing = f"--keep: nothing that the program wrote matches {' '.join(self._options.keep)}"
+            self._why = "the kept files are as they were" if kept.own() else nothing
             return []
         if done is None:
             self._why = f"--progress: {self._options.progress_pattern} matches nothing in {self._options.progress_file}"

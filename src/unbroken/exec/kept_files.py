@@ -6,6 +6,7 @@ was there before is noted at each start.  Nothing is removed: what has to make r
 
 from __future__ import annotations
 
+import filecmp
 import glob
 import json
 import os
@@ -13,6 +14,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -175,7 +177,23 @@ class KeptFiles:
     # --- inside ---
 
     def _new(self, files: Mapping[str, Stamp]) -> dict[str, Stamp]:
-        return dict(files) if files and files != self._saved else {}
+        """These files, unless they are what was saved: a program that writes the same again has made no step."""
+        if not files or files == self._saved:
+            return {}
+        if files.keys() == self._saved.keys() and all(self._is_as_saved(name, files[name]) for name in files):
+            self._saved = dict(files)
+            return {}
+        return dict(files)
+
+    def _is_as_saved(self, name: str, stamp: Stamp) -> bool:
+        saved, source = self._saved[name], self._source and self._source / stored(name)
+        if stamp == saved:
+            return True
+        if source is None or stamp[1] != saved[1]:
+            return False
+        with suppress(OSError):  # one of them is just being replaced
+            return filecmp.cmp(self.folder / name, source, shallow=False)
+        return False
 
     def _matching(self, pattern: str) -> list[str]:
         names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)

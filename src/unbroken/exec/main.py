@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import ConfigError, InterruptedSegment, SegmentError, UnbrokenError
+from unbroken.exec.anew import set_old_aside
 from unbroken.exec.call import (
     REFUSED,
     Call,
@@ -25,7 +26,7 @@ from unbroken.exec.call import (
     keep_refused,
     read_call,
 )
-from unbroken.exec.engine import NAME, PRINTED, ExecEngine
+from unbroken.exec.engine import NAME, ExecEngine
 from unbroken.exec.options import OnChange, Options, parse
 from unbroken.exec.overlap import refuse_shared
 from unbroken.exec.place import store_of, top_folder
@@ -38,7 +39,6 @@ from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
@@ -48,11 +48,6 @@ from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
-from unbroken.system.clock import folder_stamp, utc_now
-
-# Of a computation that began anew so many earlier ones stay.
-OLD_STATES = 2
-_OLD_PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.jsonl", PRINTED)
 
 
 def main(words: Sequence[str]) -> int:
@@ -121,7 +116,7 @@ class _Exec:
             why = self._why_anew(was, now)
             held.confirm()
             if was is not None and why:
-                self._set_old_aside(why)
+                self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
             elif was is not None:
                 now = replace(now, program=was.program, volatile=was.volatile, is_finished=was.is_finished)
             now.write(self.store)
@@ -148,21 +143,6 @@ class _Exec:
                 f"type: unbroken accept {name}; to begin anew: --on-change anew; words that may differ: --ignore"
             ]
         )
-
-    def _set_old_aside(self, why: str) -> None:
-        """Out of the way, by renames; the two newest stay."""
-        confirm_all_own([*self.places.own, self.store / "old"])
-        aside = self.store / "old" / folder_stamp(utc_now())
-        while aside.exists():
-            aside = aside.with_name(f"{aside.name}.2")
-        aside.mkdir(parents=True)
-        for name in _OLD_PARTS:
-            with suppress(FileNotFoundError):
-                os.rename(self.store / name, aside / name)
-        self._say(f"begins anew ({why}); what was saved is in {aside}")
-        confirm_own(aside.parent)
-        for old in sorted(aside.parent.iterdir())[:-OLD_STATES]:
-            fs.remove_tree(old)
 
     def _job(self) -> Job:
         """The segment that comes next, with a log of its own if its program is to start."""

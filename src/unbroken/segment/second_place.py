@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.copies.place import SecondPlace, number_of, place_of, said
@@ -190,7 +191,7 @@ class SecondPlaceCopier:
         _must_have_room(place, checkpoint)
         try:
             for piece in self._pieces(place, checkpoint):
-                self._copy_one(to_archive, piece)
+                self._copy_piece(to_archive, piece)
             if not self._copy_one(to_store, checkpoint):
                 return
         except OSError as error:
@@ -208,6 +209,13 @@ class SecondPlaceCopier:
         self._told = ""
         self._prune(place)
 
+    def _copy_piece(self, transfer: Transfer, piece: Checkpoint) -> None:
+        """From the archive, if its checkpoint is pruned in this moment."""
+        archived = self._store.archive / piece.name
+        if not self._copy_one(transfer, piece) and piece.folder != archived and archived.is_dir():
+            self._bad.discard(piece.name)
+            self._copy_one(transfer, replace(piece, folder=archived))
+
     def _copy_one(self, transfer: Transfer, checkpoint: Checkpoint) -> bool:
         """True if it is there now; a bad one is told once and never tried again by this attempt."""
         try:
@@ -223,12 +231,15 @@ class SecondPlaceCopier:
     def _pieces(self, place: SecondPlace, newest: Checkpoint) -> Iterator[Checkpoint]:
         """The parts of earlier checkpoints that the second place has neither alone nor with their checkpoint."""
         there = {*place.store.archived(), *place.store.names(), *self._bad}
-        for name in self._store.archived():
+        # The store before its archive: what is pruned meanwhile is then seen twice, and not never.
+        kept = [each for each in self._store.readable() if each.parts and each.age < newest.age]
+        archived = self._store.archived()
+        for name in archived:
             if name not in there:
                 folder = self._store.archive / name
                 yield only_parts(Checkpoint(folder, read_passport(folder)))
-        for each in self._store.readable():
-            if each.parts and each.age < newest.age and each.name not in there:
+        for each in kept:
+            if each.name not in there and each.name not in archived:
                 yield only_parts(each)
 
     def _prune(self, place: SecondPlace) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 
-from unbroken.config.messages import found as shown
+from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, named, strange, strange_in_template
 from unbroken.engines.command.settings import OutputSetting, Program, SavedBy, program_of, record_of, texts, words

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.config.messages import found as shown
+from unbroken.config.found import found as shown
 from unbroken.engines.command.settings import Program
 from unbroken.engines.command.states import matching
 from unbroken.errors import CheckpointError, SegmentError

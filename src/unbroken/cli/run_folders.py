@@ -1,0 +1,48 @@
+"""Which folder a name means: a run of the config lies in `results`, one of `unbroken exec` in `.unbroken`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from unbroken.exec.call import Call, read_call
+from unbroken.exec.place import CALL, known_stores
+from unbroken.runs.layout import RESULTS, STORES, RunFolder
+
+# Before the name of a run of `unbroken exec` where a run of the config has the same.
+PREFIX = f"{STORES}/"
+
+
+def run_folder(name: str, base: Path) -> RunFolder:
+    """The folder of a run, also of one that has none yet; a run in `results` comes first."""
+    plain, own = RunFolder(name, base), name.removeprefix(PREFIX)
+    store = base / STORES / own
+    is_of_exec = (store / CALL).exists() and (own != name or not plain.root.is_dir())
+    return RunFolder(own, base, store) if is_of_exec else plain
+
+
+def known_runs(base: Path) -> list[str]:
+    """Names of the runs that have left anything here."""
+    results = base / RESULTS
+    plain = sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
+    return [*plain, *(f"{PREFIX}{name}" if name in plain else name for name in known_stores(base))]
+
+
+def call_of(places: RunFolder) -> Call | None:
+    """What a run of `unbroken exec` was called with; None for a run of the config."""
+    return read_call(places.store) if places.store else None
+
+
+def goes_on_with(places: RunFolder, slurm_job: str) -> str:
+    """What to type so that a run goes on."""
+    if (call := call_of(places)) is not None:
+        return f"the same command again (unbroken exec --name {places.name} ... -- {shlex.join(call.program)})"
+    return "snakemake --profile slurm" if slurm_job else "snakemake"
+
+
+def results_of(places: RunFolder) -> str:
+    """Where the results of a finished run are."""
+    call = call_of(places)
+    if call is None:
+        return f"results: {places.final}"
+    return f"results: {', '.join(call.outputs)}" if call.outputs else "done"

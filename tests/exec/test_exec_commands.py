@@ -1,0 +1,134 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.exec_calls import KEEP, Called, expected
+
+
+def unbroken(called: Called, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, told = [sys.executable, "-m", "unbroken", *words], {**os.environ, **environment}
+    return subprocess.run(command, cwd=called.folder, env=told, text=True, capture_output=True, timeout=600)
+
+
+@pytest.fixture
+def paused(called: Called) -> Called:
+    """A run that has paused at 7."""
+    called.rest_at(7)
+    assert called.call(*KEEP, "--minutes", "0.15").returncode == 85
+    called.go_on()
+    return called
+
+
+def test_status_shows_runs_of_exec_from_the_folder_alone(paused):
+    shown = unbroken(paused, "status")
+    (row,) = json.loads(unbroken(paused, "status", "--json").stdout)
+
+    assert (row["run"], row["state"]) == ("count", "paused")
+    assert "count: the same command again (unbroken exec --name count ... -- " in shown.stdout
+
+
+def test_status_of_a_finished_run_names_its_results(paused):
+    paused.call(*KEEP)
+
+    assert "count: results: sum.txt" in unbroken(paused, "status").stdout
+    assert "segment 2  finished" in unbroken(paused, "status", "count").stdout
+
+
+def test_status_from_another_folder(paused):
+    shown = subprocess.run(
+        [sys.executable, "-m", "unbroken", "status", "-d", str(paused.folder)], text=True, capture_output=True, cwd="/"
+    )
+
+    assert "count" in shown.stdout
+
+
+def test_logs_and_verify(paused):
+    assert "at 7\n" in unbroken(paused, "logs", "count").stdout
+
+    whole = unbroken(paused, "verify")
+    next(paused.store().glob("checkpoints/0*/kept/ckpt/state.json")).write_text("{}")
+    spoilt = unbroken(paused, "verify")
+
+    assert (whole.returncode, spoilt.returncode) == (0, 1)
+
+
+def test_back_goes_on_from_an_earlier_checkpoint(called):
+    for number in (3, 6):
+        called.rest_at(number)
+        assert called.call(*KEEP, "--minutes", "0.15").returncode == 85
+        called.go_on()
+    kept = [kept["n"] for kept in called.kept()]
+
+    done = unbroken(called, "back", "count")
+
+    assert done.returncode == 0
+    assert "with: the same command again" in done.stdout
+    assert called.call(*KEEP).returncode == 0
+    assert kept == [3, 6]
+    assert (called.starts()[-1], called.result()) == (3, expected())
+
+
+def test_accept_takes_the_command_line_that_was_refused(paused):
+    nothing = unbroken(paused, "accept", "count")
+    assert paused.call(*KEEP, goal=30).returncode == 1
+
+    done = unbroken(paused, "accept", "count")
+
+    assert (nothing.returncode, done.returncode) == (1, 0)
+    assert "no command line was refused, nothing to accept" in nothing.stderr
+    assert paused.call(*KEEP, goal=30).returncode == 0
+    assert (paused.starts(), paused.result()) == ([0, 7], expected(30))
+
+
+def test_restart_begins_anew_and_deletes_nothing(paused):
+    done = unbroken(paused, "restart", "count")
+
+    assert done.returncode == 0
+    assert "it begins anew with the same command again" in done.stdout
+    assert paused.call(*KEEP).returncode == 0
+    assert (paused.starts(), paused.result()) == ([0, 0], expected())
+    assert list(paused.store().glob("old/*/checkpoints/0*")) and "state.json" in paused.replaced()
+
+
+def test_a_run_of_a_config_with_the_same_name_comes_first(paused):
+    (paused.folder / "results/count/lease").mkdir(parents=True)
+
+    rows = json.loads(unbroken(paused, "status", "--json").stdout)
+
+    assert {row["run"]: row["state"] for row in rows} == {"count": "not started", ".unbroken/count": "paused"}
+    assert "at 7\n" in unbroken(paused, "logs", ".unbroken/count").stdout
+
+
+def test_the_launcher_starts_this_unbroken_and_replaces_no_other_program(called):
+    home = called.folder / "home"
+    written = unbroken(called, "launcher", HOME=str(home))
+    program = home / ".local/bin/unbroken"
+    version = subprocess.run([program, "--version"], text=True, capture_output=True)
+    again = unbroken(called, "launcher", HOME=str(home))
+    program.write_text("#!/bin/sh\n")
+    refused = unbroken(called, "launcher", HOME=str(home))
+
+    assert (written.returncode, again.returncode, refused.returncode) == (0, 0, 1)
+    assert version.stdout.startswith("unbroken ")
+    assert "is there, and not made by unbroken launcher" in refused.stderr
+
+
+def test_help_lists_it_and_shows_its_options(called):
+    assert "exec" in unbroken(called, "--help").stdout
+    assert "--saved-by" in unbroken(called, "exec", "--help").stdout
+
+
+def test_it_loads_the_standard_library_alone(called):
+    """Python without site-packages: what is not in the standard library is not there."""
+    source = Path(__file__).parents[2] / "src"
+    program = "import sys; sys.argv[0] = 'unbroken'; from unbroken.cli.begin import main; main()"
+    words = [sys.executable, "-S", "-c", program, "exec", "--name", "bare", "--", "true"]
+
+    done = subprocess.run(
+        words, cwd=called.folder, env={**os.environ, "PYTHONPATH": str(source)}, text=True, capture_output=True
+    )
+
+    assert done.returncode == 0, done.stderr
