@@ -15,6 +15,7 @@ TINY = {
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
     "command": ["--segments=1", "--seconds=6", "--rounds=1"],
     "dmtcp": [f"--programs={STAND_IN}/4.1.1", "--megabytes=1", "--rounds=1"],
+    "exec_cost": ["--rounds=1"],
     "gromacs": ["--segments=1", "--seconds=4", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
@@ -54,7 +55,7 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
         require("gromacs")
     elif script.stem == "command":
         require("lammps", "gcc")
-    elif script.stem not in ("after_goal", "plan", "dmtcp", "keras_fit"):
+    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "keras_fit"):
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]
