@@ -38,6 +38,7 @@ from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import Lease
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
@@ -80,19 +81,17 @@ class _Exec:
         if self.options.is_requeued and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
         self._minutes = self._length()
-        self._prepare()
-        job = self._job()
+        self._job = self._waiting_job()
         engine = ExecEngine(self.options, self.folder, self.store)
-        self._write_note(STARTED, job.segment)
         try:
-            record = run_segment(job, engine)
+            record = run_segment(self._job, engine, self._prepare)
         except UnbrokenError as error:
-            return self._failed(job, engine, error)
-        self._write_note(record.outcome.value, record.segment)
+            return self._failed(engine, error)
+        self._write_note(record.outcome.value)
         if record.outcome is Outcome.FINISHED:
-            self._finish(job, engine)
+            self._finish(engine)
             return 0
-        self._requeue(job)
+        self._requeue()
         return EXIT_PAUSED
 
     # --- before ---
@@ -105,23 +104,45 @@ class _Exec:
         end = around.end_here_unix if around else None
         return NO_LIMIT_MINUTES if end is None else min(NO_LIMIT_MINUTES, max(0.1, (end - time.time()) / 60))
 
-    def _prepare(self) -> None:
-        """Looks whether it is the same computation; ConfigError if it is not, and nobody has decided what to do."""
-        patience = self._minutes * 60 if self._minutes < NO_LIMIT_MINUTES else float("inf")
-        with lease.take(self.places.lease, 0, patience, self._say) as held:
-            was = read_call(self.store)
-            now = call_of(self.options, self.folder, was)
-            if self.options.keep:
-                refuse_shared(self.options.name, now, self.store, self.root)
-            why = self._why_anew(was, now)
-            held.confirm()
-            if was is not None and why:
-                self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
-            elif was is not None:
-                now = replace(now, program=was.program, volatile=was.volatile, is_finished=was.is_finished)
-            now.write(self.store)
-            with suppress(FileNotFoundError):
-                (self.store / REFUSED).unlink()
+    def _waiting_job(self) -> Job:
+        """What waits for its turn: which segment it is, and whether it is one, is known when the run is held."""
+        log = self.places.log(1).with_name("calls.log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return Job(self._run(), IdentityKeys((), (), ()), self._segment(), 1, Path(), log, self.store)
+
+    def _prepare(self, held: Lease) -> Job:
+        """The segment that comes next, if it is the same computation, or begins anew.
+
+        ConfigError if it is another one, and nobody has decided what to do.
+        """
+        was = read_call(self.store)
+        now = call_of(self.options, self.folder, was)
+        if self.options.keep:
+            refuse_shared(self.options.name, now, self.store, self.root)
+        why = self._why_anew(was, now)
+        held.confirm()
+        if was is not None and why:
+            self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
+        elif was is not None:
+            now = replace(now, program=was.program, volatile=was.volatile, is_finished=was.is_finished)
+        now.write(self.store)
+        with suppress(FileNotFoundError):
+            (self.store / REFUSED).unlink()
+        newest = next(reversed(Store(self.places.checkpoints).readable()), None)
+        if newest is not None and is_finished(newest, self._job.run):
+            self._job = replace(self._job, segment=newest.passport.segment)
+        else:
+            segment = self._segment()
+            log = self.places.log(segment)
+            log.unlink(missing_ok=True)  # that of an attempt; its own name stays
+            self._job = replace(self._job, segment=segment, attempt_log=attempt_log(log))
+        self._write_note(STARTED)
+        return self._job
+
+    def _segment(self) -> int:
+        """The one behind the last that has paused."""
+        attempts = History(self.places.history).attempts()
+        return 1 + max((attempt.segment for attempt in attempts if attempt.outcome is Outcome.PAUSED), default=0)
 
     def _why_anew(self, was: Call | None, now: Call) -> str:
         """Why it begins anew; empty if it goes on."""
@@ -144,22 +165,6 @@ class _Exec:
             ]
         )
 
-    def _job(self) -> Job:
-        """The segment that comes next, with a log of its own if its program is to start."""
-        attempts = History(self.places.history).attempts()
-        run = self._run()
-        newest = next(reversed(Store(self.places.checkpoints).readable()), None)
-        paused = [attempt.segment for attempt in attempts if attempt.outcome is Outcome.PAUSED]
-        segment = max(paused, default=0) + 1
-        log = self.places.log(segment)
-        if is_finished(newest, run):
-            segment, own = max(segment - 1, newest.passport.segment if newest else 1), log.with_name("calls.log")
-            log.parent.mkdir(parents=True, exist_ok=True)
-        else:
-            log.unlink(missing_ok=True)
-            own = attempt_log(log)
-        return Job(run, IdentityKeys((), (), ()), segment, 1, Path(), own, self.store)
-
     def _run(self) -> Run:
         """All that a config would say; what is not an option is what suits a program that stands alone."""
         options = self.options
@@ -174,26 +179,26 @@ class _Exec:
 
     # --- after ---
 
-    def _finish(self, job: Job, engine: ExecEngine) -> None:
+    def _finish(self, engine: ExecEngine) -> None:
         """Of a run that was done before, the results are put back."""
         newest = Store(self.places.checkpoints).readable()[-1]
         if (call := read_call(self.store)) is not None and not call.is_finished:
             call.finished().write(self.store)
         if engine.has_started:
             return
-        with lease.take(self.places.lease, job.segment, 60.0, self._say):
+        with lease.take(self.places.lease, self._job.segment, 60.0, self._say):
             done = put_back_results(newest, self.folder)
         what = f"put back: {', '.join(done)}" if done else "its results are in place"
         self._say(f"done before, nothing is computed; {what}; to compute it anew add --anew")
 
-    def _failed(self, job: Job, engine: ExecEngine, error: UnbrokenError) -> int:
+    def _failed(self, engine: ExecEngine, error: UnbrokenError) -> int:
         """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
-            self._write_note(Outcome.INTERRUPTED.value, job.segment)
+            self._write_note(Outcome.INTERRUPTED.value)
             self._say(str(error))
-            self._requeue(job)
+            self._requeue()
             return EXIT_PAUSED
-        self._write_note(Outcome.FAILED.value, job.segment)
+        self._write_note(Outcome.FAILED.value)
         if not isinstance(error, SegmentError) or not engine.has_started:
             raise error
         attempts = History(self.places.history).attempts()
@@ -201,12 +206,12 @@ class _Exec:
         self._say(str(error))
         return code if code is not None and 0 < code != EXIT_PAUSED else 1
 
-    def _requeue(self, job: Job) -> None:
+    def _requeue(self) -> None:
         if self.options.is_requeued and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
-            job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
+            self._job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
 
-    def _write_note(self, outcome: str, segment: int) -> None:
-        write_note(self.note, ExecNote(self.options.name, str(self.store), outcome, segment))
+    def _write_note(self, outcome: str) -> None:
+        write_note(self.note, ExecNote(self.options.name, str(self.store), outcome, self._job.segment))
 
     def _say(self, line: str) -> None:
         name = self.options.name

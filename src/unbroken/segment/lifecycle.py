@@ -54,14 +54,14 @@ from unbroken.system.clock import utc_now
 T = TypeVar("T")
 
 
-def run_segment(job: Job, engine: Engine) -> Record:
+def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
     """Brings the run forward by one segment and writes its record; UnbrokenError says why it could not.
 
-    If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.
+    If the process dies anywhere inside, the next attempt goes on from the newest good checkpoint.  `prepare` is asked,
+    once the run is held, which segment it is.
     """
-    is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
-    length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
-    job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
+    if prepare is None:
+        _tell_what_was_given(job, engine)
     with Alarm() as alarm, fs.os_errors(job.places.root):
 
         def leave_if_told() -> None:
@@ -81,10 +81,19 @@ def run_segment(job: Job, engine: Engine) -> Record:
             mem_mb=job.run.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
+            if prepare is not None:
+                job = prepare(held)
+                _tell_what_was_given(job, engine)
             with SecondPlaceCopier(job, held, alarm) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
                 copier.is_last = record.outcome is Outcome.FINISHED
             return record
+
+
+def _tell_what_was_given(job: Job, engine: Engine) -> None:
+    is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
+    length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
+    job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
 
 
 @dataclass
