@@ -93,7 +93,7 @@ def test_the_second_of_two_calls_waits_and_computes_nothing(called):
     line = second.stderr.readline()
     called.go_on()
 
-    assert "count: waiting: the run is held, segment 1 by process" in line
+    assert "count segment 1: waiting: the run is held, segment 1 by process" in line
     assert (first.wait(600), second.wait(600)) == (0, 0)
     assert called.starts() == [0]
 
