@@ -13,7 +13,6 @@ from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
 from snakemake_executor_plugin_unbroken.tickets import Ticket
 from unbroken.detached.pending_jobs import is_detached_job_of
-from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # What the queue says of a job that is to be taken over must not be older.
@@ -112,16 +111,15 @@ class Adoption:
         ids = {*known, claimed_by(segment.places.lease)} | ({ticket.job_id} if ticket else set())
         for job in self._jobs or []:
             is_free = job.is_alive and job.job_id not in self._ended and job.job_id not in taken
-            is_known = job.job_id in ids and self._may_be_of(job, segment.run.name)
+            is_known = job.job_id in ids and self._may_be_of(job, segment)
             is_its = is_known or self._is_named(job, segment) or self._is_detached_job(job, segment)
             if is_free and is_its:
                 return job
         return None
 
-    def _may_be_of(self, job: MyJob, run: str) -> bool:
+    def _may_be_of(self, job: MyJob, segment: Segment) -> bool:
         """False for a job of something else, which a controller that lost its state has given a known number again."""
-        says_other = is_comment(job.comment) and run_in(job.comment) != run
-        return job.folder.resolve() == self._folder and not says_other
+        return job.folder.resolve() == self._folder and segment.may_be(job.comment)
 
     def _is_detached_job(self, job: MyJob, segment: Segment) -> bool:
         """Jobs without a driver do the segments of their run in order, whatever their comments say."""
@@ -129,5 +127,4 @@ class Adoption:
 
     def _is_named(self, job: MyJob, segment: Segment) -> bool:
         """The parent's comment and the folder name a segment."""
-        is_its = job.comment == comment_of(segment.rule, segment.wildcards)
-        return is_its and job.folder.resolve() == self._folder
+        return segment.is_named_by(job.comment) and job.folder.resolve() == self._folder

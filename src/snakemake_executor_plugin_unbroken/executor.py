@@ -9,17 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.interruptible import (
+    Interruptible,
+    judged,
+    newest_notes,
+    of_note,
+    paused_by,
+)
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.runs.outcome import Outcome
 from unbroken.segment.already_done import settle
 from unbroken.slurm.queue import my_jobs
 
@@ -43,8 +52,10 @@ class Executor(Submitting):
             active_jobs = self._without_pending(active_jobs)
         for job in self._later.due():
             self._hand_over(job)
-        segments = {out: info for info in active_jobs if (out := out_of(info)) is not None}
-        for info in self._check_segments(segments):
+        outs = {out: info for info in active_jobs if (out := out_of(info)) is not None}
+        for info in self._check_segments({out: info for out, info in outs.items() if out.leaves_record}):
+            yield info
+        for info in self._check_interruptible({out: info for out, info in outs.items() if not out.leaves_record}):
             yield info
         async for info in self._check_others([info for info in active_jobs if out_of(info) is None]):
             yield info
@@ -70,6 +81,57 @@ class Executor(Submitting):
             with suppress(UnbrokenError, OSError):
                 if settle(segment.run, segment.number, self._tell) is not None:
                     self._tell(f"{segment.name}: its job was ended in its last moment, its record is made anew")
+
+    def _check_interruptible(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
+        """Jobs of rules with `resources: segments`; their notes name the runs, Slurm says when they have left."""
+        notes = newest_notes([out.job_id for out in infos])
+        for out in infos:
+            if isinstance(out.segment, Interruptible) and out.job_id in notes:
+                out.segment = replace(out.segment, note=notes[out.job_id])
+        ended = self._interruptible_watch.look(list(infos), self._tell)
+        for out, info in infos.items():
+            end = ended.get(out.job_id)
+            if end is None or time.monotonic() < out.not_before or not self._close_interruptible(info, out, end):
+                yield info
+
+    def _close_interruptible(self, info: SubmittedJobInfo, out: Out, end: EndedJobOfSegment) -> bool:
+        """Acts upon the end of such a job; False if it is too early to say."""
+        work = out.segment
+        if not isinstance(work, Interruptible):
+            return False
+        if end.state == "COMPLETED":
+            self._end_well(info, work)
+            return True
+        is_late = time.monotonic() - end.since > self.latency_seconds()
+        if work.note is None and not is_late:
+            return False  # it may need a while to be seen here
+        try:
+            paused = paused_by(work, out.job_id)
+            if paused is None and work.note is not None and work.note.outcome == Outcome.PAUSED.value and not is_late:
+                return False  # as may the line in the history
+            found = of_note(work, out.job_id, end.state, paused, self._paused.get(work.run.name, 0))
+            if found is None:
+                found = self._by_policy(info, out, work, end)
+        except OSError as error:
+            self._tell(f"{work.name}: {error}; retried")
+            out.not_before = time.monotonic() + HELD_SECONDS
+            return False
+        if paused is not None:
+            self._paused[work.run.name] = paused.segments
+        self._interruptible_watch.forget_job(out)
+        self._follow(info, work, found)
+        return True
+
+    def _by_policy(self, info: SubmittedJobInfo, out: Out, work: Interruptible, end: EndedJobOfSegment) -> JobOutcome:
+        asked = info.job.resources
+        partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
+        return self._interruptible_watch.verdict(judged(out, work), end.state, partition, nodes, self._tell)
+
+    def _end_well(self, info: SubmittedJobInfo, work: Interruptible) -> None:
+        self._forget(info)
+        tickets.drop(work)
+        self.needs_no_log(info)
+        self.report_job_success(info)
 
     async def _check_others(self, infos: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Jobs of other rules, asked about by the parent at its own pace."""

@@ -29,7 +29,8 @@ _SECOND_SNAKEMAKE = "--executor slurm-jobstep --jobs 1"
 # the batch step, which would count the job as failed and remove its record; the segment hears it all the same
 # (unbroken.slurm.signal_relay).  A record is published in one step, so there is none that is half made; and a driver
 # may have taken it for the end of the segment already when Slurm lets the job fail.
-_IN_THE_BATCH_STEP = "--executor local --keep-incomplete"
+_IN_THE_BATCH_STEP = "--executor local"
+_KEEP = " --keep-incomplete"
 # Slurm ends a job by a TERM to the first process of the batch step, a shell.  If that dies, everything in the job is
 # killed at once (measured with control groups, Slurm 22.05); as long as it waits, the segment has Slurm's KillWait to
 # save.  Not `trap ''`, which the programs below would inherit.
@@ -66,7 +67,7 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         """What the job runs, made of what the parent would let it run."""
         return command
 
-    def more_sbatch_words(self) -> str:
+    def more_sbatch_words(self, job: Any) -> str:
         """Further words for sbatch."""
         return ""
 
@@ -128,6 +129,19 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         """How many further attempts Snakemake makes after a failure."""
         return int(job.restart_times)
 
+    def latency_seconds(self) -> float:
+        """How long a file may need until it is seen here."""
+        return float(self.workflow.execution_settings.latency_wait)
+
+    def rules_to_be_run(self) -> list[Any]:
+        """The rules of all jobs that this driver would run, once each, in order of their names."""
+        found = {job.rule.name: job.rule for job in self.workflow.dag.needrun_jobs()}
+        return [found[name] for name in sorted(found)]
+
+    def inputs_to_wait_for(self, job: Any) -> list[str]:
+        """The parent's files without a folder of this driver's."""
+        return [str(path) for path in job.get_wait_for_files()]
+
     def numbers_kept_for(self, job: Any) -> list[str]:
         """The numbers of Slurm's jobs that Snakemake has noted for this one, in this and earlier starts."""
         return list(self.workflow.persistence.external_jobids(job))
@@ -170,7 +184,7 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
 
     def get_partition_arg(self, job: Any) -> str:
         """The one of the parent's words for sbatch that is always asked for, and not quoted."""
-        return str(super().get_partition_arg(job)) + self.more_sbatch_words()
+        return str(super().get_partition_arg(job)) + self.more_sbatch_words(job)
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
         """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0)."""
@@ -205,11 +219,19 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         _remove(self._finished_logs)
 
 
-def in_the_batch_step(command: str) -> str:
-    """The command of a job without a second Snakemake; WorkflowError if the parent has changed."""
+def in_the_batch_step(command: str, keeps_incomplete: bool = True) -> str:
+    """The command of a job without a second Snakemake; WorkflowError if the parent has changed.
+
+    Outputs of somebody's rule are removed as ever when it fails.
+    """
     if command.count(_SECOND_SNAKEMAKE) != 1:
         raise WorkflowError(_changed(_SECOND_SNAKEMAKE))
-    return _PATIENT_SHELL + command.replace(_SECOND_SNAKEMAKE, _IN_THE_BATCH_STEP)
+    return _PATIENT_SHELL + command.replace(_SECOND_SNAKEMAKE, _IN_THE_BATCH_STEP + (_KEEP if keeps_incomplete else ""))
+
+
+def with_our_commands(command: str) -> str:
+    """The same, where `unbroken` is this one; PATH is read by whichever shell runs the job."""
+    return f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; {command}'
 
 
 def behind(command: str, module: str, words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
+from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 
 _OUT = "unbroken"
 
@@ -36,6 +37,14 @@ class Segment:
     def name(self) -> str:
         return f"{self.run.name} segment {self.number}"
 
+    def may_be(self, comment: str) -> bool:
+        """False for the comment on a job of something else."""
+        return not is_comment(comment) or run_in(comment) == self.run.name
+
+    def is_named_by(self, comment: str) -> bool:
+        """True for the comment on its own job."""
+        return comment == comment_of(self.rule, self.wildcards)
+
 
 def segment_of(job: Any) -> Segment | None:
     """The segment that a job of Snakemake is; None for jobs of other rules."""
@@ -53,7 +62,7 @@ def segment_of(job: Any) -> Segment | None:
 
 @dataclass(eq=False)
 class Out:
-    """A segment whose job is out."""
+    """A segment, or a job like one, that is out."""
 
     segment: Segment
     job_id: str
@@ -65,6 +74,7 @@ class Out:
     has_left: bool = False
     is_silent: bool = False
     not_before: float = 0.0
+    leaves_record: bool = True
 
 
 def out_of(info: SubmittedJobInfo) -> Out | None:

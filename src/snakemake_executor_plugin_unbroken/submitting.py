@@ -14,6 +14,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached
+from snakemake_executor_plugin_unbroken.interruptible import RESOURCE, Interruptible, early_signal, interruptible_of
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
@@ -21,6 +22,7 @@ from snakemake_executor_plugin_unbroken.parent import (
     behind,
     in_the_batch_step,
     is_immediate,
+    with_our_commands,
 )
 from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
@@ -38,6 +40,8 @@ from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
+# More inputs make too long a command line; the parent then writes them into a file in a folder of the driver's.
+MOST_INPUTS = 20
 ALONE = (
     "only one may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: --profile slurm"
 )
@@ -56,8 +60,10 @@ class Submitting(SlurmParent):
         self._noted: set[str] = set()
         self._known: set[str] = set()
         self._newest_done: dict[str, Segment] = {}
+        self._paused: dict[str, int] = {}  # of interruptible jobs, how many pauses were known so far
         self._records = Records(settings.record_seconds)
-        self._watch = JobWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
+        times = settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait
+        self._watch, self._interruptible_watch = JobWatch(*times), JobWatch(*times)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
         self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
@@ -69,17 +75,23 @@ class Submitting(SlurmParent):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         if self._detached is not None:
+            _refuse_interruptible(self.rules_to_be_run())
             self.name_jobs(DETACHED_JOB_NAME)
         _refuse_other_clusters(self.workflow.rules)
+        if not driver_start.current():  # a workflow of somebody else's, in which nobody has named it
+            driver_start.begin()
 
     # --- in the parent's threads; with --immediate-submit in Snakemake's main thread ---
 
     def is_complete(self, job: Any) -> bool:
-        """True for a segment, which is looked at before its job is submitted, if at all."""
-        segment = segment_of(job)
+        """True for a segment, or an interruptible job, which is looked at before it is submitted, if at all."""
+        segment = work_of(job)
         if segment is None:
             return False
         try:
+            if isinstance(segment, Interruptible):
+                self._submit_or_adopt(job, segment)
+                return True
             self._note_what_is_wanted(segment.run)
             self._run_segment(job, segment)
         except (UnbrokenError, OSError) as error:
@@ -140,10 +152,15 @@ class Submitting(SlurmParent):
             self.go_on_after(job)  # a job of this run submits it
         elif self._waits_for_others(job, segment, found.ticket):
             pass
-        elif still_needed.take(segment, found.ticket, self._tell):
+        elif self._take(segment, found.ticket):
             self._submit(job, segment)
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
+
+    def _take(self, segment: Segment, after: Ticket | None) -> bool:
+        if isinstance(segment, Interruptible):
+            return tickets.take(segment, after)
+        return still_needed.take(segment, after, self._tell)
 
     def _waits_for_others(self, job: Any, segment: Segment, ticket: Ticket | None) -> bool:
         """True if the segment is retried later; without a driver its job waits in the queue instead."""
@@ -164,12 +181,18 @@ class Submitting(SlurmParent):
             self._detached.keep(segment, self.command_here())
         self.submit_now(job)
 
-    def more_sbatch_words(self) -> str:
-        """Those that put a job without a driver behind the one before."""
-        return self._detached.dependency() if self._detached else ""
+    def more_sbatch_words(self, job: Any) -> str:
+        """Those that put a job without a driver behind the one before, or that warn an interruptible one."""
+        early = early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
+        return early + (self._detached.dependency() if self._detached else "")
 
     def command_of(self, job: Any, command: str) -> str:
-        """A segment's Snakemake runs in the batch step, below a module of ours that follows it."""
+        """A segment's Snakemake runs in the batch step, below a module of ours that follows it.
+
+        So does that of an interruptible job, without the module.
+        """
+        if interruptible_of(job) is not None:
+            return with_our_commands(in_the_batch_step(command, keeps_incomplete=False))
         segment = segment_of(job)
         command = command if segment is None else in_the_batch_step(command)
         if self._detached is not None:
@@ -180,7 +203,13 @@ class Submitting(SlurmParent):
         return behind(command, "unbroken.detached.driven_job", words)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
-        """The record before; without a driver nobody knows which segment a job will do, so it waits for none."""
+        """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
+
+        An interruptible job may wait in the queue for longer than its driver lives.
+        """
+        if interruptible_of(job) is not None:
+            inputs = self.inputs_to_wait_for(job)
+            return inputs if len(inputs) <= MOST_INPUTS else None
         if segment_of(job) is None:
             return None
         previous = job.input.previous
@@ -188,11 +217,12 @@ class Submitting(SlurmParent):
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """The job is out."""
-        segment = segment_of(job_info.job)
+        segment = work_of(job_info.job)
         if segment is not None and job_info.external_jobid:
             tickets.fill(segment, job_info.external_jobid)
-            keep_out(job_info, Out(segment, job_info.external_jobid))
-            self._watch.expect()
+            is_segment = not isinstance(segment, Interruptible)
+            keep_out(job_info, Out(segment, job_info.external_jobid, leaves_record=is_segment))
+            (self._watch if is_segment else self._interruptible_watch).expect()
             if self._detached is not None:
                 self._detached.add(segment, job_info.external_jobid)
             with self._out_lock:
@@ -201,7 +231,7 @@ class Submitting(SlurmParent):
 
     def is_taken_care_of(self, job: Any, said: str) -> bool:
         """True if the segment's job is to be submitted later, by us or by a job of its run."""
-        segment = segment_of(job)
+        segment = work_of(job)
         if segment is not None:
             tickets.drop(segment)
             if self._detached is not None and is_queue_full(said):
@@ -250,6 +280,21 @@ class Submitting(SlurmParent):
 
     def _tell(self, line: str) -> None:
         self.logger.info(f"unbroken: {line}")
+
+
+def work_of(job: Any) -> Segment | None:
+    """The segment, or the interruptible job, that a job of Snakemake is; None for plain jobs."""
+    return segment_of(job) or interruptible_of(job)
+
+
+def _refuse_interruptible(rules: Iterable[Any]) -> None:
+    """WorkflowError if such a job would be submitted where nobody hands it over again."""
+    for rule in rules:
+        if RESOURCE in rule.resources and "assignment" not in dict(rule.params.items()):
+            raise WorkflowError(
+                f"unbroken: rule {rule.name}: found resources: {RESOURCE}, which needs a driver that waits; "
+                "start snakemake --profile slurm, without --immediate-submit"
+            )
 
 
 def _refuse_other_clusters(rules: Iterable[Any]) -> None:

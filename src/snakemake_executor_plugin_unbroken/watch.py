@@ -60,6 +60,10 @@ class JobWatch:
         """A segment's job was submitted."""
         self._due = min(self._due, time.monotonic() + self.first_seconds)
 
+    def forget_job(self, out: Out) -> None:
+        """Its end was acted upon."""
+        self._known.pop(out.job_id, None)
+
     def forget(self, segment: Segment) -> None:
         """The segment is over."""
         self._lost.pop(segment, None)
@@ -70,12 +74,12 @@ class JobWatch:
         if outs and time.monotonic() >= self._due:
             self._ask(outs, tell)
         now = time.monotonic()
-        known = {out.job_id: self._known[out.job_id] for out in outs if out.job_id in self._known}
+        known = [(out, self._known[out.job_id]) for out in outs if out.job_id in self._known]
         # A record may need a while to be seen here.
         return {
-            job: end
-            for job, end in known.items()
-            if end.state != "COMPLETED" or now - end.since > self._latency_seconds
+            out.job_id: end
+            for out, end in known
+            if not out.leaves_record or end.state != "COMPLETED" or now - end.since > self._latency_seconds
         }
 
     def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> JobOutcome:
