@@ -28,6 +28,7 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.runs.exec_note import STARTED
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.already_done import settle
 from unbroken.slurm.queue import my_jobs
@@ -86,8 +87,11 @@ class Executor(Submitting):
         """Jobs of rules with `resources: segments`; their notes name the runs, Slurm says when they have left."""
         notes = newest_notes([out.job_id for out in infos])
         for out in infos:
-            if isinstance(out.segment, Interruptible) and out.job_id in notes:
-                out.segment = replace(out.segment, note=notes[out.job_id])
+            if isinstance(out.segment, Interruptible) and (note := notes.get(out.job_id)) is not None:
+                out.segment = replace(out.segment, note=note)
+                if note.outcome != STARTED and not out.is_told_over:
+                    self._interruptible_watch.hasten()
+                out.is_told_over = note.outcome != STARTED
         ended = self._interruptible_watch.look(list(infos), self._tell)
         for out, info in infos.items():
             end = ended.get(out.job_id)

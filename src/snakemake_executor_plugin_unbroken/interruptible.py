@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from snakemake_interface_common.exceptions import WorkflowError
 
 from snakemake_executor_plugin_unbroken.job_outcome import TAKEN_AWAY, Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, segment_of
@@ -75,6 +77,21 @@ def interruptible_of(job: Any) -> Interruptible | None:
     outputs = json.dumps([job.rule.name, *wildcards, *map(str, job.output)])
     key = f"{TICKETS}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
     return Interruptible(_run(key), 1, job.rule.name, wildcards, allowed)
+
+
+def work_of(job: Any) -> Segment | None:
+    """The segment, or the interruptible job, that a job of Snakemake is; None for plain jobs."""
+    return segment_of(job) or interruptible_of(job)
+
+
+def refuse_without_driver(rules: Iterable[Any]) -> None:
+    """WorkflowError if such a job would be submitted where nobody hands it over again."""
+    for rule in rules:
+        if RESOURCE in rule.resources and "assignment" not in dict(rule.params.items()):
+            raise WorkflowError(
+                f"unbroken: rule {rule.name}: found resources: {RESOURCE}, which needs a driver that waits; "
+                "start snakemake --profile slurm, without --immediate-submit"
+            )
 
 
 def newest_notes(job_ids: Sequence[str]) -> dict[str, ExecNote]:

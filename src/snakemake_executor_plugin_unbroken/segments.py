@@ -75,6 +75,7 @@ class Out:
     is_silent: bool = False
     not_before: float = 0.0
     leaves_record: bool = True
+    is_told_over: bool = False  # by its own note
 
 
 def out_of(info: SubmittedJobInfo) -> Out | None:

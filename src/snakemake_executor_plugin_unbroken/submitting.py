@@ -14,7 +14,13 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached
-from snakemake_executor_plugin_unbroken.interruptible import RESOURCE, Interruptible, early_signal, interruptible_of
+from snakemake_executor_plugin_unbroken.interruptible import (
+    Interruptible,
+    early_signal,
+    interruptible_of,
+    refuse_without_driver,
+    work_of,
+)
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
@@ -75,7 +81,7 @@ class Submitting(SlurmParent):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         if self._detached is not None:
-            _refuse_interruptible(self.rules_to_be_run())
+            refuse_without_driver(self.rules_to_be_run())
             self.name_jobs(DETACHED_JOB_NAME)
         _refuse_other_clusters(self.workflow.rules)
         if not driver_start.current():  # a workflow of somebody else's, in which nobody has named it
@@ -280,21 +286,6 @@ class Submitting(SlurmParent):
 
     def _tell(self, line: str) -> None:
         self.logger.info(f"unbroken: {line}")
-
-
-def work_of(job: Any) -> Segment | None:
-    """The segment, or the interruptible job, that a job of Snakemake is; None for plain jobs."""
-    return segment_of(job) or interruptible_of(job)
-
-
-def _refuse_interruptible(rules: Iterable[Any]) -> None:
-    """WorkflowError if such a job would be submitted where nobody hands it over again."""
-    for rule in rules:
-        if RESOURCE in rule.resources and "assignment" not in dict(rule.params.items()):
-            raise WorkflowError(
-                f"unbroken: rule {rule.name}: found resources: {RESOURCE}, which needs a driver that waits; "
-                "start snakemake --profile slurm, without --immediate-submit"
-            )
 
 
 def _refuse_other_clusters(rules: Iterable[Any]) -> None:

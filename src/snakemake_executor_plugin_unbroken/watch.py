@@ -26,6 +26,8 @@ LONGEST_SECONDS = 180.0
 GROWTH_SECONDS = 10.0
 # After a sign that a job is gone: its own Snakemake needs a moment to leave.
 SOON_SECONDS = 4.0
+# After a job has said so itself.
+LEAVES_SECONDS = 1.5
 # Leases are looked at so often.
 PULSE_SECONDS = 5.0
 # Endings that are asked for twice, because Slurm may be about to queue the job again.
@@ -59,6 +61,11 @@ class JobWatch:
     def expect(self) -> None:
         """A segment's job was submitted."""
         self._due = min(self._due, time.monotonic() + self.first_seconds)
+
+    def hasten(self) -> None:
+        """A job has said that it is at its end."""
+        self._interval = self.first_seconds
+        self._due = min(self._due, time.monotonic() + LEAVES_SECONDS)
 
     def forget_job(self, out: Out) -> None:
         """Its end was acted upon."""
@@ -152,12 +159,14 @@ class JobWatch:
         if state in ALIVE and is_queued:
             out.ended.clear()
             self._known.pop(out.job_id, None)
-            if out.has_left and state != "PENDING":
-                self._due = min(self._due, now + SOON_SECONDS)
+            if (out.has_left or out.is_told_over) and state != "PENDING":
+                self._due = min(self._due, now + (LEAVES_SECONDS if out.is_told_over else SOON_SECONDS))
             return
         out.ended.append(state)
         is_sure = is_queued or state not in ALIVE | {UNKNOWN}
-        if len(out.ended) >= (LOOKS if is_sure else LOST_LOOKS):
+        # FAILED is what Slurm says of each pause.
+        looks = 1 if out.is_told_over and state in {"FAILED", "COMPLETED"} else LOOKS
+        if len(out.ended) >= (looks if is_sure else LOST_LOOKS):
             self._known.setdefault(out.job_id, EndedJobOfSegment(state if is_sure else UNKNOWN, now))
         else:
             self._interval = self.first_seconds

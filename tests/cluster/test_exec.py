@@ -4,19 +4,21 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cluster.lab import Cluster
-from support.workdir import Done, Driver, WorkDir, until
+from support.workdir import Done, Driver, WorkDir, overlaps, until
 
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import STORES, RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600
-PROGRAM = '''\
+PROGRAM = """\
 import os, signal, sys, time
 
 data, output, goal, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
@@ -50,7 +52,7 @@ if os.path.exists("broken"):
 with open(output, "w") as file:
     file.write(f"{step} {total}\\n")
 save()
-'''
+"""
 WORKFLOW = """\
 rule all:
     input:
@@ -95,15 +97,47 @@ def prepare(work: WorkDir, **changes: object) -> None:
 
 
 def start(work: WorkDir, *words: str) -> Driver:
-    return work.start("--executor", "unbroken", *words)
+    # Plain rules are asked about at the parent's pace, which begins with these seconds.
+    return work.start("--executor", "unbroken", "--unbroken-init-seconds-before-status-checks", "3", *words)
 
 
 def history(work: WorkDir) -> list[Attempt]:
     return History(RunFolder("deep/count", Path(), work.root / STORES / "deep/count").history).attempts()
 
 
+def checkpoints(work: WorkDir) -> list[str]:
+    return Store(RunFolder("deep/count", Path(), work.root / STORES / "deep/count").checkpoints).names()
+
+
 def outcomes(work: WorkDir) -> list[Outcome]:
     return [attempt.outcome for attempt in history(work)]
+
+
+def program(work: WorkDir) -> list[int]:
+    """The program alone; what started it has the same words behind its own."""
+    return [pid for pid in work.processes("count.py data.txt") if _words(pid)[1:2] == ["count.py"]]
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def until_saved_after(work: WorkDir, known: object) -> None:
+    until(lambda: checkpoints(work) and checkpoints(work)[-1] != known, PATIENCE_SECONDS)
+
+
+def until_noted(work: WorkDir, died: int) -> None:
+    """The line of a killed attempt is written by the next one."""
+    until(lambda: outcomes(work).count(Outcome.DIED) >= died, PATIENCE_SECONDS)
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 def submitted(done: Done) -> int:
@@ -144,3 +178,160 @@ def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
     assert len(history(slurm_work)) >= 3
     assert submitted(done) == 2 + len(history(slurm_work))
     assert len(done.lines("unbroken: deep/count: segment ")) == len(history(slurm_work)) - 1
+
+
+def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_loses_nothing(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work)
+    first = start(slurm_work)
+    until(lambda: program(slurm_work), PATIENCE_SECONDS)
+
+    first.kill()
+    second = start(slurm_work)
+    until(lambda: "is in the queue or running already, taken over" in second.text, PATIENCE_SECONDS)
+    until(lambda: Outcome.PAUSED in outcomes(slurm_work), PATIENCE_SECONDS)
+    second.kill()  # between the note of the job and the next submission, or just after that
+    done = start(slurm_work).wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path)
+    assert "Error" not in second.text + done.text
+    assert submitted(Done(0, second.text)) <= 1
+    assert len(jobs_of(slurm_work)) == len(history(slurm_work)), "two jobs, or two segments in one"
+    assert list(overlaps(history(slurm_work))) == []
+
+
+def test_a_killed_program_is_tried_again_from_its_newest_state(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work, options="")
+    driver = start(slurm_work)
+    until(lambda: checkpoints(slurm_work), PATIENCE_SECONDS)
+
+    kill(program(slurm_work))
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path)
+    assert outcomes(slurm_work) == [Outcome.FAILED, Outcome.FINISHED]
+    assert history(slurm_work)[-1].progress_from > 0
+
+
+def test_unbroken_killed_with_its_program_goes_on_without_a_retry(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work, options="")
+    driver = start(slurm_work)
+    until(lambda: checkpoints(slurm_work), PATIENCE_SECONDS)
+
+    kill(slurm_work.processes("count.py data.txt"))
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path)
+    assert "Error" not in done.text
+    assert outcomes(slurm_work) == [Outcome.DIED, Outcome.FINISHED]
+    assert history(slurm_work)[-1].progress_from > 0
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    prepare(slurm_work, options="")
+    driver = start(slurm_work)
+    until(lambda: checkpoints(slurm_work), PATIENCE_SECONDS)
+    (row,) = cluster.run("squeue", "--noheader", "--states=running", "--format=%N").split()
+
+    cluster.lose_node(row)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path)
+    assert "Error" not in done.text
+    assert outcomes(slurm_work) == [Outcome.DIED, Outcome.FINISHED]
+
+
+def test_a_cancelled_job_stops_its_rule_and_the_next_start_goes_on(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work, options="")
+    driver = start(slurm_work)
+    until(lambda: checkpoints(slurm_work), PATIENCE_SECONDS)
+    (job,) = cluster.jobs("running")
+
+    cluster.run("scancel", job)
+    stopped = driver.wait(PATIENCE_SECONDS)
+    done = start(slurm_work).wait(PATIENCE_SECONDS)
+
+    assert stopped.code == 1
+    assert submitted(stopped) == 2, "a cancelled job is not tried again"
+    assert f"deep/count: job {job} ended as CANCELLED; this run stops" in stopped.text
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path)
+    assert history(slurm_work)[-1].progress_from > 0
+
+
+def test_a_program_that_fails_is_a_failure_of_snakemake(slurm_work: WorkDir, cluster: Cluster) -> None:
+    prepare(slurm_work, options="", goal=20, seconds=0)
+    slurm_work.write("broken", "")
+
+    done = start(slurm_work, "--retries", "0").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert "Error in rule count" in done.text
+    assert outcomes(slurm_work) == [Outcome.FAILED]
+    assert submitted(done) == 2
+    assert not (slurm_work.root / "result.txt").exists()
+
+
+def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work, segments=2, goal=2000)
+
+    used_up = start(slurm_work).wait(PATIENCE_SECONDS)
+    prepare(slurm_work, segments=40, goal=2000, seconds=0.05)
+    again = start(slurm_work)
+    until(lambda: len(again.text.splitlines()) and outcomes(slurm_work).count(Outcome.PAUSED) == 3, PATIENCE_SECONDS)
+    until(lambda: "deep/count: segment 3 of 40 paused" in again.text, PATIENCE_SECONDS)
+
+    assert used_up.code == 1
+    assert outcomes(slurm_work)[:2] == [Outcome.PAUSED] * 2
+    assert submitted(used_up) == 3, "one to prepare, two segments"
+    (line,) = used_up.lines("unbroken: deep/count: its 2 segments are used up, with ")
+    assert line.endswith("; to go on, raise `segments` of rule count, then start snakemake again")
+
+
+def test_without_a_driver_it_is_refused_before_anything_is_queued(slurm_work: WorkDir, cluster: Cluster) -> None:
+    prepare(slurm_work)
+
+    done = start(slurm_work, "--immediate-submit", "--notemp").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert "rule count: found resources: segments, which needs a driver that waits" in done.text
+    assert not (slurm_work.root / ".snakemake" / "slurm_logs").exists() or submitted(done) == 0
+
+
+@pytest.mark.slow
+def test_the_end_of_slurms_time_kills_and_killed_drivers_leave_what_one_run_leaves(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    goal = 2000
+    prepare(slurm_work, options="", runtime=1, goal=goal)
+    driver = start(slurm_work)
+    for attempts in (1, 2):
+        until(lambda: program(slurm_work), PATIENCE_SECONDS)
+        driver.kill()
+        driver = start(slurm_work)
+        known = len(checkpoints(slurm_work)) and checkpoints(slurm_work)[-1]
+        until_saved_after(slurm_work, known)
+        kill(slurm_work.processes("count.py data.txt"))
+        until_noted(slurm_work, attempts)
+
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(slurm_work, tmp_path, goal)
+    assert list(overlaps(history(slurm_work))) == []
+    assert Outcome.PAUSED in outcomes(slurm_work)
+    assert outcomes(slurm_work).count(Outcome.DIED) == 2
