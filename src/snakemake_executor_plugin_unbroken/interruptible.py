@@ -71,7 +71,7 @@ def interruptible_of(job: Any) -> Interruptible | None:
     if job.is_group() or segment_of(job) is not None:
         return None
     allowed = job.resources.get(RESOURCE)
-    if isinstance(allowed, bool) or not isinstance(allowed, int) or allowed < 1:
+    if not _is_number(allowed):
         return None
     wildcards = tuple(str(value) for value in job.wildcards)
     outputs = json.dumps([job.rule.name, *wildcards, *map(str, job.output)])
@@ -84,10 +84,18 @@ def work_of(job: Any) -> Segment | None:
     return segment_of(job) or interruptible_of(job)
 
 
-def refuse_without_driver(rules: Iterable[Any]) -> None:
-    """WorkflowError if such a job would be submitted where nobody hands it over again."""
+def refuse_mistakes(rules: Iterable[Any], has_driver: bool) -> None:
+    """WorkflowError if `segments` is no number, or nobody would hand such a job over again."""
     for rule in rules:
-        if RESOURCE in rule.resources and "assignment" not in dict(rule.params.items()):
+        found = rule.resources.get(RESOURCE)
+        if found is None or "assignment" in dict(rule.params.items()):
+            continue
+        if not found.is_evaluable() and not _is_number(found.value) and found.value is not None:
+            raise WorkflowError(
+                f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {found.value!r}, "
+                "allowed: a whole number, 1 or more"
+            )
+        if not has_driver:
             raise WorkflowError(
                 f"unbroken: rule {rule.name}: found resources: {RESOURCE}, which needs a driver that waits; "
                 "start snakemake --profile slurm, without --immediate-submit"
@@ -161,6 +169,10 @@ def of_note(work: Interruptible, job_id: str, state: str, paused: Paused | None,
         todo = f"raise `segments` of rule {work.rule}, then start snakemake again"
         return JobOutcome(Follows.STOP, f"{work.name}: {used}; to go on, {todo}")
     return JobOutcome(Follows.AGAIN, f"{work.name}: segment {paused.segments} of {work.allowed} paused, {done} done")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _run(name: str) -> Run:

@@ -11,16 +11,10 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import still_needed, tickets
+from snakemake_executor_plugin_unbroken import interruptible, still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached
-from snakemake_executor_plugin_unbroken.interruptible import (
-    Interruptible,
-    early_signal,
-    interruptible_of,
-    refuse_without_driver,
-    work_of,
-)
+from snakemake_executor_plugin_unbroken.interruptible import Interruptible, interruptible_of, work_of
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
@@ -81,9 +75,9 @@ class Submitting(SlurmParent):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         if self._detached is not None:
-            refuse_without_driver(self.rules_to_be_run())
             self.name_jobs(DETACHED_JOB_NAME)
         _refuse_other_clusters(self.workflow.rules)
+        interruptible.refuse_mistakes(self.rules_to_be_run(), has_driver=self._detached is None)
         if not driver_start.current():  # a workflow of somebody else's, in which nobody has named it
             driver_start.begin()
 
@@ -189,7 +183,7 @@ class Submitting(SlurmParent):
 
     def more_sbatch_words(self, job: Any) -> str:
         """Those that put a job without a driver behind the one before, or that warn an interruptible one."""
-        early = early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
+        early = interruptible.early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
         return early + (self._detached.dependency() if self._detached else "")
 
     def command_of(self, job: Any, command: str) -> str:

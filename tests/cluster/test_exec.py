@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Done, Driver, WorkDir, overlaps, until
 
@@ -202,6 +203,7 @@ def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_
     assert list(overlaps(history(slurm_work))) == []
 
 
+@pytest.mark.slow
 def test_a_killed_program_is_tried_again_from_its_newest_state(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_killed_program_is_tried_again_from_its_newest_state(
     assert history(slurm_work)[-1].progress_from > 0
 
 
+@pytest.mark.slow
 def test_unbroken_killed_with_its_program_goes_on_without_a_retry(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_lost_node_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_p
     assert outcomes(slurm_work) == [Outcome.DIED, Outcome.FINISHED]
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_stops_its_rule_and_the_next_start_goes_on(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -292,7 +296,6 @@ def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
     used_up = start(slurm_work).wait(PATIENCE_SECONDS)
     prepare(slurm_work, segments=40, goal=2000, seconds=0.05)
     again = start(slurm_work)
-    until(lambda: len(again.text.splitlines()) and outcomes(slurm_work).count(Outcome.PAUSED) == 3, PATIENCE_SECONDS)
     until(lambda: "deep/count: segment 3 of 40 paused" in again.text, PATIENCE_SECONDS)
 
     assert used_up.code == 1
@@ -300,6 +303,43 @@ def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
     assert submitted(used_up) == 3, "one to prepare, two segments"
     (line,) = used_up.lines("unbroken: deep/count: its 2 segments are used up, with ")
     assert line.endswith("; to go on, raise `segments` of rule count, then start snakemake again")
+
+
+@pytest.mark.slow
+def test_two_drivers_share_the_jobs_of_one_rule(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    prepare(slurm_work)
+    first = start(slurm_work, "--until", "prepare").wait(PATIENCE_SECONDS)
+
+    both = [start(slurm_work, "result.txt"), start(slurm_work, "result.txt")]
+    codes = [driver.wait(PATIENCE_SECONDS).code for driver in both]
+    text = "".join(driver.text for driver in both)
+
+    assert first.code == 0, first.text
+    assert codes == [0, 0], text
+    assert (slurm_work.root / "result.txt").read_bytes() == uninterrupted(tmp_path / "whole")
+    assert submitted(Done(0, text)) == len(history(slurm_work)) == len(jobs_of(slurm_work))
+    assert "Error" not in text
+
+
+@pytest.mark.slow
+def test_a_requeued_job_saves_first_and_goes_on_under_its_number(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(cgroup_work, options="")
+    driver = start(cgroup_work)
+    until(lambda: checkpoints(cgroup_work), PATIENCE_SECONDS)
+    wait_until_it_hears(cgroup_work)
+    (job,) = cgroup_cluster.jobs("running")
+
+    cgroup_cluster.run("scontrol", "requeue", job)
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert_whole(cgroup_work, tmp_path)
+    assert "Error" not in done.text
+    assert jobs_of(cgroup_work) == {job}
+    assert len(history(cgroup_work)) == 2
+    assert history(cgroup_work)[-1].progress_from > 0
 
 
 def test_without_a_driver_it_is_refused_before_anything_is_queued(slurm_work: WorkDir, cluster: Cluster) -> None:

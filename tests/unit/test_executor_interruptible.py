@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from snakemake.resources import Resource
+from snakemake_interface_common.exceptions import WorkflowError
 from unit.test_executor_parts import attempt
 
 from snakemake_executor_plugin_unbroken import tickets
@@ -16,6 +18,7 @@ from snakemake_executor_plugin_unbroken.interruptible import (
     newest_notes,
     of_note,
     paused_by,
+    refuse_mistakes,
 )
 from snakemake_executor_plugin_unbroken.job_outcome import Follows
 from unbroken.runs.exec_note import STARTED, ExecNote, write_note
@@ -183,3 +186,31 @@ def test_tickets_of_two_jobs_of_a_rule_are_apart(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("runtime", "words"), [(4, ""), (5, " --signal=URG@90"), (None, "")])
 def test_slurm_warns_no_job_in_its_first_half(runtime: int | None, words: str) -> None:
     assert early_signal(runtime) == words
+
+
+def rule(segments: object) -> SimpleNamespace:
+    return SimpleNamespace(name="train", resources={"segments": Resource("segments", segments)}, params={})
+
+
+@pytest.mark.parametrize("found", ["many", 0, -1])
+def test_segments_that_are_no_number_are_refused(found: object) -> None:
+    with pytest.raises(WorkflowError) as error:
+        refuse_mistakes([rule(found)], has_driver=True)
+
+    assert str(error.value) == (
+        f"unbroken: rule train: resources: segments: found {found!r}, allowed: a whole number, 1 or more"
+    )
+
+
+def test_a_function_for_segments_is_asked_later() -> None:
+    refuse_mistakes([rule(20), rule(lambda wildcards: 20), rule(None)], has_driver=True)
+
+
+def test_without_a_driver_segments_are_refused_with_what_to_type() -> None:
+    with pytest.raises(WorkflowError) as error:
+        refuse_mistakes([rule(20)], has_driver=False)
+
+    assert str(error.value) == (
+        "unbroken: rule train: found resources: segments, which needs a driver that waits; "
+        "start snakemake --profile slurm, without --immediate-submit"
+    )
