@@ -152,7 +152,7 @@ def of_note(work: Interruptible, job_id: str, state: str, paused: Paused | None,
     """
     ended = f"{work.name}: job {job_id} ended as {state}"
     if work.note is None:
-        return JobOutcome(Follows.RETRY, f"{ended}; `unbroken exec` was not reached in it")
+        return JobOutcome(Follows.RETRY, f"{ended}; no segment of `unbroken exec` began in it")
     if state == "CANCELLED":
         return None
     if work.note.outcome == Outcome.FINISHED.value:

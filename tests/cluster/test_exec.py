@@ -204,6 +204,19 @@ def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_
 
 
 @pytest.mark.slow
+def test_the_console_has_a_line_for_each_pause_and_none_for_each_job(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.added_environment["UNBROKEN_CONSOLE"] = "on"
+    prepare(slurm_work, goal=300)
+
+    done = start(slurm_work).wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert "unbroken: deep/count: segment 1 of 40 paused, " in done.text
+    assert submitted(done) == 0
+    assert "Error" not in done.text
+
+
+@pytest.mark.slow
 def test_a_killed_program_is_tried_again_from_its_newest_state(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -5,13 +5,18 @@ A new release that changes any of it fails here, and not in the middle of somebo
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import snakemake.api  # before its parts, which import each other
+import snakemake.dag
 import snakemake_executor_plugin_slurm as parent
 from snakemake.jobs import Job as SnakemakeJob
 from snakemake.persistence import PersistenceBase
+from snakemake.resources import Resource
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import AbstractExecutor, SubmittedJobInfo
@@ -20,6 +25,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, common_settings
 from snakemake_executor_plugin_unbroken import parent as parent_module
+from snakemake_executor_plugin_unbroken.parent import in_the_batch_step, with_our_commands
 from snakemake_executor_plugin_unbroken.plugin_missing import Executor as MissingExecutor
 from unbroken.config.package_files import install_line
 
@@ -141,6 +147,37 @@ def test_immediate_submission_goes_on_at_the_submission() -> None:
 def test_snakemake_keeps_the_numbers_of_jobs() -> None:
     assert parameters(PersistenceBase.external_jobids) == ["self", "job"]
     assert parameters(PersistenceBase.started) == ["self", "job", "external_jobid"]
+
+
+def test_an_interruptible_job_waits_for_the_files_that_snakemake_names_without_a_folder_of_the_driver() -> None:
+    assert "wait_for_files.append(self.tmpdir)" in source(RemoteExecutor.get_job_args)
+    assert "wait_for_files.extend(job.get_wait_for_files())" in source(RemoteExecutor.get_job_args)
+    assert "len(wait_for_files) > 20" in source(RemoteExecutor.get_job_args)
+
+
+def test_a_driver_knows_its_jobs_and_their_rules_before_it_submits() -> None:
+    assert parameters(snakemake.dag.DAG.needrun_jobs) == ["self", "exclude_finished"]
+    assert "evaluable" in " ".join(vars(Resource))
+
+
+def test_outputs_of_a_failed_job_are_removed_in_the_job_and_kept_where_it_was_asked_for() -> None:
+    assert "if error and not self.dag.workflow.execution_settings.keep_incomplete:" in source(SnakemakeJob.postprocess)
+    segment = in_the_batch_step("python -m snakemake --executor slurm-jobstep --jobs 1")
+    interruptible = in_the_batch_step("python -m snakemake --executor slurm-jobstep --jobs 1", keeps_incomplete=False)
+
+    assert segment == "trap : TERM; python -m snakemake --executor local --keep-incomplete"
+    assert interruptible == "trap : TERM; python -m snakemake --executor local"
+
+
+def test_a_rule_finds_this_unbroken_before_any_other() -> None:
+    path = subprocess.run(
+        ["sh", "-c", with_our_commands('printf "%s" "$PATH"')],
+        env={"PATH": "/a b:/bin"},
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert path == f"{Path(sys.executable).parent}:/a b:/bin"
 
 
 def test_the_command_of_a_job_names_its_segment_and_its_attempt() -> None:
