@@ -87,10 +87,12 @@ def work_of(job: Any) -> Segment | None:
 def refuse_mistakes(rules: Iterable[Any], has_driver: bool) -> None:
     """WorkflowError if `segments` is no number, or nobody would hand such a job over again."""
     for rule in rules:
-        found = rule.resources.get(RESOURCE)
-        if found is None or "assignment" in dict(rule.params.items()):
+        if RESOURCE not in rule.resources or "assignment" in dict(rule.params.items()):
             continue
-        if not found.is_evaluable() and not _is_number(found.value) and found.value is not None:
+        found = rule.resources[RESOURCE]
+        if not found.is_evaluable() and found.value is None:  # unset
+            continue
+        if not found.is_evaluable() and not _is_number(found.value):
             raise WorkflowError(
                 f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {found.value!r}, "
                 "allowed: a whole number, 1 or more"

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from snakemake.resources import Resource
+from snakemake.resources import Resources
 from snakemake_interface_common.exceptions import WorkflowError
 from unit.test_executor_parts import attempt
 
@@ -189,7 +189,7 @@ def test_slurm_warns_no_job_in_its_first_half(runtime: int | None, words: str) -
 
 
 def rule(segments: object) -> SimpleNamespace:
-    return SimpleNamespace(name="train", resources={"segments": Resource("segments", segments)}, params={})
+    return SimpleNamespace(name="train", resources=Resources.from_mapping({"segments": segments}), params={})
 
 
 @pytest.mark.parametrize("found", ["many", 0, -1])
@@ -214,3 +214,9 @@ def test_without_a_driver_segments_are_refused_with_what_to_type() -> None:
         "unbroken: rule train: found resources: segments, which needs a driver that waits; "
         "start snakemake --profile slurm, without --immediate-submit"
     )
+
+
+def test_rules_without_segments_need_no_driver() -> None:
+    plain = SimpleNamespace(name="all", resources=Resources.from_mapping({"mem_mb": 100}), params={})
+
+    refuse_mistakes([plain, rule(None)], has_driver=False)
