@@ -123,4 +123,4 @@ soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cl
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
 	rm -rf .venv .venv-tensorflow build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf examples/*/.snakemake examples/*/results examples/*/logs
+	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

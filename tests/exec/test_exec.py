@@ -259,6 +259,18 @@ def test_a_redirected_output_without_stdout_is_warned_of(called):
     assert (called.folder / "printed.txt").read_text().startswith("at 8\n")
 
 
+def test_an_output_that_goes_to_a_log_with_other_lines_is_not_warned_of(called):
+    pause_at(called, 7)
+    (called.folder / "driver.log").write_text("lines of a driver\n")
+    line = " ".join(map(str, called.words("--keep", "'ckpt/*'", "--save-minutes", "0", "--outputs", "sum.txt")))
+
+    done = subprocess.run(f"{line} >> driver.log", shell=True, cwd=called.folder, text=True, capture_output=True)
+    found = done.stderr
+
+    assert "finished" in found
+    assert "add --stdout FILE" not in found
+
+
 def test_the_log_of_each_attempt_stays(called):
     pause_at(called, 3)
     pause_at(called, 5)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbroken.errors import ConfigError
-from unbroken.exec.call import Call, is_same_program
+from unbroken.exec.call import Call, call_of, is_same_program
 from unbroken.exec.kept_files import original, stored
 from unbroken.exec.options import parse, parser
 from unbroken.exec.overlap import may_meet
@@ -62,6 +62,16 @@ def test_ignored_words_are_left_out(words):
     assert is_same_program(call("p"), call(*words), ["--threads"])
 
 
+def test_ignored_words_are_left_out_of_the_line_that_goes_on_too():
+    one, other = (
+        call_of(parse(["--resume", f"p --continue --threads {threads}", "--", "p"]), Path(), None)
+        for threads in ("4", "8")
+    )
+
+    assert is_same_program(one, other, ["--threads"])
+    assert not is_same_program(one, other, [])
+
+
 def test_a_word_that_is_no_value_of_an_ignored_option_counts():
     assert not is_same_program(call("p"), call("p", "--threads", "8", "more"), ["--threads"])
 
@@ -76,6 +86,7 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
         (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
         (["--saved-by", "next", "--keep", "a*", "--", "p"], "exec: --saved-by next: no {progress} in --keep"),
         (["--progress", "log:step", "--", "p"], "exec: --progress: found log:step, allowed: FILE:PATTERN"),
+        (["--resume", "p 'x", "--", "p"], "exec: --resume: found p 'x, allowed: a command line (No closing quotation)"),
         (["--goal", "3", "--", "p"], "exec: --goal: nothing says how far the program is"),
         (["--inputs", "", "--", "p"], "exec: --inputs: found an empty word"),
         (["--nonsense", "--", "p"], "exec: unrecognized arguments: --nonsense; type: unbroken exec --help"),

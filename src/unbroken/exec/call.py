@@ -62,7 +62,7 @@ def call_of(options: Options, folder: Path, before: Call | None, environment: Ma
     known = before.inputs if before else {}
     paths = sorted(path for name in options.inputs for path in _files(folder, name))
     inputs = {path: _read(folder / path, known.get(path)) for path in paths}
-    program = (*options.program, *((f"--resume {options.resume}",) if options.resume else ()))
+    program = (*options.program, *(("--resume", *shlex.split(options.resume)) if options.resume else ()))
     return Call(program, volatile_words(environment), str(folder), inputs, options.outputs, options.keep)
 
 

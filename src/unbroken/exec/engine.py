@@ -17,7 +17,7 @@ from unbroken.errors import CheckpointError
 from unbroken.exec.kept_files import KeptFiles, put_file
 from unbroken.exec.options import Options, SavedBy, number_of
 from unbroken.exec.results import keep_results, missing_results
-from unbroken.exec.streams import is_file, streams
+from unbroken.exec.streams import is_empty_file, streams
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child, Streams
 from unbroken.runs.progress import Handover, Progress
@@ -88,7 +88,7 @@ class ExecEngine(Engine):
         has_several = len(options.keep) > 1 or any(char in "".join(options.keep) for char in "*?[{")
         if task.origin is None and options.saved_by is SavedBy.CLOSED and has_several:
             found.append("kept files that belong together need --saved-by marker or next: closed looks at each alone")
-        if task.origin is not None and is_file(1) and not options.stdout:
+        if task.origin is not None and is_empty_file(1) and not options.stdout:
             found.append(
                 "standard output goes to a file that was emptied at this start; for a result add --stdout FILE"
             )

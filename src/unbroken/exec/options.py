@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -145,6 +146,10 @@ def _mistakes(options: Options) -> list[str]:
         found.append("--goal: nothing says how far the program is; add --progress FILE:PATTERN")
     if options.goal is not None and not (math.isfinite(options.goal) and options.goal > 0):
         found.append(f"--goal: found {options.goal:g}, allowed: more than 0")
+    try:
+        shlex.split(options.resume)
+    except ValueError as error:
+        found.append(f"--resume: found {options.resume}, allowed: a command line ({error})")
     found += [f"{flag}: found an empty word; allowed: the path of a file" for flag in _empty(options)]
     return found
 

@@ -45,6 +45,11 @@ def is_file(descriptor: int) -> bool:
         return False
 
 
+def is_empty_file(descriptor: int) -> bool:
+    """True if `> FILE` has just made it, or emptied it; what a driver writes into a log of its own has lines before."""
+    return is_file(descriptor) and os.fstat(descriptor).st_size == 0
+
+
 @contextmanager
 def _passed_on(target: int, log: int) -> Iterator[int]:
     """The write end of a pipe; what comes is written to both, and all of it has been when the block is left."""
