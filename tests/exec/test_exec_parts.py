@@ -105,3 +105,16 @@ def test_the_page_names_every_option():
     options = {word for action in parser()._actions for word in action.option_strings if word.startswith("--")}
 
     assert {option for option in options - {"--help"} if f"`{option}`" not in page} == set()
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (["gmx", "mdrun"], "gmx"),
+        (["/usr/bin/python3.11", "-u", "src/train.py", "8"], "train.py"),
+        (["bash", "-c", "echo a b"], "echo-a-b"),
+        (["python3"], "python3"),
+    ],
+)
+def test_without_a_name_it_is_that_of_the_program_or_script(program, name):
+    assert parse(["--", *program]).name == name

@@ -19,6 +19,7 @@ from unbroken.segment.deadline import NO_LIMIT_MINUTES
 USAGE = "unbroken exec [options] -- PROGRAM ARGUMENTS"
 # Where a name stands for a folder below the store; the store's own way to call folders is not among them.
 _NAME = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
+_INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
 _ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of them . or .."
 SAVE_MINUTES = 5.0
 
@@ -85,7 +86,7 @@ def parse(words: Sequence[str]) -> Options:
     file, _, pattern = (found.progress or "").partition(":")
     options = Options(
         program=tuple(program),
-        name=found.name or Path(program[0]).name,
+        name=found.name or _name_of(program),
         store=Path(found.store) if found.store else None,
         inputs=tuple(found.inputs),
         outputs=tuple(found.outputs),
@@ -121,6 +122,14 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
         found = own.index("--ignore")
         own[found : found + 2] = [f"--ignore={own[found + 1]}"]
     return own, program
+
+
+def _name_of(program: Sequence[str]) -> str:
+    """The program's own name, of `python train.py` the script's: all that an interpreter runs is not one run."""
+    word = program[0]
+    if _INTERPRETER.fullmatch(Path(word).name):
+        word = next((each for each in program[1:] if not each.startswith("-")), word)
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", Path(word).name).strip("-") or "run"
 
 
 def _mistakes(options: Options) -> list[str]:
@@ -177,7 +186,7 @@ def parser() -> argparse.ArgumentParser:
         "Exit code 0: done. 85: saved, more to do; call it again. Else: the program's own, or 1 with the reason.",
     )
     add = found.add_argument
-    add("--name", default="", help="what the run is called; the program's name if none is given")
+    add("--name", default="", help="what the run is called; the name of the program or script if none is given")
     add("--store", default="", metavar="FOLDER", help="where its checkpoints lie; .unbroken/NAME if none is given")
     add("--inputs", nargs="*", default=[], metavar="FILE", help="where one has changed, the run begins anew")
     add("--outputs", nargs="*", default=[], metavar="FILE", help="what it makes; put back when it is called again")
