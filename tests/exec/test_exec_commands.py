@@ -90,7 +90,34 @@ def test_restart_begins_anew_and_deletes_nothing(paused):
     assert "it begins anew with the same command again" in done.stdout
     assert paused.call(*KEEP).returncode == 0
     assert (paused.starts(), paused.result()) == ([0, 0], expected())
-    assert list(paused.store().glob("old/*/checkpoints/0*")) and "state.json" in paused.replaced()
+    assert list(paused.folder.glob(".unbroken/.restarted/count_*/checkpoints/0*")) and "state.json" in paused.replaced()
+
+
+def test_what_restarts_set_aside_stays_however_many_there_are_and_is_no_run(called):
+    for _ in range(3):
+        assert called.call(*KEEP).returncode == 0
+        assert unbroken(called, "restart", "count").returncode == 0
+
+    assert len(list(called.folder.glob(".unbroken/.restarted/count_*"))) == 3
+    assert [row["run"] for row in json.loads(unbroken(called, "status", "--json").stdout)] == ["count"]
+
+
+def test_results_are_named_where_they_are_for_who_stands_elsewhere(called):
+    called.call(*KEEP)
+    words = [sys.executable, "-m", "unbroken", "status", "-d", str(called.folder)]
+
+    shown = subprocess.run(words, text=True, capture_output=True, cwd="/").stdout
+
+    assert f"count: results: {called.folder}/sum.txt" in shown
+
+
+def test_a_spoilt_call_hides_no_other_run(paused):
+    (paused.folder / ".unbroken/bad").mkdir()
+    (paused.folder / ".unbroken/bad/exec.json").write_text("{")
+
+    rows = json.loads(unbroken(paused, "status", "--json").stdout)
+
+    assert {row["run"]: row["state"] for row in rows} == {"bad": "unreadable", "count": "paused"}
 
 
 def test_a_run_of_a_config_with_the_same_name_comes_first(paused):

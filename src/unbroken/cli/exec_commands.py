@@ -17,7 +17,8 @@ from unbroken.exec.anew import set_old_aside
 from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.main import main as exec_main
 from unbroken.runs import lease
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import STORES, RunFolder
+from unbroken.system.clock import folder_stamp, utc_now
 
 _MARK = "# Made by: unbroken launcher"
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -37,7 +38,8 @@ def accept_command_line(places: RunFolder, store: Path) -> None:
 def begin_anew(places: RunFolder, store: Path) -> None:
     """As --anew does, without a program; ConfigError if somebody works on it."""
     with lease.take(places.lease, 0, 0.0, say):
-        aside = set_old_aside(places)
+        kept = places.base / STORES / ".restarted" / f"{places.name}_{folder_stamp(utc_now())}"
+        aside = set_old_aside(places, kept)
         if (call := read_call(store)) is not None:
             call.unfinished().write(store)
     say(f"{places.name}: everything so far is now in {aside}; it begins anew with {goes_on_with(places, '')}")

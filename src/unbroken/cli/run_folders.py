@@ -45,4 +45,9 @@ def results_of(places: RunFolder) -> str:
     call = call_of(places)
     if call is None:
         return f"results: {places.final}"
-    return f"results: {', '.join(call.outputs)}" if call.outputs else "done"
+    return f"results: {', '.join(_seen(call, name) for name in call.outputs)}" if call.outputs else "done"
+
+
+def _seen(call: Call, output: str) -> str:
+    """Where the program made it, which need not be the folder of the runs; short if that is where we stand."""
+    return output if Path.cwd() == Path(call.folder) else str(Path(call.folder, output))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unbroken.cli.run_folders import goes_on_with, results_of, run_folder
 from unbroken.detached.unnoted import why_no_job
-from unbroken.errors import LeaseError, StorageError
+from unbroken.errors import ConfigError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import lease
 from unbroken.runs.attempts import all_attempts
@@ -72,7 +72,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
     try:
         with fs.os_errors(run_folder(name, base).root):
             return _status_of(name, base, run, queue)
-    except StorageError as error:
+    except (StorageError, ConfigError) as error:  # ConfigError: a spoilt exec.json, of this run alone
         segments = run.segments if run else None
         return RunStatus(name, RunState.UNREADABLE, None, 0, segments, None, None, None, str(error))
 

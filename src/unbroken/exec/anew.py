@@ -19,17 +19,22 @@ OLD_STATES = 2
 _PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.jsonl", PRINTED)
 
 
-def set_old_aside(places: RunFolder) -> Path:
-    """Moves what was saved to a folder of the store, which is returned; its lease must be held."""
+def set_old_aside(places: RunFolder, into: Path | None = None) -> Path:
+    """Moves what was saved to a folder of the store, or beside `into`, and returns it; its lease must be held.
+
+    Of those in the store the two newest stay; what was moved to a place that was named is never removed.
+    """
     root = places.root
     confirm_all_own([*places.own, root / OLD])
-    stamp = folder_stamp(utc_now())
-    names = itertools.chain([stamp], (f"{stamp}.{number}" for number in itertools.count(2)))
-    aside = next(root / OLD / name for name in names if not (root / OLD / name).exists())
+    first = into or root / OLD / folder_stamp(utc_now())
+    names = itertools.chain([first.name], (f"{first.name}.{number}" for number in itertools.count(2)))
+    aside = next(first.with_name(name) for name in names if not first.with_name(name).exists())
     aside.mkdir(parents=True)
     for name in _PARTS:
         with suppress(FileNotFoundError):
             os.rename(root / name, aside / name)
+    if into is not None:
+        return aside
     confirm_own(aside.parent)
     for old in sorted(aside.parent.iterdir())[:-OLD_STATES]:
         fs.remove_tree(old)
