@@ -80,6 +80,7 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
     ("words", "line"),
     [
         (["--name", "a/../b", "--", "p"], "exec: --name: found 'a/../b', allowed: letters, digits and"),
+        (["--name", ".restarted/x", "--", "p"], "exec: --name: found '.restarted/x', allowed: letters, digits and"),
         (["--name", "x"], "exec: no program behind --; type: unbroken exec [options] -- PROGRAM ARGUMENTS"),
         (["--minutes", "0", "--", "p"], "exec: --minutes: found 0, allowed: more than 0"),
         (["--checkpoints", "1", "--", "p"], "exec: --checkpoints: found 1, allowed: 2 or more"),

@@ -78,7 +78,7 @@ def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -
 
 
 def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
-    places = run_folder(name, base)
+    places = run_folder(name, base) if run is None else RunFolder(name, base)
     jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
@@ -124,7 +124,8 @@ def _holder(places: RunFolder, attempts: Sequence[Attempt]) -> _Holder:
     if not silent:
         return _Holder(claim)
     is_told = any(attempt.token == claim.token for attempt in attempts)  # Slurm knows how it ended
-    who = f"{silent} from {claim.describe()}; type snakemake: it goes on if that job is gone"
+    todo = goes_on_with(places, claim.slurm_job)
+    who = f"{silent} from {claim.describe()}; type {todo}: it goes on if that job is gone"
     return _Holder(silence="" if is_told else who)
 
 

@@ -18,9 +18,9 @@ from unbroken.segment.deadline import NO_LIMIT_MINUTES
 
 USAGE = "unbroken exec [options] -- PROGRAM ARGUMENTS"
 # Where a name stands for a folder below the store; the store's own way to call folders is not among them.
-_NAME = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
+_NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*")
 _INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
-_ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of them . or .."
+_ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of which begins with a point"
 SAVE_MINUTES = 5.0
 
 
@@ -134,7 +134,7 @@ def _name_of(program: Sequence[str]) -> str:
 
 def _mistakes(options: Options) -> list[str]:
     found = []
-    if not _NAME.fullmatch(options.name) or {".", ".."} & set(options.name.split("/")):
+    if not _NAME.fullmatch(options.name):
         found.append(f"--name: found {options.name!r}, allowed: {_ALLOWED_NAME}")
     if options.minutes is not None and not 0 < options.minutes <= NO_LIMIT_MINUTES:
         found.append(f"--minutes: found {options.minutes:g}, allowed: more than 0, at most a year")
