@@ -18,7 +18,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from snakemake_executor_plugin_unbroken.job_outcome import TAKEN_AWAY, Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, segment_of
-from unbroken.runs.exec_note import ExecNote, read_note
+from unbroken.runs.exec_note import REFUSED, ExecNote, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import EXEC_NOTES, NOTES, RunFolder
 from unbroken.runs.outcome import Outcome
@@ -157,6 +157,8 @@ def of_note(work: Interruptible, job_id: str, state: str, paused: Paused | None,
         return JobOutcome(Follows.RETRY, f"{ended}; no segment of `unbroken exec` began in it")
     if state == "CANCELLED":
         return None
+    if work.note.outcome == REFUSED:
+        return JobOutcome(Follows.STOP, f"job {job_id}: {work.note.reason}")
     if work.note.outcome == Outcome.FINISHED.value:
         if state in TAKEN_AWAY - {"TIMEOUT", "DEADLINE"}:
             return JobOutcome(Follows.AGAIN, f"{ended} after its program was done; its results are put back")

@@ -291,6 +291,18 @@ def test_a_job_of_slurm_notes_how_it_ended(called):
     assert (note.name, note.store, note.outcome) == ("count", str(called.store()), "finished")
 
 
+def test_a_job_of_slurm_notes_why_it_was_refused(called):
+    (called.folder / ".snakemake").mkdir()
+    called.call(*KEEP)
+
+    called.call(*KEEP, "--minutes", "1", goal=30, environment={"SLURM_JOB_ID": "4712"})
+
+    note = read_note(called.folder / ".snakemake/unbroken/exec/4712.0.json")
+    assert note is not None
+    assert note.outcome == "refused"
+    assert note.reason.startswith("count: the command line is another one; was: ")
+
+
 def test_the_store_lies_beside_snakemake_s_folder(called):
     (called.folder / ".snakemake").mkdir()
     inner = Called(called.folder / "below") if (called.folder / "below").mkdir() is None else None

@@ -1,6 +1,7 @@
 """What follows the end of a job with `unbroken exec` in it; needs neither Snakemake nor Slurm."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from snakemake_executor_plugin_unbroken.interruptible import (
     paused_by,
     refuse_mistakes,
 )
-from snakemake_executor_plugin_unbroken.job_outcome import Follows
+from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from unbroken.runs.exec_note import STARTED, ExecNote, write_note
 from unbroken.runs.history import History
 from unbroken.runs.layout import EXEC_NOTES
@@ -131,6 +132,14 @@ def test_a_job_without_a_note_is_a_failure_like_any_other() -> None:
         Follows.RETRY,
         "train: job 17 ended as FAILED; no segment of `unbroken exec` began in it",
     )
+
+
+def test_what_was_refused_is_not_tried_again_and_says_why() -> None:
+    refused = replace(work(), note=ExecNote("net/de", "store", "refused", 0, "net/de: the command line is another one"))
+
+    found = of_note(refused, "17", "FAILED", None, 0)
+
+    assert found == JobOutcome(Follows.STOP, "job 17: net/de: the command line is another one")
 
 
 def test_of_a_job_that_started_twice_the_last_note_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from unbroken.exec.results import put_back_results
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
 from unbroken.runs.driver_start import START
+from unbroken.runs.exec_note import REFUSED as NOTE_REFUSED
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
@@ -53,15 +54,19 @@ from unbroken.system import fs
 
 def main(words: Sequence[str]) -> int:
     """One call; its exit code."""
-    options = None
+    name, call = "exec", None
     try:
         options = parse(words)
+        name = options.name
         with fs.os_errors(Path()):
-            return _Exec(options).run()
+            call = _Exec(options)
+            return call.run()
     except UnbrokenError as error:
-        name = options.name if options else "exec"
-        for line in str(error).splitlines():
-            print(f"unbroken: {line.replace(f'runs.{name}:', f'{name}:')}", file=sys.stderr, flush=True)
+        lines = [line.replace(f"runs.{name}:", f"{name}:") for line in str(error).splitlines()]
+        for line in lines:
+            print(f"unbroken: {line}", file=sys.stderr, flush=True)
+        if call is not None and isinstance(error, ConfigError):
+            call.note_refused("; ".join(lines))
         return 1
 
 
@@ -93,6 +98,10 @@ class _Exec:
             return 0
         self._requeue()
         return EXIT_PAUSED
+
+    def note_refused(self, reason: str) -> None:
+        """For the driver, to whom it is a job that failed."""
+        write_note(self.note, ExecNote(self.options.name, str(self.store), NOTE_REFUSED, 0, reason))
 
     # --- before ---
 

@@ -12,17 +12,21 @@ from pathlib import Path
 from unbroken.runs.layout import EXEC_NOTES
 from unbroken.system import fs, jsontext
 
-STARTED = "started"
+STARTED, REFUSED = "started", "refused"
 
 
 @dataclass(frozen=True)
 class ExecNote:
-    """Which run a job works for, and the outcome of its attempt; `started` while it works, or if it was killed."""
+    """Which run a job works for, and the outcome of its attempt.
+
+    `started` while it works, or if it was killed; `refused` with the reason if the same again brings the same.
+    """
 
     name: str
     store: str
     outcome: str
     segment: int
+    reason: str = ""
 
 
 def note_path(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
