@@ -5,6 +5,8 @@ import sys
 import pytest
 from support.exec_calls import KEEP, Called, expected
 
+from unbroken.system import fs
+
 
 def kill_at(called: Called, number: int, *options: str) -> None:
     """exec itself is killed when the program is there and that is saved."""
@@ -49,6 +51,18 @@ def test_a_torn_file_gives_way_to_the_checkpoint_and_is_not_deleted(called):
     assert (done.returncode, called.result(), called.starts()) == (0, expected(), [0, 6])
     assert "put back from the checkpoint: ckpt/state.json" in done.stderr
     assert [path.read_text() for path in called.store().rglob("replaced/**/state.json")] == ['{"n": 7, "s']
+
+
+def test_what_a_killed_job_was_putting_back_is_no_kept_file_and_goes(called):
+    kill_at(called, 6)
+    (called.folder / "ckpt/state.json").write_text("torn")
+    draft = called.folder / "ckpt" / fs.unique_name("restored")
+    draft.write_text("half")
+    os.utime(draft, (1, 1))
+
+    assert called.call(*KEEP).returncode == 0
+    assert not draft.exists()
+    assert called.replaced() == ["state.json"]
 
 
 def test_a_file_that_matches_and_is_not_the_program_s_is_not_touched(called):

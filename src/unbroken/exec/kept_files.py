@@ -29,6 +29,8 @@ from unbroken.system.digests import digest_file
 # Below a checkpoint's folder.
 KEPT = "kept"
 NOTE = "before.json"
+# What is being put back has a hidden name of this kind beside its place.
+DRAFT = "restored"
 REPLACED = "replaced"
 # What a job that was killed may have done since it last said that it lives.
 LAST_SIGN_SECONDS = 10.0
@@ -199,7 +201,8 @@ class KeptFiles:
         names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
         wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
         matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
-        return [below for name in matched for below in self._files_of(name)]
+        found = [below for name in matched for below in self._files_of(name)]
+        return [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
 
     def _files_of(self, name: str) -> list[str]:
         """A folder that matches stands for all files in it."""
@@ -287,7 +290,8 @@ def copy_file(source: Path, target: Path) -> None:
 def put_file(source: Path, target: Path) -> None:
     """Puts a copy in place by one rename: a torn file is never seen there."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.parent / fs.unique_name("restored")
+    fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, DRAFT)
+    draft = target.parent / fs.unique_name(DRAFT)
     copy_file(source, draft)
     fs.flush_file(draft)
     os.replace(draft, target)
