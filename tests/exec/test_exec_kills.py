@@ -216,3 +216,12 @@ def _pids(*words: str) -> list[int]:
 
 def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def test_a_spoilt_note_of_the_files_before_ends_nothing(called):
+    kill_at(called, 6)
+    (called.store() / "before.json").write_text("[1,2")
+    (called.folder / "ckpt/state.json").write_text("torn")
+
+    assert called.call(*KEEP).returncode == 0
+    assert (called.starts(), called.result()) == ([0, 6], expected())
