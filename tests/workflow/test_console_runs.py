@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.terminal import Terminal
-from support.workdir import BIN, ROOT, WorkDir, one_step_segments
+from support.workdir import BIN, ROOT, WorkDir, one_step_segments, until
 
 COUNTER = ROOT / "tests" / "support" / "counter.py"
 RULE = "─" * 10
@@ -131,15 +131,37 @@ def test_ctrl_c_saves_says_so_and_leaves_nothing_in_red(shown: WorkDir) -> None:
     assert shown.saved("a") >= 3
 
 
-def test_ctrl_c_before_anything_has_begun_shows_no_traceback(shown: WorkDir) -> None:
+# What Python imports at its start: the Snakemake of `unbroken run` waits where it would import a certain module.
+HOLD = """
+import sys, time
+from pathlib import Path
+
+
+class Hold:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            Path("{held}").touch()
+            time.sleep(600)
+
+
+if any("become_snakemake" in word for word in sys.orig_argv):
+    sys.meta_path.insert(0, Hold())
+"""
+
+
+@pytest.mark.parametrize("module", ["snakemake.cli", "unbroken.plan"])
+def test_ctrl_c_before_anything_has_begun_shows_no_traceback(shown: WorkDir, module: str) -> None:
     shown.configure({"a": slow(segments=2, goal=400)})
-    environment = {**shown.environment(), "PATH": f"{BIN}:{shown.environment()['PATH']}"}
+    held = shown.root / "held"
+    shown.write("start/sitecustomize.py", HOLD.format(module=module, held=held))
+    path = f"{BIN}:{shown.environment()['PATH']}"
+    environment = {**shown.environment(), "PATH": path, "PYTHONPATH": str(shown.root / "start")}
     with Terminal(["unbroken", "run"], shown.root, environment) as screen:
-        screen.wait_for("^unbroken: snakemake ")
+        until(held.exists)
         screen.type("\x03")
         code = screen.wait()
 
-    assert code in {130, -signal.SIGINT}  # both are what a shell takes for Ctrl-C
+    assert code in {130, -signal.SIGINT}, screen.text  # both are what a shell takes for Ctrl-C
     assert screen.text[0].startswith("unbroken: snakemake ")
     assert screen.text[-1].endswith("unbroken: stopped by Ctrl-C; to go on, type the same again")
     assert len(screen.text) <= 4

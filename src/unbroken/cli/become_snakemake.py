@@ -11,10 +11,10 @@ from collections.abc import Sequence
 INTERRUPTED = 130
 
 
-def become_snakemake(words: Sequence[str]) -> None:
-    """Takes the place of this process, so that signals, exit code and terminal are Snakemake's own."""
-    sys.stdout.flush()
+def become_snakemake(words: Sequence[str], typed: str) -> None:
+    """Says what is `typed` and takes the place of this process: signals, exit code and terminal are Snakemake's own."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until somebody is there who hears it
+    print(f"unbroken: {typed}", flush=True)
     os.execv(sys.executable, [sys.executable, "-m", __name__, *words])
 
 

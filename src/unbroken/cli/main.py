@@ -100,8 +100,7 @@ def run(
     chosen = chosen_profile(slurm, detached, profile)
     targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     words, typed = command_for(targets, directory, chosen, context.obj or [])
-    print(f"unbroken: {typed}")
-    become_snakemake(words)
+    become_snakemake(words, typed)
 
 
 @app.command()
