@@ -81,6 +81,10 @@ MISTAKES = [
         {"tpr": "topol.tpr", "options": ["-maxh", 1]},
         "options: found -maxh, which unbroken sets itself; allowed: other options of mdrun",
     ),
+    (
+        {"tpr": "topol.tpr", "options": ["-noconfout"]},
+        "options: found -noconfout, but by the last structure one knows that mdrun is done; leave it out",
+    ),
     ({"tpr": "topol.tpr", "options": ["-nb", "gpu"]}, "options: found -nb; type it as the setting `nb`"),
     (
         {"tpr": "topol.tpr", "gmxrc": "GMXRC"},

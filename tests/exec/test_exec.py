@@ -174,6 +174,18 @@ def test_anew_begins_anew(called):
     assert called.starts() == [0, 0]
 
 
+def test_a_goal_that_is_raised_makes_a_finished_program_go_on(called):
+    progress = ("--progress", 'ckpt/state.json:"n": (\\d+)', "--ignore", "program.py,20,30")
+
+    first = called.call(*KEEP, *progress, "--goal", "20", goal=20)
+    longer = called.call(*KEEP, *progress, "--goal", "30", "--on-change", "refuse", goal=30)
+    again = called.call(*KEEP, *progress, "--goal", "30", goal=30)
+
+    assert (first.returncode, longer.returncode, again.returncode) == (0, 0, 0), longer.stderr
+    assert (called.starts(), called.result()) == ([0, 20], expected(30))
+    assert "nothing is computed" in again.stderr
+
+
 def test_a_goal_decides_what_exit_code_0_means(called):
     progress = ("--progress", 'ckpt/state.json:"n": (\\d+)', "--goal", "20")
     first = called.call(*KEEP, *progress, goal=8)

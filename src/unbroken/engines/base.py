@@ -56,6 +56,11 @@ class Task:
     tell: Callable[[str], None] = _say_nothing  # a line into the segment's log
     is_warned: Callable[[], bool] = _never  # whether a signal has come that asks us, and maybe the program, to leave
 
+    @property
+    def run_folder(self) -> Path:
+        """The run's own folder, in which `work` holds those of its attempts."""
+        return self.attempt_folder.root.parents[1]
+
 
 class Engine(ABC):
     """How one kind of program is started, stopped and read; one object serves one attempt, or one question.

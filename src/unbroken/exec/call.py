@@ -42,6 +42,12 @@ class Call:
     outputs: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     is_finished: bool = False
+    more: tuple[str, ...] = ()  # what an engine adds to the words of the program
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What says which computation it is."""
+        return (*self.program, *self.more)
 
     def write(self, store: Path) -> None:
         """In one step."""
@@ -57,13 +63,20 @@ class Call:
         return replace(self, is_finished=False)
 
 
-def call_of(options: Options, folder: Path, before: Call | None, environment: Mapping[str, str] = os.environ) -> Call:
+def call_of(
+    options: Options,
+    folder: Path,
+    before: Call | None,
+    more: tuple[str, ...] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> Call:
     """This call; inputs that `before` knows are not read again.  ConfigError if one is missing."""
     known = before.inputs if before else {}
     paths = sorted(path for name in options.inputs for path in _files(folder, name))
     inputs = {path: _read(folder / path, known.get(path)) for path in paths}
     program = (*options.program, *(("--resume", *shlex.split(options.resume)) if options.resume else ()))
-    return Call(program, volatile_words(environment), str(folder), inputs, options.outputs, options.keep)
+    words = volatile_words(environment)
+    return Call(program, words, str(folder), inputs, options.outputs, options.keep, more=more)
 
 
 def read_call(store: Path) -> Call | None:
@@ -79,6 +92,7 @@ def read_call(store: Path) -> Call | None:
             outputs=tuple(data["outputs"]),
             keep=tuple(data["keep"]),
             is_finished=bool(data["is_finished"]),
+            more=tuple(data["more"]),
         )
     except FileNotFoundError:
         return None
@@ -100,7 +114,7 @@ def changed_inputs(was: Call, now: Call) -> list[str]:
 
 def is_same_program(was: Call, now: Call, ignored: Sequence[str]) -> bool:
     """True if the command lines say the same, but for what differs by itself and the options to be ignored."""
-    before, after = _without(was.program, ignored), _without(now.program, ignored)
+    before, after = _without(was.words, ignored), _without(now.words, ignored)
     if len(before) != len(after):
         return False
     return all(
@@ -111,24 +125,24 @@ def is_same_program(was: Call, now: Call, ignored: Sequence[str]) -> bool:
 
 def difference(was: Call, now: Call) -> str:
     """`was ..., is ...`, for a message."""
-    return f"was: {shlex.join(was.program)}; is: {shlex.join(now.program)}"
+    return f"was: {shlex.join(was.words)}; is: {shlex.join(now.words)}"
 
 
 def keep_refused(store: Path, call: Call) -> None:
     """Notes what was refused, for `unbroken accept`."""
-    fs.write_atomic(store / REFUSED, json.dumps(list(call.program)) + "\n")
+    fs.write_atomic(store / REFUSED, json.dumps({"program": call.program, "more": call.more}) + "\n")
 
 
 def accept_refused(store: Path) -> list[str]:
     """The command line that was refused last is from now on the run's own; ConfigError if there is none."""
     call = read_call(store)
     try:
-        program = tuple(map(str, jsontext.parse((store / REFUSED).read_text())))
+        refused = jsontext.parse((store / REFUSED).read_text())
     except FileNotFoundError:
         call = None
     if call is None:
         raise ConfigError([f"{store}: no command line was refused, nothing to accept; type the command again"])
-    now = replace(call, program=program)
+    now = replace(call, program=tuple(refused["program"]), more=tuple(refused["more"]))
     now.write(store)
     (store / REFUSED).unlink()
     return [difference(call, now)]

@@ -16,7 +16,8 @@ from unbroken.engines.command.states import Stamp
 from unbroken.errors import CheckpointError
 from unbroken.exec.kept_files import KeptFiles, put_file
 from unbroken.exec.options import Options, SavedBy, number_of
-from unbroken.exec.results import keep_results, missing_results
+from unbroken.exec.results import keep_results, missing_results, put_back_results
+from unbroken.exec.settings import NAME
 from unbroken.exec.streams import is_empty_file, streams
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child, Streams
@@ -25,7 +26,6 @@ from unbroken.runs.store import Checkpoint
 from unbroken.slurm.this_job import current_job
 from unbroken.system import fs, jsontext
 
-NAME = "exec"
 # What the program has printed, if that is a result, and beside each checkpoint how much of it belongs there.
 PRINTED, POSITION = "stdout", "position.json"
 # What was there before the first start, until it is published.
@@ -40,6 +40,8 @@ class ExecEngine(Engine):
 
     name = NAME
     fills_final = False
+    puts_results = False  # the program has
+    ignored: tuple[str, ...] = ()
 
     def __init__(self, options: Options, folder: Path, store: Path) -> None:
         super().__init__(folder)
@@ -166,6 +168,16 @@ class ExecEngine(Engine):
         files = kept.last()
         self._count = 1000  # its successor's own folder has other names
         return [*found, *(self._state(task, files, is_running=False) if files else [])]
+
+    # --- for the call ---
+
+    def call_words(self) -> tuple[str, ...]:
+        """Nothing beside the command line says which computation it is."""
+        return ()
+
+    def put_back(self, checkpoint: Checkpoint) -> list[str]:
+        """Puts the results in place that are missing or differ; their names."""
+        return put_back_results(checkpoint, self.base)
 
     # --- inside ---
 

@@ -6,13 +6,13 @@ Loads the standard library alone, so that it costs a short program little and wo
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unbroken.errors import ConfigError, InterruptedSegment, SegmentError, UnbrokenError
 from unbroken.exec.anew import set_old_aside
@@ -26,11 +26,11 @@ from unbroken.exec.call import (
     keep_refused,
     read_call,
 )
-from unbroken.exec.engine import NAME, ExecEngine
+from unbroken.exec.engine import ExecEngine
 from unbroken.exec.options import OnChange, Options, parse
 from unbroken.exec.overlap import refuse_shared
 from unbroken.exec.place import store_of, top_folder
-from unbroken.exec.results import put_back_results
+from unbroken.exec.settings import run_of, with_file
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
 from unbroken.runs.driver_start import START
@@ -50,6 +50,9 @@ from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
+
+if TYPE_CHECKING:
+    from unbroken.exec.engines import CalledEngine
 
 
 def main(words: Sequence[str]) -> int:
@@ -85,16 +88,16 @@ class _Exec:
         """The same computation goes on, or begins; a finished one puts its results back."""
         if self.options.is_requeued and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
-        self._minutes = self._length()
+        self._run, self._engine = self._run_and_engine()
         self._job = self._waiting_job()
-        engine = ExecEngine(self.options, self.folder, self.store)
         try:
-            record = run_segment(self._job, engine, self._prepare)
+            record = run_segment(self._job, self._engine, self._prepare)
+            if record.outcome is Outcome.FINISHED:
+                self._finish()
         except UnbrokenError as error:
-            return self._failed(engine, error)
+            return self._failed(error)
         self._write_note(record.outcome.value)
         if record.outcome is Outcome.FINISHED:
-            self._finish(engine)
             return 0
         self._requeue()
         return EXIT_PAUSED
@@ -113,11 +116,20 @@ class _Exec:
         end = around.end_here_unix if around else None
         return NO_LIMIT_MINUTES if end is None else min(NO_LIMIT_MINUTES, max(0.1, (end - time.time()) / 60))
 
+    def _run_and_engine(self) -> tuple[Run, ExecEngine | CalledEngine]:
+        run = replace(run_of(self.options), segment_minutes=self._length())
+        if not self.options.engine:
+            return with_file(run, self.options, self.folder), ExecEngine(self.options, self.folder, self.store)
+        from unbroken.exec.engines import called_engine
+
+        engine = called_engine(self.options, self.folder, self.store, run)
+        return engine.run, engine
+
     def _waiting_job(self) -> Job:
         """What waits for its turn: which segment it is, and whether it is one, is known when the run is held."""
         log = self.places.log(1).with_name("calls.log")
         log.parent.mkdir(parents=True, exist_ok=True)
-        return Job(self._run(), IdentityKeys((), (), ()), self._segment(), 1, Path(), log, self.store)
+        return Job(self._run, IdentityKeys((), (), ()), self._segment(), 1, Path(), log, self.store)
 
     def _prepare(self, held: Lease) -> Job:
         """The segment that comes next, if it is the same computation, or begins anew.
@@ -125,7 +137,7 @@ class _Exec:
         ConfigError if it is another one, and nobody has decided what to do.
         """
         was = read_call(self.store)
-        now = call_of(self.options, self.folder, was)
+        now = call_of(self.options, self.folder, was, self._engine.call_words())
         if self.options.keep:
             refuse_shared(self.options.name, now, self.store, self.root)
         why = self._why_anew(was, now)
@@ -133,7 +145,7 @@ class _Exec:
         if was is not None and why:
             self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
         elif was is not None:
-            now = replace(now, program=was.program, volatile=was.volatile, is_finished=was.is_finished)
+            now = replace(now, program=was.program, more=was.more, volatile=was.volatile, is_finished=was.is_finished)
         now.write(self.store)
         with suppress(FileNotFoundError):
             (self.store / REFUSED).unlink()
@@ -149,9 +161,9 @@ class _Exec:
         return self._job
 
     def _segment(self) -> int:
-        """The one behind the last that has paused."""
-        attempts = History(self.places.history).attempts()
-        return 1 + max((attempt.segment for attempt in attempts if attempt.outcome is Outcome.PAUSED), default=0)
+        """The one behind the last that has saved; of a finished run, whose goal was raised since, behind its last."""
+        attempts, settled = History(self.places.history).attempts(), (Outcome.PAUSED, Outcome.FINISHED)
+        return 1 + max((attempt.segment for attempt in attempts if attempt.outcome in settled), default=0)
 
     def _why_anew(self, was: Call | None, now: Call) -> str:
         """Why it begins anew; empty if it goes on."""
@@ -161,7 +173,7 @@ class _Exec:
             return "--anew"
         if changed := changed_inputs(was, now):
             return f"the inputs have changed: {', '.join(changed)}"
-        if is_same_program(was, now, self.options.ignore):
+        if is_same_program(was, now, (*self.options.ignore, *self._engine.ignored)):
             return ""
         if self.options.on_change is OnChange.ANEW:
             return f"the command line has changed: {difference(was, now)}"
@@ -174,33 +186,24 @@ class _Exec:
             ]
         )
 
-    def _run(self) -> Run:
-        """All that a config would say; what is not an option is what suits a program that stands alone."""
-        options = self.options
-        return Run(
-            name=options.name, engine=NAME, segments=0, segment_minutes=self._minutes, place="", tasks=1, nodes=None,
-            note=shlex.join(options.program), threads=len(os.sched_getaffinity(0)), mem_mb=0, memory_growth=1.0, gpus=0,
-            partition=None, account=None, qos=None, constraint=None, gpu_type=None, slurm_extra=(),
-            keep=options.checkpoints, milestone_every=0, save_minutes=options.save_minutes, mtbf_hours=None,
-            stall_minutes=None, first_margin_seconds=None, attempts_without_progress=3, modules=(), enter=(),
-            settings={"goal": options.goal, "goal_unit": options.unit},
-        )  # fmt: skip
-
     # --- after ---
 
-    def _finish(self, engine: ExecEngine) -> None:
-        """Of a run that was done before, the results are put back."""
+    def _finish(self) -> None:
+        """The results of a run that was done before, or whose engine makes them, are put in place."""
         newest = Store(self.places.checkpoints).readable()[-1]
         if (call := read_call(self.store)) is not None and not call.is_finished:
             call.finished().write(self.store)
-        if engine.has_started:
+        if self._engine.has_started and not self._engine.puts_results:
             return
         with lease.take(self.places.lease, self._job.segment, 60.0, self._say):
-            done = put_back_results(newest, self.folder)
+            done = self._engine.put_back(newest)
+        if self._engine.has_started:
+            self._say(f"results: {', '.join(done) or 'in place'}")
+            return
         what = f"put back: {', '.join(done)}" if done else "its results are in place"
         self._say(f"done before, nothing is computed; {what}; to compute it anew add --anew")
 
-    def _failed(self, engine: ExecEngine, error: UnbrokenError) -> int:
+    def _failed(self, error: UnbrokenError) -> int:
         """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
             self._write_note(Outcome.INTERRUPTED.value)
@@ -208,7 +211,7 @@ class _Exec:
             self._requeue()
             return EXIT_PAUSED
         self._write_note(Outcome.FAILED.value)
-        if not isinstance(error, SegmentError) or not engine.has_started:
+        if not isinstance(error, SegmentError) or not self._engine.has_started:
             raise error
         attempts = History(self.places.history).attempts()
         code = attempts[-1].exit_code if attempts else None

@@ -68,6 +68,8 @@ class Options:
     on_change: OnChange
     is_anew: bool
     is_requeued: bool
+    engine: str = ""
+    settings: str = ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,9 +86,10 @@ def parse(words: Sequence[str]) -> Options:
     if not program:
         raise ConfigError([f"exec: no program behind --; type: {USAGE}"])
     file, _, pattern = (found.progress or "").partition(":")
+    called = _stem_of(program) if found.engine == "gromacs" else ""
     options = Options(
         program=tuple(program),
-        name=found.name or _name_of(program),
+        name=found.name or _name_of([called] if called else program),
         store=Path(found.store) if found.store else None,
         inputs=tuple(found.inputs),
         outputs=tuple(found.outputs),
@@ -108,6 +111,8 @@ def parse(words: Sequence[str]) -> Options:
         on_change=OnChange(found.on_change),
         is_anew=found.anew,
         is_requeued=found.requeue,
+        engine=found.engine,
+        settings=found.settings,
     )
     if mistakes := [f"exec: {line}" for line in _mistakes(options)]:
         raise ConfigError(mistakes)
@@ -130,6 +135,12 @@ def _name_of(program: Sequence[str]) -> str:
     if _INTERPRETER.fullmatch(Path(word).name):
         word = next((each for each in program[1:] if not each.startswith("-")), word)
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", Path(word).name).strip("-") or "run"
+
+
+def _stem_of(program: Sequence[str]) -> str:
+    """What mdrun calls its files; all that gmx runs is not one run."""
+    words = [*program, ""]
+    return words[words.index("-deffnm") + 1] if "-deffnm" in words else "mdrun"
 
 
 def _mistakes(options: Options) -> list[str]:
@@ -160,7 +171,23 @@ def _mistakes(options: Options) -> list[str]:
     except ValueError as error:
         found.append(f"--resume: found {options.resume}, allowed: a command line ({error})")
     found += [f"{flag}: found an empty word; allowed: the path of a file" for flag in _empty(options)]
+    if options.engine and (others := _beside_engine(options)):
+        found.append(f"--engine {options.engine}: {', '.join(others)} does nothing beside it; leave it out")
     return found
+
+
+def _beside_engine(options: Options) -> list[str]:
+    """What says how a program is kept that has no engine."""
+    given = {
+        "--keep": bool(options.keep),
+        "--saved-by": options.saved_by is not SavedBy.CLOSED,
+        "--resume": bool(options.resume),
+        "--progress": bool(options.progress_file),
+        "--goal": options.goal is not None,
+        "--done-if": bool(options.done_if),
+        "--stdout": bool(options.stdout) and options.engine != "dmtcp",
+    }
+    return [option for option, is_given in given.items() if is_given]
 
 
 def _empty(options: Options) -> list[str]:
@@ -207,6 +234,8 @@ def parser() -> argparse.ArgumentParser:
     add("--stdout", default="", metavar="FILE", help="what it prints is a result: FILE, without a line lost or doubled")
     add("--ignore", action="append", default=[], metavar="WORDS", help="options that may differ, as --threads,--mem")
     add("--on-change", choices=[each.value for each in OnChange], default="refuse", help="if the command line differs")
+    add("--engine", choices=["gromacs", "dmtcp"], default="", help="what keeps it: mdrun's own checkpoints, or DMTCP")
+    add("--settings", default="", metavar="FILE", help="YAML: what else a run of a config can say, as stall_minutes")
     add("--anew", action="store_true", help="begin anew; what was saved is set aside")
     add("--requeue", action="store_true", help="in a batch script: put the job back into the queue when it has paused")
     return found

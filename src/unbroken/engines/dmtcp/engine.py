@@ -13,7 +13,6 @@ from unbroken.engines.dmtcp.starter import starters
 from unbroken.engines.starter import Starter
 from unbroken.errors import SegmentError
 from unbroken.program.contract import HandedOver, copied_states, ready_states
-from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 
 
@@ -32,7 +31,7 @@ class DmtcpEngine(Engine):
         return rehearsal.rehearse(run, self.base, seconds)
 
     def command(self, task: Task) -> list[str]:
-        return keeper_command(task.run, self.base, RunFolder(task.run.name, self.base).root)
+        return keeper_command(task.run, self.base, task.run_folder)
 
     def environment(self, task: Task) -> dict[str, str]:
         """What the keeper is told; of it the program sees the number of threads, and hwloc's setting."""

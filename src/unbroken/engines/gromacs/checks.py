@@ -84,6 +84,8 @@ def _option_mistakes(run: Run) -> Iterator[tuple[str, str]]:
                 "segment leaves them at different ones; allowed: one run for each replica that does not exchange "
                 "(runs_table)",
             )
+        elif option == "-noconfout":
+            yield "options", "found -noconfout, but by the last structure one knows that mdrun is done; leave it out"
         elif option in _AS_SETTINGS:
             yield "options", f"found {option}; type it as the setting `{_AS_SETTINGS[str(option)]}`"
         elif option in _OURS or option in _OURS_TOO:

@@ -25,7 +25,6 @@ from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
-from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -109,7 +108,7 @@ class GromacsEngine(Engine):
         """Sets mdrun's folder aside, to be looked at: nothing of it becomes a checkpoint."""
         if not (illness := divergence(log, limits_of(task.run))):
             return
-        aside = RunFolder(task.run.name, self.base).root / "sick" / task.attempt_folder.root.name
+        aside = task.run_folder / "sick" / task.attempt_folder.root.name
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         raise DivergedError(

@@ -1,0 +1,198 @@
+"""`--engine`: GROMACS and DMTCP as `unbroken exec` calls them, on the engines that runs of a config have.
+
+Their programs work in a folder of their own in the store; what the run was made for is put where it was called at the
+end.  Nothing of it is kept twice: should a result be missing or differ later, it is made again from the checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from unbroken.engines.base import Engine, Task
+from unbroken.engines.dmtcp.engine import DmtcpEngine
+from unbroken.engines.dmtcp.programs import OUTPUT
+from unbroken.engines.gromacs.command import CPT
+from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.gromacs.join import join
+from unbroken.errors import AbsentFileError, ConfigError, SegmentError
+from unbroken.exec.kept_files import REPLACED, put_file, stored
+from unbroken.exec.mdrun_line import parse_mdrun
+from unbroken.exec.options import Options
+from unbroken.exec.settings import with_engine
+from unbroken.exec.streams import streams
+from unbroken.program.process import Streams
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
+from unbroken.system import fs, jsontext
+from unbroken.system.clock import folder_stamp, utc_now
+from unbroken.system.digests import sha256_of
+
+# What was put where it was called: name, digest.
+PLACED = "placed.json"
+_SHELL = 'mkdir -p "$1" && shift && exec "$@"'
+
+
+class CalledEngine(Engine):
+    """What an engine has beside its own where `unbroken exec` calls it; one object serves one call."""
+
+    fills_final = False
+    puts_results = True
+    # Options of the program that say no more than how far it is to go.
+    ignored: tuple[str, ...] = ()
+
+    def called(self, options: Options, store: Path, run: Run) -> None:
+        """What it is called with."""
+        self.options, self.store, self.run = options, store, run
+        self.has_started = False
+
+    def call_words(self) -> tuple[str, ...]:
+        """What makes another computation of it, beside the words of its command line."""
+        return ()
+
+    def command(self, task: Task) -> list[str]:
+        self.has_started = True
+        return super().command(task)  # type: ignore[safe-super]
+
+    def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
+        return streams(log, None)
+
+    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
+        """The files in `made`, as the engine filled it, with the names that they are to have where it was called."""
+        raise NotImplementedError
+
+    def put_back(self, checkpoint: Checkpoint) -> list[str]:
+        """Puts the results in place that are missing or differ, and returns their names; its lease must be held.
+
+        What stands there and is none of ours goes to the store's `replaced/`.  SegmentError if one of --outputs is not
+        among them, CheckpointError if what they are made of is not whole.
+        """
+        source, placed = self._placed()
+        is_same = source == checkpoint.passport.digest
+        if is_same and all(_has_digest(self.base / name, digest) for name, digest in placed.items()):
+            return []
+        made = self.store / fs.unique_name("final")
+        made.mkdir()
+        try:
+            self.finish(self.run, checkpoint, made)
+            found = {name: path for path, name in self.results(checkpoint, made)}
+            if missing := [name for name in self.options.outputs if os.path.normpath(name) not in found]:
+                raise SegmentError(
+                    f"--outputs: {', '.join(missing)} is none of the results; these are: {', '.join(sorted(found))}"
+                )
+            return self._place(checkpoint, found, placed)
+        finally:
+            fs.remove_tree(made)
+
+    def _place(self, checkpoint: Checkpoint, found: Mapping[str, Path], placed: Mapping[str, str]) -> list[str]:
+        done, digests = [], {name: sha256_of(path) for name, path in found.items()}
+        for name, path in sorted(found.items()):
+            target = self.base / name
+            if _has_digest(target, digests[name]):
+                continue
+            if os.path.lexists(target) and not _has_digest(target, placed.get(name, "")):
+                self._set_aside(name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                fs.flush_file(path)
+                os.replace(path, target)
+            except OSError:  # another file system
+                put_file(path, target)
+            done.append(name)
+        note = {"checkpoint": checkpoint.passport.digest, "files": digests}
+        fs.write_atomic(self.store / PLACED, json.dumps(note, indent=2) + "\n")
+        return done
+
+    def _set_aside(self, name: str) -> None:
+        aside = self.store / REPLACED / folder_stamp(utc_now()) / stored(name)
+        while os.path.lexists(aside):
+            aside = aside.with_name(f"{aside.name}.again")
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(self.base / name, aside)
+
+    def _placed(self) -> tuple[str, Mapping[str, str]]:
+        """What was put in place last, and the digest of the checkpoint from which."""
+        try:
+            note = jsontext.parse((self.store / PLACED).read_text())
+            return str(note["checkpoint"]), dict(note["files"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return "", {}
+
+
+class CalledGromacs(CalledEngine, GromacsEngine):
+    """`gmx mdrun`, its results under the names that the command line gives them."""
+
+    ignored = ("-nsteps",)
+
+    def call_words(self) -> tuple[str, ...]:
+        """Another tpr under the same name is another simulation, or a longer one: that is for the user to say."""
+        tpr = self.base / str(self.run.settings["tpr"])
+        try:
+            return (f"tpr:{sha256_of(tpr)[:12]}",)
+        except OSError as error:
+            raise AbsentFileError([f"exec: --engine gromacs: {tpr}: {error.strerror}"]) from error
+
+    def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
+        """What mdrun makes, and nothing beside it."""
+        join(checkpoint, final)
+
+    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
+        line = parse_mdrun(self.options.program, self.base)
+        shutil.copyfile(checkpoint.folder / CPT, made / CPT)
+        for path in sorted(made.iterdir()):
+            if (name := line.result(path.name)) is not None:
+                yield path, os.path.normpath(name)
+
+
+class CalledDmtcp(CalledEngine, DmtcpEngine):
+    """Any process under DMTCP, its results those of --outputs."""
+
+    def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
+        if self.options.stdout and (made / OUTPUT).is_file():
+            yield made / OUTPUT, os.path.normpath(self.options.stdout)
+        for output in self.options.outputs:
+            path = made / output
+            names = fs.tree_files(path) if path.is_dir() else [Path()] if path.is_file() else []
+            for name in names:
+                yield path / name, os.path.normpath(os.path.join(output, name))
+
+
+def called_engine(options: Options, folder: Path, store: Path, run: Run) -> CalledEngine:
+    """The engine that --engine names, and the run with its settings as `run`; ConfigError in one line."""
+    engine: CalledEngine
+    if options.engine == GromacsEngine.name:
+        line = parse_mdrun(options.program, folder)
+        threads = line.threads
+        if threads is None and line.settings["launcher"]:  # one of several ranks on this machine
+            threads = int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
+        engine = CalledGromacs(folder)
+        engine.called(options, store, with_engine(run, options, folder, line.settings, threads))
+        return engine
+    engine = CalledDmtcp(folder)
+    engine.called(options, store, with_engine(run, options, folder, {"command": _dmtcp_words(options, folder)}))
+    return engine
+
+
+def _dmtcp_words(options: Options, folder: Path) -> list[str]:
+    """The program's words for a folder of its own: files that are there by their whole paths, outputs as they are."""
+    for name in options.outputs:
+        if os.path.isabs(name) or os.path.normpath(name).startswith(".."):
+            allowed = "paths below the folder where it is called, which the program finds below its own"
+            raise ConfigError([f"exec: --engine dmtcp: --outputs: found {name}, allowed: {allowed}"])
+    words = [str(folder / word) if _is_file(folder / word) else word for word in options.program]
+    parents = sorted({parent for name in options.outputs if (parent := os.path.dirname(os.path.normpath(name)))})
+    for parent in reversed(parents):
+        words = ["sh", "-c", _SHELL, "sh", parent, *words]
+    return words
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # a word may be longer than a path can be
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    return bool(digest) and not path.is_symlink() and path.is_file() and sha256_of(path) == digest
