@@ -61,8 +61,9 @@ def test_after_everything_is_killed_the_same_segment_goes_on_from_its_last_check
 
     died, finished = work.history("demo")
     assert done.code == 0
-    assert (died.outcome, died.segment, died.progress_to) == (Outcome.DIED, 1, saved)
-    assert (finished.outcome, finished.segment, finished.progress_from) == (Outcome.FINISHED, 1, saved)
+    assert (died.outcome, died.segment) == (Outcome.DIED, 1)
+    assert died.progress_to >= saved  # more if a state was handed over that nobody had published yet
+    assert (finished.outcome, finished.segment, finished.progress_from) == (Outcome.FINISHED, 1, died.progress_to)
     assert work.final("demo") == whole(200)
 
 
