@@ -171,12 +171,13 @@ def chain(here: Lab, seconds: float, segments: int, profile: str, *words: str) -
 def called(here: Lab, seconds: float, segments: int, executor: str) -> list[dict[str, float]]:
     """The same as a rule of somebody's own with `unbroken exec` in it; one segment more, which is done at once."""
     folder = here.folder({})
-    again = f"resources: segments={segments + 1}" if executor == "unbroken" else f"retries: {segments}"
+    again = f"    resources: segments={segments + 1}\n" if executor == "unbroken" else ""
     exec_words = f"--minutes {seconds / 60:.4f} --keep state --saved-by rename --save-minutes 0 --outputs done"
     program = f"{sys.executable} -IS {HERE / 'called.py'} {folder / 'payload.jsonl'} {segments + 1}"
     line = f"{sys.executable} -m unbroken exec --name bench {exec_words} -- {program}"
-    (folder / "Snakefile").write_text(f'rule bench:\n    output: "done"\n    {again}\n    shell: "{line}"\n')
-    command = [*SNAKEMAKE, "--profile", str(ROOT / "profiles" / "slurm"), "--executor", executor]
+    (folder / "Snakefile").write_text(f'rule bench:\n    output: "done"\n{again}    shell: "{line}"\n')
+    retries = ["--retries", "0" if executor == "unbroken" else str(segments)]
+    command = [*SNAKEMAKE, "--profile", str(ROOT / "profiles" / "slurm"), "--executor", executor, *retries]
     with (folder / "driver.txt").open("wb") as output:
         done = subprocess.run(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
     if done.returncode:
