@@ -18,7 +18,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from snakemake_executor_plugin_unbroken.job_outcome import TAKEN_AWAY, Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, segment_of
-from unbroken.runs.exec_note import REFUSED, ExecNote, read_note
+from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, REFUSED, ExecNote, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import EXEC_NOTES, NOTES, RunFolder
 from unbroken.runs.outcome import Outcome
@@ -32,8 +32,6 @@ TICKETS = ".exec"
 # The second alarm, as in a profile's site.yaml; not in the first half of a job, whose work would end by it.
 WARN_SECONDS = 90
 EARLY_SECONDS = 60
-# As within the job.
-ATTEMPTS_WITHOUT_PROGRESS = 3
 
 
 @dataclass(frozen=True)

@@ -330,6 +330,18 @@ def test_a_job_of_slurm_notes_how_it_ended(called):
     assert (note.name, note.store, note.outcome) == ("count", str(called.store()), "finished")
 
 
+def test_notes_of_jobs_that_are_long_gone_are_removed_and_nothing_else(called):
+    notes = called.folder / ".snakemake/unbroken/exec"
+    notes.mkdir(parents=True)
+    for name, days in (("17.0.json", 100), ("18.0.json", 80), ("mine.txt", 100)):
+        (notes / name).touch()
+        os.utime(notes / name, (0, time.time() - days * 86400))
+
+    called.call(*KEEP, "--minutes", "1", environment={"SLURM_JOB_ID": "4711"})
+
+    assert sorted(path.name for path in notes.iterdir()) == ["18.0.json", "4711.0.json", "mine.txt"]
+
+
 def test_a_job_of_slurm_notes_why_it_was_refused(called):
     (called.folder / ".snakemake").mkdir()
     called.call(*KEEP)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError
 from unbroken.exec.options import Options
+from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS
 from unbroken.runs.run import Run
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 
@@ -38,8 +39,8 @@ def run_of(options: Options) -> Run:
         note=shlex.join(options.program), threads=len(os.sched_getaffinity(0)), mem_mb=0, memory_growth=1.0, gpus=0,
         partition=None, account=None, qos=None, constraint=None, gpu_type=None, slurm_extra=(),
         keep=options.checkpoints, milestone_every=0, save_minutes=options.save_minutes, mtbf_hours=None,
-        stall_minutes=None, first_margin_seconds=None, attempts_without_progress=3, modules=(), enter=(),
-        settings={"goal": options.goal, "goal_unit": options.unit},
+        stall_minutes=None, first_margin_seconds=None, attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS,
+        modules=(), enter=(), settings={"goal": options.goal, "goal_unit": options.unit},
     )  # fmt: skip
 
 

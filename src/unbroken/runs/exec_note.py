@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,6 +14,10 @@ from unbroken.runs.layout import EXEC_NOTES
 from unbroken.system import fs, jsontext
 
 STARTED, REFUSED = "started", "refused"
+# So many attempts that bring nothing new end a run, for the job and for the driver.
+ATTEMPTS_WITHOUT_PROGRESS = 3
+# No job is so long that its driver would still ask for its note.
+OLD_NOTE_SECONDS = 90 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,15 @@ def write_note(path: Path | None, note: ExecNote) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fs.write_atomic(path, json.dumps(asdict(note)) + "\n")
+        if note.outcome == STARTED:
+            _remove_old(path.parent)
+
+
+def _remove_old(folder: Path) -> None:
+    """Each job leaves one."""
+    for entry in os.scandir(folder):
+        if entry.name.endswith(".json") and time.time() - entry.stat().st_mtime > OLD_NOTE_SECONDS:
+            Path(entry.path).unlink(missing_ok=True)
 
 
 def read_note(path: Path) -> ExecNote | None:
