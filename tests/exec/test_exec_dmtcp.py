@@ -65,6 +65,15 @@ def test_a_program_without_files_of_its_own_goes_on_in_its_memory(counted):
     assert "resuming from" in done.stderr
 
 
+def test_it_finds_its_inputs_by_their_last_names(counted):
+    (counted.folder / "in").mkdir()
+    (counted.folder / "in/word.txt").write_text("together")
+    (counted.folder / "word.txt").unlink()
+
+    assert call(counted, "--inputs", "in/word.txt").returncode == 0
+    assert (counted.folder / "out/deep/sum.txt").read_text() == "together 210\n"
+
+
 def test_its_results_are_put_back_and_nothing_is_computed(counted):
     assert call(counted).returncode == 0
     (counted.folder / "out/deep/sum.txt").unlink()

@@ -170,11 +170,19 @@ def called_engine(options: Options, folder: Path, store: Path, run: Run) -> Call
         if threads is None and line.settings["launcher"]:  # one of several ranks on this machine
             threads = int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
         engine = CalledGromacs(folder)
-        engine.called(options, store, with_engine(run, options, folder, line.settings, threads))
+        settings = {**line.settings, "inputs": _shown(options, folder, str(line.settings["tpr"]))}
+        engine.called(options, store, with_engine(run, options, folder, settings, threads))
         return engine
     engine = CalledDmtcp(folder)
-    engine.called(options, store, with_engine(run, options, folder, {"command": _dmtcp_words(options, folder)}))
+    settings = {"command": _dmtcp_words(options, folder), "inputs": _shown(options, folder)}
+    engine.called(options, store, with_engine(run, options, folder, settings))
     return engine
+
+
+def _shown(options: Options, folder: Path, *others: str) -> list[str]:
+    """The inputs that the program finds in its own folder by their last names, as it would where it was called."""
+    names = [name for name in options.inputs if name not in others and _is_file(folder / name)]
+    return list({Path(name).name: name for name in reversed(names)}.values())
 
 
 def _dmtcp_words(options: Options, folder: Path) -> list[str]:
