@@ -86,6 +86,17 @@ def test_its_results_are_put_back_and_nothing_is_computed(counted):
     assert not (counted.folder / "at-1").exists()
 
 
+def test_an_output_may_be_a_folder(counted):
+    text = "import os; os.makedirs('made/in'); open('made/in/a', 'w').write('1'); open('made/b', 'w').write('2')"
+    known = ("--name", "made", "--engine", "dmtcp", "--settings", "site.yaml", "--outputs", "made")
+    line = [sys.executable, "-m", "unbroken", "exec", *known, "--", sys.executable, "-c", text]
+
+    done = subprocess.run(line, cwd=counted.folder, text=True, capture_output=True, stdin=-3, timeout=600)
+
+    assert done.returncode == 0, done.stderr
+    assert (counted.folder / "made/in/a").read_text() + (counted.folder / "made/b").read_text() == "12"
+
+
 def test_an_output_that_it_does_not_make_is_named(counted):
     (counted.folder / "without-result").touch()
 

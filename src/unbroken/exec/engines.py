@@ -80,7 +80,9 @@ class CalledEngine(Engine):
         try:
             self.finish(self.run, checkpoint, made)
             found = {name: path for path, name in self.results(checkpoint, made)}
-            if missing := [name for name in self.options.outputs if os.path.normpath(name) not in found]:
+            made_folders = {str(parent) for name in found for parent in Path(name).parents}
+            there = found.keys() | made_folders
+            if missing := [name for name in self.options.outputs if os.path.normpath(name) not in there]:
                 raise SegmentError(
                     f"--outputs: {', '.join(missing)} is none of the results; these are: {', '.join(sorted(found))}"
                 )
