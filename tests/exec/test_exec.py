@@ -46,23 +46,6 @@ def test_time_that_is_up_is_a_pause(called):
     assert (called.starts(), called.result()) == ([0, 3], expected())
 
 
-def test_a_job_whose_time_is_up_begins_no_further_segment(called):
-    """As the retries of a rule do, which Snakemake makes within the job."""
-    called.rest_at(3)
-    ends = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": str(int(time.time()) + 12)}
-
-    assert called.call(*KEEP, environment=ends).returncode == 85
-    called.go_on()
-    again = called.call(*KEEP, environment=ends)
-    later = {"SLURM_JOB_ID": "4712", "SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}
-    next_job = called.call(*KEEP, environment=later)
-
-    assert again.returncode == 85
-    assert "the time of job 4711 is up; it goes on in the next job" in again.stderr
-    assert (next_job.returncode, called.result()) == (0, expected())
-    assert called.starts() == [0, 3]
-
-
 def test_a_segment_that_is_shorter_than_its_job_is_followed_by_another_one(called):
     called.rest_at(3)
     ends = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}

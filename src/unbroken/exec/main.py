@@ -44,7 +44,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
-from unbroken.segment.deadline import NO_LIMIT_MINUTES, learn_margin
+from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask
@@ -53,9 +53,6 @@ from unbroken.system import fs
 
 if TYPE_CHECKING:
     from unbroken.exec.engines import CalledEngine
-
-# A job that has no more than this, or than its program takes to leave, is at its end.
-LAST_SECONDS = 120.0
 
 
 def main(words: Sequence[str]) -> int:
@@ -148,8 +145,6 @@ class _Exec:
         if was is not None and why:
             self._say(f"begins anew ({why}); what was saved is in {set_old_aside(self.places)}")
         elif was is not None:
-            if self._is_time_up():
-                raise InterruptedSegment(f"the time of job {self.job_id} is up; it goes on in the next job")
             now = replace(now, program=was.program, more=was.more, volatile=was.volatile, is_finished=was.is_finished)
         now.write(self.store)
         with suppress(FileNotFoundError):
@@ -164,20 +159,6 @@ class _Exec:
             self._job = replace(self._job, segment=segment, attempt_log=attempt_log(log))
         self._write_note(STARTED)
         return self._job
-
-    def _is_time_up(self) -> bool:
-        """True if this job has paused because it ends: a rule's `retries` begin again at once, within the job.
-
-        Not if the program left long before, or --minutes were shorter than the job.
-        """
-        attempts, around = History(self.places.history).attempts(), job_around_us()
-        if not attempts or around is None or around.end_here_unix is None:
-            return False
-        last, left_seconds = attempts[-1], around.end_here_unix - time.time()
-        if last.slurm_job != around.job_id or last.outcome is not Outcome.PAUSED or last.unused_seconds is None:
-            return False
-        margin = learn_margin(attempts, NO_LIMIT_MINUTES * 60, None)
-        return left_seconds <= min(last.unused_seconds + 1, max(LAST_SECONDS, margin.stop_seconds))
 
     def _segment(self) -> int:
         """The one behind the last that has saved; of a finished run, whose goal was raised since, behind its last."""
