@@ -247,6 +247,46 @@ def test_a_rule_of_any_kind_goes_on(example, kind):
     assert (root / "counted").read_text() == "0\n2\n"
 
 
+STORAGE = """
+storage:
+    provider="fs",
+
+
+rule data:
+    output: storage.fs("far/data.txt")
+    shell: "echo data > {{output}}"
+
+
+rule count:
+    input: storage.fs("far/data.txt")
+    output: storage.fs("far/out.txt")
+    retries: 5
+    shell: "unbroken exec --name count --inputs {{input}} --outputs {{output}} --keep 'ckpt/*' --save-minutes 0"
+           " -- python {root}/counter.py ckpt {{output}} {root}/counted"
+"""
+
+
+@pytest.mark.needs("rsync")
+def test_a_rule_whose_files_lie_in_a_storage_goes_on(example):
+    root, work = example.work.root, example.work
+    work.write("counter.py", COUNTER)
+    work.write("Snakefile", STORAGE.format(root=root))
+    (root / "far").mkdir()
+    (root / "counted.rest").touch()
+    driver = work.start("-c1", "count")
+    until(lambda: any(path.read_text() == "2" for path in example.store("count").glob("checkpoints/0*/kept/ckpt/*")))
+    example.send(example.exec("count"), signal.SIGTERM)
+    until(lambda: (root / "counted").read_text() == "0\n2\n")
+    (root / "counted.rest").unlink()
+
+    done = driver.wait()
+
+    assert done.code == 0, done.text
+    # The local copy of the input was removed at the pause, and fetched again: the same contents are the same input.
+    assert "Retrieving from storage: far/data.txt" in done.text
+    assert (root / "far/out.txt").read_text() == "3\n"
+
+
 # --- Nextflow: each attempt of a task has a new folder ---
 
 
