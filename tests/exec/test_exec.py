@@ -389,3 +389,35 @@ def test_what_was_there_before_unbroken_came_is_saved_first_and_gone_on_from(cal
 
     assert process.wait(600) == 0
     assert (called.starts(), called.result()) == ([10], expected())
+
+
+def in_job(number: int, seconds: float) -> dict[str, str]:
+    """What a job of Slurm tells its programs, with so much time left; no Slurm answers here."""
+    return {"SLURM_JOB_ID": str(number), "SLURM_JOB_END_TIME": f"{time.time() + seconds:.0f}", "PATH": "/nowhere"}
+
+
+def test_a_job_whose_time_was_up_is_not_used_again_and_the_next_one_goes_on(called):
+    called.rest_at(3)
+    job = in_job(7, 6)
+    paused = called.call(*KEEP, environment=job)
+    again = called.call(*KEEP, environment=job)
+    called.go_on()
+    late = called.call(*KEEP, environment=in_job(8, -2))
+    done = called.call(*KEEP, environment=in_job(8, 3600))
+
+    assert (paused.returncode, again.returncode, late.returncode, done.returncode) == (85, 85, 85, 0), paused.stderr
+    assert "unbroken: count: the time of job 7 is up, nothing is started" in again.stderr
+    assert (called.folder / "starts").read_text() == "0\n3\n"
+    history = (called.folder / ".unbroken/count/history.jsonl").read_text().splitlines()
+    assert len(history) == 2
+
+
+def test_a_job_that_was_put_back_into_the_queue_has_its_time_again(called):
+    called.rest_at(3)
+    paused = called.call(*KEEP, environment=in_job(7, 6))
+    called.go_on()
+
+    done = called.call(*KEEP, environment=in_job(7, 3600))
+
+    assert (paused.returncode, done.returncode) == (85, 0), done.stderr
+    assert (called.folder / "starts").read_text() == "0\n3\n"

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.interruptible import EPOCHS, FOR_EVER, KMERS, Interruptible
+from support.gmx_systems import plain_mdrun
+from support.interruptible import EPOCHS, FOR_EVER, KMERS, WATER, Interruptible, without_unbroken
 from support.workdir import until
 
 STEPS = {"train": EPOCHS, "assemble": len(KMERS.split(","))}
 AFTER_A_KILL = ("--nolock", "--rerun-incomplete")
 # Ends by itself, without the seconds that torch takes to load.
 CONTIGS = "results/contigs.fasta"
+SIMULATION = "results/water.gro"
+ONCE = [1, 1, int(bool(WATER))]
 
 
 @pytest.fixture
@@ -26,20 +29,12 @@ def example(tmp_path: Path) -> Iterator[Interruptible]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What the same workflow leaves without unbroken, in one piece."""
-    plain = Interruptible(tmp_path_factory.mktemp("whole") / "work")
-    fake = plain.work.root / "bin" / "unbroken"
-    fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
-    fake.chmod(0o755)
-    done = plain.snakemake()
-    assert done.code == 0, done.text
-    assert not (plain.work.root / ".unbroken").exists()
-    return plain.results()
+    return without_unbroken(tmp_path_factory.mktemp("whole") / "work")
 
 
 def once(example: Interruptible) -> list[int]:
     """How often the rules without the line worked."""
-    return [example.starts("prepare"), example.starts("plot")]
+    return [example.starts(name) for name in ("prepare", "plot", "water")]
 
 
 @pytest.mark.slow
@@ -48,7 +43,8 @@ def test_without_limits_it_leaves_what_it_leaves_without_unbroken(example, whole
 
     assert done.code == 0, done.text
     assert example.results() == whole
-    assert [example.starts(name) for name in ("prepare", "train", "assemble", "plot")] == [1, 1, 1, 1]
+    assert once(example) == ONCE
+    assert [example.starts(name) for name in (*STEPS, "simulate")] == [1, 1, int(bool(WATER))]
 
 
 @pytest.mark.slow
@@ -59,7 +55,7 @@ def test_in_segments_by_time_it_leaves_the_same_and_the_other_rules_work_once(ex
 
     assert done.code == 0, done.text
     assert example.results() == whole
-    assert once(example) == [1, 1]
+    assert once(example) == ONCE
     assert all(example.starts(name) >= steps for name, steps in STEPS.items())
     assert "exit status 85" in done.text
     assert "going on after [9, 11, 15]" in done.text  # by --resume
@@ -86,8 +82,34 @@ def test_kills_of_program_exec_and_driver_change_no_byte(example, whole):
 
     assert done.code == 0, done.text
     assert example.results() == whole
-    assert once(example) == [1, 1]
+    assert once(example) == ONCE
     assert [example.starts(name) for name in STEPS] == [3, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("gromacs")
+def test_a_simulation_that_is_killed_and_paused_leaves_what_an_uninterrupted_mdrun_leaves(example, tmp_path):
+    example.configure(save_minutes=0.005)
+    driver = example.work.start("-c1", SIMULATION)
+    example.wait_for_mdrun(1)
+    example.send(example.program("simulate"), signal.SIGKILL)
+    example.wait_for_mdrun(2)  # by a retry of Snakemake
+    example.send(example.exec("simulate"), signal.SIGTERM)
+    example.wait_for_mdrun(3)
+    driver.kill()
+    for pid in example.exec("simulate"):
+        example.send([pid], signal.SIGKILL)
+    until(lambda: not example.program("simulate"))
+
+    done = example.snakemake(*AFTER_A_KILL, SIMULATION)
+
+    assert done.code == 0, done.text
+    assert "exit status 85" in driver.text
+    assert (example.starts("water"), example.starts("simulate")) == (1, 4)
+    folder = plain_mdrun(example.work.root / "results" / "water.tpr", tmp_path / "plain")
+    for name in WATER:
+        plain = folder / name.replace("water", "md")
+        assert (example.work.root / "results" / name).read_bytes() == plain.read_bytes()
 
 
 def test_a_signal_is_a_pause_and_a_retry_goes_on(example):
@@ -159,7 +181,7 @@ def test_a_later_command_that_fails_computes_nothing_again(example):
     example.without_retries()
     snakefile = example.work.root / "Snakefile"
     text = snakefile.read_text()
-    line = '-o assembly --pace {config[pace]}"\n\n\nrule plot'
+    line = '-o assembly --pace {config[pace]}"\n\n\nrule prepare_water'
     assert text.count(line) == 1
     snakefile.write_text(text.replace(line, line.replace('"\n', ' && test -e is-fine"\n', 1)))
     failed = example.snakemake(CONTIGS)
@@ -223,6 +245,46 @@ def test_a_rule_of_any_kind_goes_on(example, kind):
     assert done.code == 0, done.text
     assert (root / "out.txt").read_text() == "3\n"
     assert (root / "counted").read_text() == "0\n2\n"
+
+
+STORAGE = """
+storage:
+    provider="fs",
+
+
+rule data:
+    output: storage.fs("far/data.txt")
+    shell: "echo data > {{output}}"
+
+
+rule count:
+    input: storage.fs("far/data.txt")
+    output: storage.fs("far/out.txt")
+    retries: 5
+    shell: "unbroken exec --name count --inputs {{input}} --outputs {{output}} --keep 'ckpt/*' --save-minutes 0"
+           " -- python {root}/counter.py ckpt {{output}} {root}/counted"
+"""
+
+
+@pytest.mark.needs("rsync")
+def test_a_rule_whose_files_lie_in_a_storage_goes_on(example):
+    root, work = example.work.root, example.work
+    work.write("counter.py", COUNTER)
+    work.write("Snakefile", STORAGE.format(root=root))
+    (root / "far").mkdir()
+    (root / "counted.rest").touch()
+    driver = work.start("-c1", "count")
+    until(lambda: any(path.read_text() == "2" for path in example.store("count").glob("checkpoints/0*/kept/ckpt/*")))
+    example.send(example.exec("count"), signal.SIGTERM)
+    until(lambda: (root / "counted").read_text() == "0\n2\n")
+    (root / "counted.rest").unlink()
+
+    done = driver.wait()
+
+    assert done.code == 0, done.text
+    # The local copy of the input was removed at the pause, and fetched again: the same contents are the same input.
+    assert "Retrieving from storage: far/data.txt" in done.text
+    assert (root / "far/out.txt").read_text() == "3\n"
 
 
 # --- Nextflow: each attempt of a task has a new folder ---

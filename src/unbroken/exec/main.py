@@ -27,6 +27,7 @@ from unbroken.exec.call import (
     read_call,
 )
 from unbroken.exec.engine import ExecEngine
+from unbroken.exec.job_time import is_up
 from unbroken.exec.options import OnChange, Options, parse
 from unbroken.exec.overlap import refuse_shared
 from unbroken.exec.place import store_of, top_folder
@@ -71,6 +72,10 @@ def main(words: Sequence[str]) -> int:
         if call is not None and isinstance(error, ConfigError):
             call.note_refused("; ".join(lines))
         return 1
+
+
+class _NoTimeLeft(InterruptedSegment):
+    """Nothing was started, so the job's note stays what the attempt before has made it."""
 
 
 class _Exec:
@@ -153,12 +158,19 @@ class _Exec:
         if newest is not None and is_finished(newest, self._job.run):
             self._job = replace(self._job, segment=newest.passport.segment)
         else:
+            self._refuse_late_start()
             segment = self._segment()
             log = self.places.log(segment)
             log.unlink(missing_ok=True)  # that of an attempt; its own name stays
             self._job = replace(self._job, segment=segment, attempt_log=attempt_log(log))
         self._write_note(STARTED)
         return self._job
+
+    def _refuse_late_start(self) -> None:
+        """_NoTimeLeft where a start would only be killed by the end of the job."""
+        if is_up(History(self.places.history).attempts(), job_around_us()):
+            said = f"the time of job {self.job_id} is up, nothing is started; it goes on in the next one"
+            raise _NoTimeLeft(said)
 
     def _segment(self) -> int:
         """The one behind the last that has saved; of a finished run, whose goal was raised since, behind its last."""
@@ -206,7 +218,8 @@ class _Exec:
     def _failed(self, error: UnbrokenError) -> int:
         """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
-            self._write_note(Outcome.INTERRUPTED.value)
+            if not isinstance(error, _NoTimeLeft):
+                self._write_note(Outcome.INTERRUPTED.value)
             self._say(str(error))
             self._requeue()
             return EXIT_PAUSED
