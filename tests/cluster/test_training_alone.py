@@ -1,0 +1,90 @@
+"""A rule whose own script uses `unbroken.training.torch`, with `executor: unbroken`, on a real cluster."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from cluster.lab import Cluster
+from support.alone import batches, prepare, uninterrupted
+from support.workdir import Done, Driver, WorkDir
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.outcome import Outcome
+
+PATIENCE_SECONDS = 800.0
+# The last minute of a job is its only one; a batch takes so long that three jobs are needed.
+EPOCHS, PACE = 30, 1.0
+
+
+def start(work: WorkDir, *words: str) -> Driver:
+    return work.start("--executor", "unbroken", "--unbroken-init-seconds-before-status-checks", "3", *words)
+
+
+def history(work: WorkDir) -> list[Attempt]:
+    return History(work.root / "ckpt" / "history.jsonl").attempts()
+
+
+def submitted(done: Done) -> int:
+    return done.text.count("has been submitted with SLURM jobid")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["script", "shell"])
+def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path, kind: str
+) -> None:
+    slurm_work.added_environment |= {"EPOCHS": str(EPOCHS), "PACE": str(PACE)}
+    prepare(slurm_work, kind, "resources: runtime=1, segments=20")
+
+    done = start(slurm_work).wait(PATIENCE_SECONDS)
+
+    lines = history(slurm_work)
+    assert done.code == 0, done.text
+    assert (slurm_work.root / "model.pt").read_bytes() == uninterrupted(tmp_path / "whole", EPOCHS)
+    assert (slurm_work.root / "plotted.txt").read_text() == "plotted\n"
+    assert "Error" not in done.text
+    assert batches(slurm_work) == list(range(EPOCHS * 4)), "a step was trained twice"
+    assert [line.outcome for line in lines] == [Outcome.PAUSED] * (len(lines) - 1) + [Outcome.FINISHED]
+    assert len(lines) >= 3
+    assert len({line.slurm_job for line in lines}) == len(lines)
+    assert submitted(done) == 1 + len(lines)
+    assert len(done.lines("unbroken: ckpt: segment ")) == len(lines) - 1
+
+
+def test_a_killed_training_goes_on_and_one_that_fails_is_a_failure_of_snakemake(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(slurm_work, "script", "resources: runtime=10, segments=20")
+    slurm_work.write("accident-5", str(int(signal.SIGKILL)))
+    slurm_work.write("accident-9", str(int(signal.SIGTERM)))
+    slurm_work.write("accident-15", "0")
+
+    failed = start(slurm_work, "--retries", "0").wait(PATIENCE_SECONDS)
+    done = start(slurm_work).wait(PATIENCE_SECONDS)
+
+    lines = history(slurm_work)
+    assert failed.code == 1
+    assert submitted(failed) == 3, failed.text
+    assert failed.text.count("Error in rule train") == 1
+    assert "ValueError: no such luck" in failed.text
+    assert done.code == 0, done.text
+    assert (slurm_work.root / "model.pt").read_bytes() == uninterrupted(tmp_path / "whole")
+    assert [line.outcome.value for line in lines] == ["died", "interrupted", "failed", "finished"]
+    assert batches(slurm_work) == sorted([*range(24), 5, 15])
+
+
+def test_a_training_that_is_killed_at_each_start_is_not_handed_over_for_ever(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    prepare(slurm_work, "shell", "resources: runtime=10, segments=20")
+    text = (slurm_work.root / "train.py").read_text()
+    slurm_work.write("train.py", text.replace("            os.remove(accident)\n", ""))
+    slurm_work.write("accident-5", str(int(signal.SIGKILL)))
+
+    done = start(slurm_work, "--retries", "10").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert submitted(done) <= 5, done.text
+    assert "attempts without progress" in done.text
