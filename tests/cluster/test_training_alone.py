@@ -75,6 +75,40 @@ def test_a_killed_training_goes_on_and_one_that_fails_is_a_failure_of_snakemake(
     assert batches(slurm_work) == sorted([*range(24), 5, 15])
 
 
+FOLDS = """\
+import os, time
+import torch
+from unbroken.training.torch import Training, seed_everything
+
+torch.set_num_threads(1)
+for fold in (1, 2):
+    os.environ["UNBROKEN_DEADLINE"] = str(time.time() + 4)
+    seed_everything(fold)
+    model = torch.nn.Linear(6, 1)
+    training = Training(model=model, folder=f"fold{fold}")
+    loader = training.loader(torch.randn(20, 6), 1)
+    for epoch in training.epochs(1):
+        for batch in training.batches(loader):
+            time.sleep(0.25)
+    training.finish()
+open(snakemake.output[0], "w").close()
+"""
+
+
+def test_two_trainings_one_after_the_other_have_their_pauses_each(slurm_work: WorkDir, cluster: Cluster) -> None:
+    prepare(slurm_work, "script", "resources: runtime=10, segments=20")
+    slurm_work.write("train.py", FOLDS)
+
+    done = start(slurm_work, "--retries", "0").wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert "Error" not in done.text
+    for fold in ("fold1", "fold2"):
+        lines = History(slurm_work.root / fold / "history.jsonl").attempts()
+        assert lines[0].outcome is Outcome.PAUSED
+        assert lines[-1].outcome is Outcome.FINISHED
+
+
 def test_a_training_that_is_killed_at_each_start_is_not_handed_over_for_ever(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
