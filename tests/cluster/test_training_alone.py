@@ -14,7 +14,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 800.0
-# The last minute of a job is its only one; a batch takes so long that three jobs are needed.
+# A batch takes so long that three jobs of a minute are needed.
 EPOCHS, PACE = 30, 1.0
 
 
@@ -24,6 +24,13 @@ def start(work: WorkDir, *words: str) -> Driver:
 
 def history(work: WorkDir) -> list[Attempt]:
     return History(work.root / "ckpt" / "history.jsonl").attempts()
+
+
+def always(work: WorkDir, step: int, accident: int) -> None:
+    """Each start has it."""
+    text = (work.root / "train.py").read_text()
+    work.write("train.py", text.replace("            os.remove(accident)\n", ""))
+    work.write(f"accident-{step}", str(int(accident)))
 
 
 def submitted(done: Done) -> int:
@@ -109,16 +116,31 @@ def test_two_trainings_one_after_the_other_have_their_pauses_each(slurm_work: Wo
         assert lines[-1].outcome is Outcome.FINISHED
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_at_each_start_is_not_handed_over_for_ever(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
     prepare(slurm_work, "shell", "resources: runtime=10, segments=20")
-    text = (slurm_work.root / "train.py").read_text()
-    slurm_work.write("train.py", text.replace("            os.remove(accident)\n", ""))
-    slurm_work.write("accident-5", str(int(signal.SIGKILL)))
+    always(slurm_work, 5, signal.SIGKILL)
 
     done = start(slurm_work, "--retries", "10").wait(PATIENCE_SECONDS)
 
     assert done.code == 1
-    assert submitted(done) <= 5, done.text
     assert "attempts without progress" in done.text
+    # The first came forward, three without progress are allowed on each of two nodes, then one more: the policy's rule.
+    assert submitted(done) <= 8, done.text
+
+
+@pytest.mark.slow
+def test_a_training_that_runs_out_of_memory_is_a_failure_of_snakemake(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster
+) -> None:
+    prepare(cgroup_work, "script", "resources: runtime=10, segments=20, mem_mb=900")
+    always(cgroup_work, 5, -1500)
+
+    done = start(cgroup_work, "--retries", "1").wait(PATIENCE_SECONDS)
+
+    assert done.code == 1
+    assert submitted(done) == 2, done.text
+    assert done.text.count("ended as OUT_OF_MEMORY") == 2
+    assert [(line.outcome, line.cause) for line in history(cgroup_work)] == [(Outcome.DIED, "OUT_OF_MEMORY")]

@@ -51,6 +51,8 @@ for epoch in training.epochs(int(os.environ.get("EPOCHS", "6"))):
             os.remove(accident)
             if not number:
                 raise ValueError("no such luck")
+            if number < 0:
+                hog = bytearray(os.urandom(1 << 20)) * -number
             os.kill(os.getpid(), number)
 training.finish({"model.pt": model.state_dict()})
 shutil.copy("ckpt/final/model.pt", output)

@@ -181,16 +181,20 @@ def test_what_a_killed_one_has_saved_counts_and_changes_no_byte(tmp_path: Path, 
     assert content(folder) == content(tmp_path / "whole")
 
 
-def test_a_finished_training_gives_its_results_again_and_trains_no_step(tmp_path: Path) -> None:
+def test_a_finished_training_gives_its_results_again_and_trains_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained: list[int] = []
     train(tmp_path, each_step=lambda step, model: trained.append(step))
     before = content(tmp_path)
     shutil.rmtree(tmp_path / "final")
+    capsys.readouterr()
     code = train(tmp_path, each_step=lambda step, model: trained.append(step))
 
     assert code == 0
     assert trained == list(range(1, WHOLE_STEPS + 1))
     assert content(tmp_path) == before
+    assert f"{tmp_path}: finished before, at 2 of 2 epochs; nothing is trained" in capsys.readouterr().out
     assert [line.has_advanced for line in history(tmp_path)] == [True, False]
 
 

@@ -189,8 +189,18 @@ class Home:
         found = self._select()
         if self._account:
             self._account.note_died(self._store)
+            self._tell_if_finished(found)
         self._lease.forget_earlier()
         return found
+
+    def _tell_if_finished(self, found: Checkpoint | None) -> None:
+        """What nobody may miss whose data or script are others now."""
+        if found and found.passport.is_finished:
+            root = self.places.root
+            self._tell(
+                f"{root}: finished before, at {describe_done(found)}; nothing is trained but for a higher goal; "
+                f"to begin anew: mv {root} {root}.old"
+            )
 
     def _select(self) -> Checkpoint | None:
         """The newest checkpoint that is good, every byte of it checked; bad ones are set aside."""
