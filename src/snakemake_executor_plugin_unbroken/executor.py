@@ -113,7 +113,7 @@ class Executor(Submitting):
             paused = paused_by(work, out.job_id)
             if paused is None and work.note is not None and work.note.outcome == Outcome.PAUSED.value and not is_late:
                 return False  # as may the line in the history
-            found = of_note(work, out.job_id, end.state, paused, self._paused.get(work.run.name, 0))
+            found = of_note(work, out.job_id, end.state, paused, self._paused.get(work.places.root, 0))
             if found is None:
                 found = self._by_policy(info, out, work, end)
         except OSError as error:
@@ -121,7 +121,7 @@ class Executor(Submitting):
             out.not_before = time.monotonic() + HELD_SECONDS
             return False
         if paused is not None:
-            self._paused[work.run.name] = paused.segments
+            self._paused[work.places.root] = paused.segments
         self._interruptible_watch.forget_job(out)
         self._follow(info, work, found)
         return True

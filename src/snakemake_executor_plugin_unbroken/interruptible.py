@@ -1,4 +1,4 @@
-"""Jobs of anybody's rules with `resources: segments`: what `unbroken exec` in them has noted, and what follows.
+"""Jobs of anybody's rules with `resources: segments`: what `unbroken exec`, or a training, has noted, what follows.
 
 Inside the job Snakemake turns the exit code 85 into 1 and removes the rule's outputs, and Slurm says FAILED: so the
 note names the run, and the run's history says how the job ended.
@@ -152,7 +152,7 @@ def of_note(work: Interruptible, job_id: str, state: str, paused: Paused | None,
     """
     ended = f"{work.name}: job {job_id} ended as {state}"
     if work.note is None:
-        return JobOutcome(Follows.RETRY, f"{ended}; no segment of `unbroken exec` began in it")
+        return JobOutcome(Follows.RETRY, f"{ended}; no segment of `unbroken exec`, or of a training, began in it")
     if state == "CANCELLED":
         return None
     if work.note.outcome == REFUSED:

@@ -60,7 +60,7 @@ class Submitting(SlurmParent):
         self._noted: set[str] = set()
         self._known: set[str] = set()
         self._newest_done: dict[str, Segment] = {}
-        self._paused: dict[str, int] = {}  # of interruptible jobs, how many pauses were known so far
+        self._paused: dict[Path, int] = {}  # of the runs of interruptible jobs, how many pauses were known so far
         self._records = Records(settings.record_seconds)
         times = settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait
         self._watch, self._interruptible_watch = JobWatch(*times), JobWatch(*times)

@@ -108,7 +108,8 @@ class JobWatch:
             return spare_nodes(partition or default_partition(), nodes)
 
         log = segment.places.log(segment.number)
-        why, _ = stop_reason(segment.places, recent, rules, segment.number, spare, log)
+        named = log if log.exists() else ""  # a training in a rule's own script has none
+        why, _ = stop_reason(segment.places, recent, rules, segment.number, spare, named)
         return verdict(segment, out.job_id, Evidence(state, own[-1] if own else None, why))
 
     def _attempts(self, segment: Segment, job: EndedJob, tell: Callable[[str], None]) -> list[Attempt]:

@@ -130,7 +130,7 @@ def test_a_job_without_a_note_is_a_failure_like_any_other() -> None:
     assert found is not None
     assert (found.follows, found.line) == (
         Follows.RETRY,
-        "train: job 17 ended as FAILED; no segment of `unbroken exec` began in it",
+        "train: job 17 ended as FAILED; no segment of `unbroken exec`, or of a training, began in it",
     )
 
 

@@ -1,6 +1,9 @@
 """A Keras training in pieces is the training as a whole, byte for byte, wherever it is cut."""
 
 import pytest
+from support.telling import begin_as_a_new_process
+
+from unbroken.runs.history import History
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -256,3 +259,19 @@ def test_without_the_workflow_a_folder_keeps_the_checkpoints(pieces, tmp_path):
 
     assert (tmp_path / "kept" / "final" / "weights.npz").is_file()
     assert (tmp_path / "kept" / "final" / "metrics.csv").read_text().splitlines()[0].startswith("epoch,step,")
+    lines = History(tmp_path / "kept" / "history.jsonl").attempts()
+    assert [line.outcome.value for line in lines] == ["interrupted", "interrupted", "finished"]
+    assert lines[1].from_checkpoint == lines[0].to_checkpoint
+
+
+def test_a_finished_training_in_a_folder_trains_no_step_again(pieces, tmp_path):
+    work = pieces("home", goal=2, folder=tmp_path / "kept")
+    assert work.attempt() == 0
+    before = (tmp_path / "kept" / "final" / "weights.npz").read_bytes()
+
+    begin_as_a_new_process()
+    assert work.attempt() == 0
+
+    assert (tmp_path / "kept" / "final" / "weights.npz").read_bytes() == before
+    first, second = History(tmp_path / "kept" / "history.jsonl").attempts()
+    assert second.progress_from == second.progress_to == first.progress_to

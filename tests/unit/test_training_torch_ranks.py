@@ -12,6 +12,7 @@ import pytest
 from support.training_parent import TrainingParent, wait_for
 
 from unbroken.runs import lease
+from unbroken.runs.history import History
 from unbroken.system.digests import digest_file
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -140,6 +141,8 @@ def test_ranks_of_torchrun_stop_and_go_on_in_a_folder_of_their_own(tmp_path: Pat
     assert "exitcode  : 85" in first.stderr
     assert found == files_of(whole)
     assert (tmp_path / "run" / "final" / "model.pt").read_bytes() == found["final/model.pt"]
+    lines = History(tmp_path / "run" / "history.jsonl").attempts()
+    assert [line.outcome.value for line in lines] == ["interrupted", "finished"], "the first rank alone writes them"
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from unbroken.exec.engine import ExecEngine
 from unbroken.exec.job_time import is_up
 from unbroken.exec.options import OnChange, Options, parse
 from unbroken.exec.overlap import refuse_shared
-from unbroken.exec.place import store_of, top_folder
+from unbroken.exec.place import store_of
 from unbroken.exec.settings import run_of, with_file
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
@@ -39,7 +39,7 @@ from unbroken.runs.exec_note import REFUSED as NOTE_REFUSED
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run

@@ -7,17 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.errors import ConfigError
-from unbroken.runs.layout import STORES
+from unbroken.runs.layout import STORES, top_folder
 
 CALL = "exec.json"
 # Folders of one run, in which no other run is looked for.
 _OWN = {"checkpoints", "parts", "segments", "lease", "work", "final", "live", "logs", "old", "replaced", "failed"}
-
-
-def top_folder(called_in: Path) -> Path:
-    """The folder that holds `.snakemake`, here or above; else the one where it was called."""
-    here = called_in.absolute()
-    return next((folder for folder in (here, *here.parents) if (folder / ".snakemake").is_dir()), here)
 
 
 def store_of(name: str, store: Path | None, called_in: Path) -> Path:

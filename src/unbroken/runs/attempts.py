@@ -37,6 +37,19 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
+def note_died(history: History, previous: Claim, store: Store, until_utc: str) -> Attempt | None:
+    """Adds the line of a holder that was killed: it did not release, and cannot write it any more.
+
+    None if it has a line, or needs none.  `until_utc` as above.
+    """
+    attempts = history.attempts()
+    if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
+        return None
+    attempt = died_attempt(previous, store, attempts, until_utc)
+    history.append(attempt)
+    return attempt
+
+
 def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:
     """The line of history of an attempt that ended before its work; `job` are fields of the attempt.
 

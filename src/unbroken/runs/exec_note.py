@@ -1,4 +1,7 @@
-"""What a job with `unbroken exec` in it notes of itself, for the driver: Snakemake turns its exit code 85 into 1."""
+"""What a job notes of itself, for the driver: Snakemake turns the exit code 85 into 1.
+
+By `unbroken exec`, or by a training that has a folder of its own.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,12 @@ STORES = Path(".unbroken")
 SLURM_LOGS = Path(".snakemake/slurm_logs")
 
 
+def top_folder(called_in: Path) -> Path:
+    """The folder that holds `.snakemake`, here or above; else the one where it was called."""
+    here = called_in.absolute()
+    return next((folder for folder in (here, *here.parents) if (folder / ".snakemake").is_dir()), here)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """`results/<run>` and what is in it; of a run of `unbroken exec` its `store`, which has the logs too."""

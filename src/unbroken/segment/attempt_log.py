@@ -65,12 +65,8 @@ class AttemptLog:
 
         `until_utc` is when the next one began.
         """
-        attempts = self._history.attempts()
-        if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
-            return
-        attempt = endings.died_attempt(previous, store, attempts, until_utc)
-        self._history.append(attempt)
-        self._job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")
+        if attempt := endings.note_died(self._history, previous, store, until_utc):
+            self._job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")
 
     def close(self, work: Work, judgement: Judgement) -> None:
         """Adds the line of an attempt that has worked."""

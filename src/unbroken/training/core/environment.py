@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Protocol
 
 from unbroken.program.contract import HANDOVER_FILE, READY
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core.save_policy import Saves
@@ -158,6 +159,8 @@ class SavePlace(Protocol):
 
     def reject(self, reason: str) -> Path | None: ...
 
+    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -192,6 +195,9 @@ class Outbox:
     def reject(self, reason: str) -> Path | None:
         """Nothing to do: the process that started us reads the verdict, and starts another one."""
         return None
+
+    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+        """Nothing to do: the process that started us writes the history."""
 
     def close(self) -> None:
         """Nothing to do: the folder is that of the process that started us."""

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Metric, Progress
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
@@ -174,5 +175,7 @@ class Loop(Placed, ABC):
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         give_verdict(kind, message)
+        if self._link:
+            self._link.place.note_end(Outcome.FAILED, message, is_hopeless=kind is Kind.HOPELESS)
         self._clean_up()
         sys.exit(f"unbroken: {message}")

@@ -1,7 +1,7 @@
 """The folder of a training that no workflow looks after; standard library alone.
 
 One writer, whole checkpoints, the result; laid out like a run: `checkpoints/` with the links `latest` and `best`,
-`lease/`, `final/`.
+`lease/`, `final/`, of a training `history.jsonl` too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from unbroken.runs import lease
 from unbroken.runs import results as final
 from unbroken.runs.holder import Life, life_of
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover
@@ -33,6 +34,7 @@ from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
 from unbroken.training.core import once
+from unbroken.training.core.account import Account, next_segment
 from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, SavePlace, read_contract
 from unbroken.training.core.save_policy import Saves
 
@@ -66,24 +68,38 @@ class Home:
     """The open folder; this process alone writes it until `close`.
 
     LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good.
-    `origin` is the checkpoint to go on from, every byte of it checked; None at the very start.
+    `origin` is the checkpoint to go on from, every byte of it checked; None at the very start.  With `has_history` the
+    attempts at it are written down (`account`).
     """
 
     has_room = True  # what is handed over is published before it returns
 
-    def __init__(self, folder: Path, engine: str, keep: int, milestone_every: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engine: str,
+        keep: int,
+        milestone_every: int,
+        tell: Callable[[str], None],
+        has_history: bool = False,
+    ) -> None:
         self.places = HomeFolder(engine, folder.absolute())
         self._store = Store(self.places.checkpoints)
         self._keep, self._milestone_every, self._tell = keep, milestone_every, tell
         confirm_all_own(self.places.own)
-        self._lease = _take(self.places.lease, tell)
+        self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1, tell)
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)
         self._started, self._started_utc, self._slurm_job = time.monotonic(), utc_now(), job_around_us()
+        self.origin: Checkpoint | None = None
+        self._last: Checkpoint | None = None
+        self._account: Account | None = None
         try:
+            self._account = Account(self.places, self._lease, tell) if has_history else None
             self.origin = self._last = self._open()
-        except BaseException:
+        except BaseException as error:
+            self.note_end(Outcome.FAILED, str(error))
             self.close()
             raise
 
@@ -100,10 +116,13 @@ class Home:
         self._last = self._store.publish(draft, self._passport(handover), self._lease.confirm)
         if origin is None or origin.passport.segment != self._last.passport.segment:
             self._tell(f"{describe_done(self._last)}: {self._last.folder}")
+        if self._account:
+            self._account.note_save(handover.save_seconds or 0.0)
         self._store.prune(self._keep, self._milestone_every)
         if self._last.passport.is_finished:
             once.note_finished(self.places.base)
             final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
+            self.note_end(Outcome.FINISHED)
         return self._last
 
     def reject(self, reason: str) -> Path | None:
@@ -120,6 +139,7 @@ class Home:
             )
         else:
             return self._take_the_one_before(self.origin.name, reason)
+        self.note_end(Outcome.FAILED, reason)
         self.close()
         return None
 
@@ -129,9 +149,15 @@ class Home:
         self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
         return self.origin.folder if self.origin else None
 
+    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+        """How this process ends; where several are told, the first counts."""
+        if self._account and os.getpid() == self._pid:
+            self._account.end(outcome, self.origin, self._last, message, is_hopeless)
+
     def close(self) -> None:
-        """Lets others write the folder."""
+        """Lets others write the folder; who has not said how it ends has failed."""
         atexit.unregister(self.close)
+        self.note_end(Outcome.FAILED)
         if os.getpid() == self._pid:  # not a fork that ends like its parent
             self._lease.__exit__()
 
@@ -161,8 +187,20 @@ class Home:
         if removed:
             self._tell(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
         found = self._select()
+        if self._account:
+            self._account.note_died(self._store)
+            self._tell_if_finished(found)
         self._lease.forget_earlier()
         return found
+
+    def _tell_if_finished(self, found: Checkpoint | None) -> None:
+        """What nobody may miss whose data or script are others now."""
+        if found and found.passport.is_finished:
+            root = self.places.root
+            self._tell(
+                f"{root}: finished before, at {describe_done(found)}; nothing is trained but for a higher goal; "
+                f"to begin anew: mv {root} {root}.old"
+            )
 
     def _select(self) -> Checkpoint | None:
         """The newest checkpoint that is good, every byte of it checked; bad ones are set aside."""
@@ -220,7 +258,7 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     if not place:
         return None
     once.check_folder(Path(place))
-    home = Home(Path(place), "training", saves.keep, saves.milestone_every, say)
+    home = Home(Path(place), "training", saves.keep, saves.milestone_every, say, has_history=True)
     return home.contract(saves), home
 
 
@@ -229,10 +267,10 @@ def say(line: str) -> None:
     print(f"unbroken: {line}", flush=True)
 
 
-def _take(folder: Path, tell: Callable[[str], None]) -> lease.Lease:
+def _take(folder: Path, segment: int, tell: Callable[[str], None]) -> lease.Lease:
     held, _ = lease.current_claim(folder)
     is_seen = held is not None and life_of(held) is not Life.OUT_OF_SIGHT
-    return lease.take(folder, 1, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
+    return lease.take(folder, segment, 0.0 if is_seen else OTHER_MACHINE_SECONDS, tell)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

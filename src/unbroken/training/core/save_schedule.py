@@ -22,6 +22,8 @@ LEAVE_SECONDS = 1.0
 MOST_OF_THE_TIME = 10
 # So soon after a job was resumed unbroken has asked Slurm for its new end.
 RESUMED_SECONDS = 20.0
+# A signal so late is the end of the job's time and not a preemption.
+NEARLY_ALL = 0.9
 # Enough steps to have met a slow one, few enough to forget the first, which warms everything up.
 REMEMBERED_STEPS = 20
 
@@ -59,7 +61,8 @@ class SaveSchedule:
         self.is_saving = False  # beside the training
         self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
-        self._is_over = False
+        self._is_over = self.is_time_up = False
+        self._opened = now()
         self.steps_ahead = 0  # more than the following one: what several ranks decide is done a step later
 
     def begin_step(self) -> None:
@@ -109,8 +112,14 @@ class SaveSchedule:
 
     def must_stop(self, following: Phase) -> bool:
         """True if the following step might end too late, or somebody wants us to leave; then it stays true."""
-        self._is_over = self._is_over or self._has_signal() or self._is_asked() or self._is_out_of_time(following)
+        if not self._is_over:
+            is_told = self._has_signal() or self._is_asked()
+            self.is_time_up = self._is_nearly_over() if is_told else self._is_out_of_time(following)
+            self._is_over = is_told or self.is_time_up
         return self._is_over
+
+    def _is_nearly_over(self) -> bool:
+        return self._now() - self._opened >= NEARLY_ALL * (self._deadline - self._opened)
 
     def _is_out_of_time(self, following: Phase) -> bool:
         """A job that was suspended has another end when it is resumed, which is waited for."""

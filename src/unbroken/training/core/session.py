@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
@@ -90,6 +91,12 @@ class Connection(ABC):
     def fall_back(self, reason: str) -> Path | None:
         """Rejects the checkpoint that was loaded; gives the one before, if this process is to go on from there."""
         return self.place.reject(reason)
+
+    def close_place(self, is_paused: bool) -> None:
+        """Lets others go on: the last checkpoint of this process is published."""
+        if is_paused:
+            self.place.note_end(Outcome.PAUSED if self.pace.is_time_up else Outcome.INTERRUPTED)
+        self.place.close()
 
     def with_pace(self, progress: Progress) -> Progress:
         """The progress, with how often a save is made if that was left to us."""

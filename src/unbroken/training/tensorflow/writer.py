@@ -45,7 +45,7 @@ class KerasWriter(Connection):
         if is_last or not self._may_be_in_background(self._state_bytes):
             self._note_saved(self._save(state, progress, is_best, is_last))
             if is_last:
-                self.place.close()
+                self.close_place(is_paused=True)
             return
         began = time.monotonic()
         # By all workers, as long as they stand still: to read a variable may take all of them.
@@ -83,7 +83,7 @@ class KerasWriter(Connection):
                 write_result(folder / FINAL, name, content)
         self._workers.meet()
         self._hand_over(draft, progress, is_best, True, seconds)
-        self.place.close()
+        self.close_place(is_paused=False)
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
         may = self._workers.is_first and super()._may_be_in_background(size_bytes)

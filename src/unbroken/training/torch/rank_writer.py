@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.memory import available_bytes
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover
 from unbroken.training.core import once
 from unbroken.training.core.environment import WAIT_POLL_SECONDS, Contract, Outbox, SavePlace, read_contract
@@ -164,6 +165,9 @@ class _Nowhere:
 
     def hand_over(self, draft: Path, handover: Handover) -> object:
         raise NotImplementedError
+
+    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+        return
 
     def close(self) -> None:
         return

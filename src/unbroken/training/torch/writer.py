@@ -80,7 +80,7 @@ class TorchWriter(Connection):
         with self._giving_up():
             self._note_saved(self._write(point))
         if point.is_over:
-            self.place.close()
+            self.close_place(is_paused=point.is_last)
 
     def poll(self, following: Phase) -> None:
         if self._async_save and not self._async_save.is_running_before(is_step_next=following is Phase.BATCH):

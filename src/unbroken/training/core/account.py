@@ -1,0 +1,136 @@
+"""What becomes known of an attempt at a training by hand: a line of its folder's history, and the note of its job.
+
+By them `executor: unbroken` knows a pause from a failure: inside the job Snakemake turns 85 into 1.  Standard library
+alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from unbroken.errors import UnbrokenError
+from unbroken.program.contract import EXIT_PAUSED
+from unbroken.runs.attempts import note_died
+from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.layout import RunFolder, top_folder
+from unbroken.runs.lease import Lease
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.system.clock import utc_now
+
+_SAYS = {Outcome.FINISHED: "finished at", Outcome.PAUSED: "paused at", Outcome.INTERRUPTED: "told to leave; saved at"}
+
+
+class Account:
+    """Of the one process that writes the folder; of several endings the first counts."""
+
+    def __init__(
+        self,
+        places: RunFolder,
+        held: Lease,
+        tell: Callable[[str], None],
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._history, self._held, self._tell = History(places.history), held, tell
+        self._segment = next_segment(places)
+        self._started, self._started_utc = time.monotonic(), utc_now()
+        self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
+        top = top_folder(Path.cwd())
+        self._name, self._store = _name(places.root, top), places.root
+        self._note = note_path(top, environment)
+        self._write_note(STARTED)
+
+    def note_died(self, store: Store) -> None:
+        """Adds the lines of the holders before, as far as they were killed."""
+        for claim, following in itertools.pairwise([*self._held.earlier_claims(), self._held.claim]):
+            if died := note_died(self._history, claim, store, following.started_utc):
+                self._tell(f"attempt {died.token} (segment {died.segment}): {died.message}")
+
+    def note_save(self, seconds: float) -> None:
+        """A checkpoint was published."""
+        self._saves += 1
+        self._save_seconds += seconds
+
+    def end(
+        self,
+        outcome: Outcome,
+        origin: Checkpoint | None,
+        last: Checkpoint | None,
+        message: str = "",
+        is_hopeless: bool = False,
+    ) -> None:
+        """Writes how the attempt ended; a disk that takes no line ends no training whose checkpoint is saved."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        attempt = self._attempt(outcome, origin, last, message or _said(outcome, last), is_hopeless)
+        try:
+            self._held.confirm()
+            self._history.append(attempt)
+        except (OSError, UnbrokenError) as error:
+            self._tell(f"{self._history.path}: no line for this attempt ({error})")
+        self._write_note(outcome.value)
+
+    def _write_note(self, outcome: str) -> None:
+        write_note(self._note, ExecNote(self._name, str(self._store), outcome, self._segment))
+
+    def _attempt(
+        self, outcome: Outcome, origin: Checkpoint | None, last: Checkpoint | None, message: str, is_hopeless: bool
+    ) -> Attempt:
+        claim = self._held.claim
+        begun = origin.passport.progress.done if origin else 0.0
+        progress = last.passport.progress if last else None
+        has_advanced = progress is not None and (origin is None or progress.done > begun)
+        return Attempt(
+            token=claim.token,
+            segment=self._segment,
+            driver_attempt=1,
+            outcome=outcome,
+            started_utc=self._started_utc,
+            ended_utc=utc_now(),
+            from_checkpoint=origin.name if origin else None,
+            to_checkpoint=last.name if last and has_advanced else None,
+            progress_from=begun,
+            progress_to=progress.done if progress else 0.0,
+            unit=progress.unit if progress else "",
+            work_seconds=round(time.monotonic() - self._started, 3),
+            saves=self._saves,
+            save_seconds=round(self._save_seconds, 3),
+            stop_seconds=None,
+            unused_seconds=None,
+            exit_code=EXIT_PAUSED if outcome in (Outcome.PAUSED, Outcome.INTERRUPTED) else None,
+            host=claim.host,
+            pid=claim.pid,
+            slurm_job=claim.slurm_job,
+            message=message,
+            slurm_node=claim.slurm_node,
+            slurm_cluster=claim.slurm_cluster,
+            is_hopeless=is_hopeless,
+            start=claim.start,
+        )
+
+
+def next_segment(places: RunFolder) -> int:
+    """The one behind the last that has paused or finished."""
+    attempts = History(places.history).attempts()
+    return 1 + max((attempt.segment for attempt in attempts if attempt.outcome.settles), default=0)
+
+
+def _name(folder: Path, top: Path) -> str:
+    """How a line on the screen calls it."""
+    return str(folder.relative_to(top)) if folder.is_relative_to(top) and folder != top else str(folder)
+
+
+def _said(outcome: Outcome, last: Checkpoint | None) -> str:
+    if outcome in _SAYS:
+        return f"{_SAYS[outcome]} {describe_done(last)}" if last else outcome.value
+    error = getattr(sys, "last_value", None)  # what ends the process
+    if error is None:
+        return "the process ended before its training was finished"
+    return f"{type(error).__name__}: {error}".splitlines()[0]
