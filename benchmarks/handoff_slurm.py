@@ -26,8 +26,6 @@ def handoff(here: Lab, seconds: float, segments: int) -> str:
         "plain plugin, our profile": plain(),
         "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
         "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
-        "`unbroken exec` in a rule, attached": slurm.called(here, seconds, segments - 1, "unbroken"),
-        "`unbroken exec` in a rule, plain plugin": slurm.called(here, seconds, segments - 1, "slurm"),
     }
     parts = {name: by_part(gaps) for name, gaps in found.items()}
     rows = [[name, str(len(gaps)), spread(parts[name][ALL], 1)] for name, gaps in found.items()]

@@ -18,6 +18,7 @@ TINY = {
     "exec_cost": ["--rounds=1"],
     "gromacs": ["--segments=1", "--seconds=4", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
+    "handoff_exec": ["--seconds=2", "--segments=2"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
     "loaders": ["--samples=640", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
@@ -35,7 +36,7 @@ def marked(script: Path):
     marks = [pytest.mark.slow] if script.stem in LONG else []
     if script.stem == "keras_fit":
         marks = [pytest.mark.tensorflow]
-    if script.stem == "handoff_slurm":
+    if script.stem in ("handoff_exec", "handoff_slurm"):
         marks = [
             pytest.mark.slow,
             pytest.mark.slurm,
@@ -55,7 +56,7 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
         require("gromacs")
     elif script.stem == "command":
         require("lammps", "gcc")
-    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "keras_fit"):
+    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "handoff_exec", "keras_fit"):
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]
