@@ -8,6 +8,7 @@ worker, an error of collection, nor where more than two tests failed.
     UNBROKEN_TESTS_DEADLINE=...  seconds since 1970 at which the stage ends; what did not run is named, and red
     UNBROKEN_TESTS_MAY_BE_CUT=1  what did not run by then is named, and red only if one that ran has failed
     UNBROKEN_KEEP_TIMES=1        write the stage's seconds into tests/times.json
+    UNBROKEN_TEST_SECONDS=FILE   append the seconds of each test to FILE, the slowest first
 """
 
 import argparse
@@ -32,7 +33,13 @@ COLLECTING_SECONDS = 300
 LIMIT_REACHED = 124
 INTERRUPTED = 130
 # A stage that a test starts has its own.
-OURS = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
+OURS = (
+    "UNBROKEN_SECOND_CHANCE",
+    "UNBROKEN_TESTS_DEADLINE",
+    "UNBROKEN_TESTS_MAY_BE_CUT",
+    "UNBROKEN_KEEP_TIMES",
+    "UNBROKEN_TEST_SECONDS",
+)
 
 
 @dataclass
@@ -75,6 +82,7 @@ class Stage:
     def run(self) -> int:
         """The stage's exit code: 0, pytest's own, or 124 where the limit ended it."""
         first = self._pytest(self._arguments)
+        _keep_seconds(first)
         if first.limit_reached:
             return self._did_not_run(first)
         if first.code == 0 and (left := first.not_run()):
@@ -155,6 +163,15 @@ def _deadline(limit_seconds: float | None) -> float | None:
     ends = [float(os.environ["UNBROKEN_TESTS_DEADLINE"])] if os.environ.get("UNBROKEN_TESTS_DEADLINE") else []
     ends += [] if limit_seconds is None else [time.time() + limit_seconds]
     return min(ends, default=None)
+
+
+def _keep_seconds(outcome: Outcome) -> None:
+    """For whoever looks where the time goes."""
+    if not (file := os.environ.get("UNBROKEN_TEST_SECONDS")):
+        return
+    went = sorted(outcome.tests.items(), key=lambda pair: pair[1].seconds, reverse=True)
+    with open(file, "a") as table:
+        table.writelines(f"{trial.seconds:.2f}\t{test}\n" for test, trial in went)
 
 
 def _why_no_second_chance(first: Outcome) -> str | None:

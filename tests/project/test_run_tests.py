@@ -17,7 +17,7 @@ RUNNER = root_folder() / "tools" / "run_tests.py"
 # Hypothesis, which nobody needs here, takes longer than all else.
 INI = "[pytest]\naddopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider\nmarkers =\n  promise: no chance\n"
 OTHERWISE = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
-OTHERWISE += ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID")
+OTHERWISE += ("UNBROKEN_TEST_SECONDS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID")
 TOP = "import os, time\nfrom pathlib import Path\nimport pytest\n\n"
 A_LONG_TIME = 1_000_000
 # Fails until it has been run once.
@@ -324,6 +324,16 @@ def test_the_times_of_green_stages_are_kept_on_demand(rig, monkeypatch):
     assert behind_a_red_one == {"other": 7, "try": 999}
     assert behind_a_green_one.keys() == {"other", "try"}
     assert behind_a_green_one["try"] < 999
+
+
+def test_the_seconds_of_each_test_are_kept_on_demand(rig, monkeypatch):
+    monkeypatch.setenv("UNBROKEN_TEST_SECONDS", str(rig.folder / "seconds.tsv"))
+
+    rig.run("def test_quick():\n    pass\n\ndef test_slow():\n    time.sleep(0.3)\n")
+
+    rows = [line.split("\t") for line in (rig.folder / "seconds.tsv").read_text().splitlines()]
+    assert [test for _, test in rows] == ["test_try.py::test_slow", "test_try.py::test_quick"]
+    assert float(rows[0][0]) >= 0.3
 
 
 def test_a_step_that_is_no_pytest_says_its_time_and_keeps_its_exit_code():
