@@ -165,20 +165,28 @@ class CalledDmtcp(CalledEngine, DmtcpEngine):
 
 def called_engine(options: Options, folder: Path, store: Path, run: Run) -> CalledEngine:
     """The engine that --engine names, and the run with its settings as `run`; ConfigError in one line."""
-    engine: CalledEngine
-    if options.engine == GromacsEngine.name:
-        line = parse_mdrun(options.program, folder)
-        threads = line.threads
-        if threads is None and line.settings["launcher"]:  # one of several ranks on this machine
-            threads = int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
-        engine = CalledGromacs(folder)
-        settings = {**line.settings, "inputs": _shown(options, folder, str(line.settings["tpr"]))}
-        engine.called(options, store, with_engine(run, options, folder, settings, threads))
-        return engine
-    engine = CalledDmtcp(folder)
+    return _CALLED[options.engine](options, folder, store, run)
+
+
+def _called_gromacs(options: Options, folder: Path, store: Path, run: Run) -> CalledGromacs:
+    line = parse_mdrun(options.program, folder)
+    threads = line.threads
+    if threads is None and line.settings["launcher"]:  # one of several ranks on this machine
+        threads = int(os.environ.get("OMP_NUM_THREADS") or os.environ.get("SLURM_CPUS_PER_TASK") or 1)
+    settings = {**line.settings, "inputs": _shown(options, folder, str(line.settings["tpr"]))}
+    engine = CalledGromacs(folder)
+    engine.called(options, store, with_engine(run, options, folder, settings, threads))
+    return engine
+
+
+def _called_dmtcp(options: Options, folder: Path, store: Path, run: Run) -> CalledDmtcp:
     settings = {"command": _dmtcp_words(options, folder), "inputs": _shown(options, folder)}
+    engine = CalledDmtcp(folder)
     engine.called(options, store, with_engine(run, options, folder, settings))
     return engine
+
+
+_CALLED = {GromacsEngine.name: _called_gromacs, DmtcpEngine.name: _called_dmtcp}
 
 
 def _shown(options: Options, folder: Path, *others: str) -> list[str]:

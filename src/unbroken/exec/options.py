@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -86,10 +86,9 @@ def parse(words: Sequence[str]) -> Options:
     if not program:
         raise ConfigError([f"exec: no program behind --; type: {USAGE}"])
     file, _, pattern = (found.progress or "").partition(":")
-    called = _stem_of(program) if found.engine == "gromacs" else ""
     options = Options(
         program=tuple(program),
-        name=found.name or _name_of([called] if called else program),
+        name=found.name or KINDS[found.engine].name_of(program),
         store=Path(found.store) if found.store else None,
         inputs=tuple(found.inputs),
         outputs=tuple(found.outputs),
@@ -138,9 +137,25 @@ def _name_of(program: Sequence[str]) -> str:
 
 
 def _stem_of(program: Sequence[str]) -> str:
-    """What mdrun calls its files; all that gmx runs is not one run."""
+    """What mdrun calls its files: all that gmx runs is not one run."""
     words = [*program, ""]
-    return words[words.index("-deffnm") + 1] if "-deffnm" in words else "mdrun"
+    return _name_of([words[words.index("-deffnm") + 1] if "-deffnm" in words else "mdrun"])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What --engine changes of the options: the name where none is given, and whether --stdout means something."""
+
+    name_of: Callable[[Sequence[str]], str]
+    has_stdout: bool
+
+
+# By the name of the engine; without one, the empty word.
+KINDS = {
+    "": Kind(_name_of, has_stdout=True),
+    "gromacs": Kind(_stem_of, has_stdout=False),
+    "dmtcp": Kind(_name_of, has_stdout=True),
+}
 
 
 def _mistakes(options: Options) -> list[str]:
@@ -185,7 +200,7 @@ def _beside_engine(options: Options) -> list[str]:
         "--progress": bool(options.progress_file),
         "--goal": options.goal is not None,
         "--done-if": bool(options.done_if),
-        "--stdout": bool(options.stdout) and options.engine != "dmtcp",
+        "--stdout": bool(options.stdout) and not KINDS[options.engine].has_stdout,
     }
     return [option for option, is_given in given.items() if is_given]
 
@@ -234,7 +249,12 @@ def parser() -> argparse.ArgumentParser:
     add("--stdout", default="", metavar="FILE", help="what it prints is a result: FILE, without a line lost or doubled")
     add("--ignore", action="append", default=[], metavar="WORDS", help="options that may differ, as --threads,--mem")
     add("--on-change", choices=[each.value for each in OnChange], default="refuse", help="if the command line differs")
-    add("--engine", choices=["gromacs", "dmtcp"], default="", help="what keeps it: mdrun's own checkpoints, or DMTCP")
+    add(
+        "--engine",
+        choices=[name for name in KINDS if name],
+        default="",
+        help="what keeps it: mdrun's own checkpoints, or DMTCP",
+    )
     add("--settings", default="", metavar="FILE", help="YAML: what else a run of a config can say, as stall_minutes")
     add("--anew", action="store_true", help="begin anew; what was saved is set aside")
     add("--requeue", action="store_true", help="in a batch script: put the job back into the queue when it has paused")
