@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,10 @@ def unbroken(called: Called, *words: str, **environment: str) -> subprocess.Comp
 def paused(called: Called) -> Called:
     """A run that has paused at 7."""
     called.rest_at(7)
-    assert called.call(*KEEP, "--minutes", "0.15").returncode == 85
+    process = called.start(*KEEP)
+    called.wait_for_state(7)
+    process.send_signal(signal.SIGUSR1)  # as Slurm warns a job before its end
+    assert process.wait(600) == 85
     called.go_on()
     return called
 
