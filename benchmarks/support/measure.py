@@ -84,10 +84,10 @@ def machine(*packages: str) -> str:
     """One line: when, on what, with which versions, and how busy it is otherwise."""
     names = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
     cpu = f"{len(os.sched_getaffinity(0))} cores of {next(names, platform.machine())}"
-    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    versions = ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)])
     load = os.getloadavg()[0]
     today = datetime.now(UTC).strftime("%Y-%m-%d")
-    return f"{today}, {cpu}, Python {platform.python_version()}, {versions}; load {load:.1f} before the start."
+    return f"{today}, {cpu}, {versions}; load {load:.1f} before the start."
 
 
 def _cpuinfo() -> list[str]:
