@@ -9,6 +9,7 @@ from support.gmx_systems import plain_mdrun, water_tpr
 
 from unbroken.errors import ConfigError
 from unbroken.exec.mdrun_line import parse_mdrun
+from unbroken.system import fs
 
 STEPS = 10_000
 RESULTS = ("prod.xtc", "prod.trr", "prod.gro")
@@ -147,6 +148,23 @@ def test_a_killed_call_loses_no_more_than_what_mdrun_had_not_saved(called, tpr, 
     assert done.returncode == 0, done.stderr
     assert "saved from the killed attempt 1" in done.stderr
     assert same_as(whole, called) == list(RESULTS)
+
+
+@needs_gmx
+def test_a_call_that_was_killed_while_it_put_the_results_in_place_is_finished_by_the_next(called, tpr):
+    """As it is left then: some of them there, a draft, no note."""
+    assert call(called, mdrun=(*MDRUN, "-nsteps", "1000")).returncode == 0
+    whole = (called.folder / "prod.xtc").read_bytes()
+    (store(called) / "placed.json").unlink()
+    (called.folder / "prod.xtc").unlink()
+    (store(called) / fs.unique_name("final")).mkdir()
+
+    again = call(called, mdrun=(*MDRUN, "-nsteps", "1000"))
+
+    assert "nothing is computed; put back: prod.xtc" in again.stderr
+    assert (called.folder / "prod.xtc").read_bytes() == whole
+    assert not list(store(called).glob(".final*"))
+    assert not (store(called) / "replaced").exists()
 
 
 @needs_gmx

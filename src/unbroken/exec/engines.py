@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -61,9 +62,9 @@ class CalledEngine(Engine):
     def streams(self, task: Task, log: Path) -> AbstractContextManager[Streams | None]:
         return streams(log, None)
 
+    @abstractmethod
     def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
         """The files in `made`, as the engine filled it, with the names that they are to have where it was called."""
-        raise NotImplementedError
 
     def put_back(self, checkpoint: Checkpoint) -> list[str]:
         """Puts the results in place that are missing or differ, and returns their names; its lease must be held.
