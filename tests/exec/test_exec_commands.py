@@ -87,6 +87,27 @@ def test_accept_takes_the_command_line_that_was_refused(paused):
     assert (paused.starts(), paused.result()) == ([0, 7], expected(30))
 
 
+def test_a_run_that_was_called_before_there_were_engines_goes_on(paused):
+    path = paused.store() / "exec.json"
+    call = json.loads(path.read_text())
+    del call["more"]
+    path.write_text(json.dumps(call))
+
+    assert paused.call(*KEEP).returncode == 0
+    assert (paused.starts(), paused.result()) == ([0, 7], expected())
+
+
+@pytest.mark.parametrize("text", ["[]", '["python", "program.py"]', "{", '{"program": 3, "more": []}'])
+def test_a_spoilt_note_of_what_was_refused_is_one_line(paused, text):
+    (paused.store() / "refused.json").write_text(text)
+
+    done = unbroken(paused, "accept", "count")
+
+    assert done.returncode == 1
+    assert "no command line was refused, nothing to accept; type the command again" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_restart_begins_anew_and_deletes_nothing(paused):
     done = unbroken(paused, "restart", "count")
 

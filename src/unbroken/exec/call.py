@@ -92,7 +92,7 @@ def read_call(store: Path) -> Call | None:
             outputs=tuple(data["outputs"]),
             keep=tuple(data["keep"]),
             is_finished=bool(data["is_finished"]),
-            more=tuple(data["more"]),
+            more=tuple(data.get("more", ())),  # none before there were engines
         )
     except FileNotFoundError:
         return None
@@ -138,11 +138,12 @@ def accept_refused(store: Path) -> list[str]:
     call = read_call(store)
     try:
         refused = jsontext.parse((store / REFUSED).read_text())
-    except FileNotFoundError:
+        program, more = tuple(refused["program"]), tuple(refused["more"])
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # none, or a spoilt one
         call = None
     if call is None:
         raise ConfigError([f"{store}: no command line was refused, nothing to accept; type the command again"])
-    now = replace(call, program=tuple(refused["program"]), more=tuple(refused["more"]))
+    now = replace(call, program=program, more=more)
     now.write(store)
     (store / REFUSED).unlink()
     return [difference(call, now)]
