@@ -78,7 +78,7 @@ components: setup ## the real things that tests use (apt, as root on Debian and 
 	@$(STEP) components $(BIN)/python tools/components.py
 
 unit-tests: setup
-	@$(TESTS) pytest -- -n3
+	@$(TESTS) pytest -- -n5
 
 # DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs

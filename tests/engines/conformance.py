@@ -100,12 +100,26 @@ class Chain:
             code = self.start().wait()
         return code
 
-    def run_in_pieces(self) -> int:
-        """Runs snakemake to the run's end in several segments."""
-        if not self.case.cuts:
+    def keep(self) -> None:
+        """Keeps the working directory as it stands now, for `restore`."""
+        shutil.copytree(self.folder, self._kept, symlinks=True)
+
+    def restore(self) -> None:
+        """In its own place: a process image of DMTCP is made for its folder."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(self._kept, self.folder, symlinks=True)
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.kept")
+
+    def run_on_in_pieces(self) -> int:
+        """Runs snakemake, after the first segment, to the run's end in several segments."""
+        further = self.case.cuts[1:]
+        if not further:
             return self.run()
-        hits = self.run_with_hits(self.case.cuts, self.warn)
-        return 0 if hits == len(self.case.cuts) else 1
+        hits = self.run_with_hits(further, self.warn)
+        return 0 if hits == len(further) else 1
 
     def run_first_segment(self) -> int:
         """Runs snakemake for the first segment alone, which is cut."""

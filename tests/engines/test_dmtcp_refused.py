@@ -9,6 +9,8 @@ from support.dmtcp_runs import keep
 
 from unbroken.errors import SegmentError
 
+pytestmark = pytest.mark.xdist_group("dmtcp_refused")  # one process, one `dmtcp_paused`
+
 
 class Damage:
     """What may have become of a checkpoint, or of the machine."""

@@ -19,6 +19,8 @@ from unbroken.errors import SegmentError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.outcome import Outcome
 
+pytestmark = pytest.mark.xdist_group("dmtcp_segments")  # one process, one `dmtcp_paused`
+
 
 def test_the_pieces_are_the_whole_and_the_passport_knows_the_machine(dmtcp_run):
     paused = dmtcp_run.paused_at(20)

@@ -22,7 +22,10 @@ from unbroken.runs.identity import identity_of
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.lifecycle import run_segment
 
-pytestmark = pytest.mark.needs("gromacs")
+pytestmark = [
+    pytest.mark.needs("gromacs"),
+    pytest.mark.xdist_group("gromacs"),
+]  # one process, one system and one `whole`
 NEEDS = ("gromacs",)
 FINAL = ("md.xtc", "md.trr", "md.gro", "energy.tsv")
 

@@ -21,6 +21,8 @@ from unbroken.engines.gromacs.tpr import Tpr, parse_tpr, wanted_step
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.system.copying import copy_head
 
+pytestmark = pytest.mark.xdist_group("gromacs")  # one process, one system
+
 RECORDINGS = Path(__file__).parent / "recordings"
 
 

@@ -14,6 +14,8 @@ import pytest
 from support.toyrun import until
 from support.workdir import ROOT
 
+pytestmark = pytest.mark.xdist_group("engine_package")  # one process, one installed package
+
 EXAMPLE = ROOT / "examples" / "engine_package"
 STEPS = 500
 

@@ -116,6 +116,21 @@ def test_a_test_of_a_group_is_found_again(rig):
     assert "failed once, passed alone:\n  test_try.py::test_unsure[a@b]\n" in done.stdout
 
 
+def test_tests_of_a_group_share_a_process(rig):
+    """pytest 9.2 and pytest-xdist 3.8 drop the groups without a word, and each process makes its own `whole`."""
+    tests = """
+@pytest.mark.xdist_group("g")
+@pytest.mark.parametrize("number", range(6))
+def test_of_the_group(number):
+    Path(f"process-{os.getpid()}").touch()
+"""
+
+    done = rig.run(tests, arguments=("-n3", "--dist=loadgroup"))
+
+    assert done.returncode == 0, done.stdout
+    assert len(list(rig.folder.glob("process-*"))) == 1
+
+
 def test_a_test_that_fails_twice_is_red_with_what_it_said_the_second_time(rig):
     done = rig.run(BROKEN)
 

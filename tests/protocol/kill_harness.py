@@ -46,6 +46,13 @@ from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import host
 
+# Errors that mean the same to us share the calls, or the lines: the file server is away or does not say what it is, the
+# disk takes nothing, somebody has to do something.
+KINDS = (
+    ("ESTALE", "ENOTCONN", "ETIMEDOUT", "EBUSY", "ENOTEMPTY"),
+    ("ENOSPC", "EDQUOT", "EROFS"),
+    ("EACCES", "EMFILE"),
+)
 # Two steps a segment, a checkpoint after each, in the plain shell because it starts in a millisecond.  It refuses to go
 # on from anything but a published checkpoint.
 PROGRAM = r"""

@@ -11,6 +11,8 @@ from support.training_parent import TrainingParent, wait_for
 
 from unbroken.system.digests import digest_file
 
+pytestmark = pytest.mark.xdist_group("training_torch")  # one process, one `whole`
+
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 # 40 samples in batches of 5: 8 batches an epoch, 3 epochs, 24 steps.

@@ -20,6 +20,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 from support import ranks_program
 from support.forked_ranks import ForkedRanks
 
+pytestmark = pytest.mark.xdist_group("training_torch_ranks")  # one process, one `whole`
+
 SAMPLES = list(range(ranks_program.SAMPLES))
 TEXT = Path(ranks_program.__file__).read_text()
 BESIDE = Path(ranks_program.__file__).with_name("ranks_beside.py").read_text()

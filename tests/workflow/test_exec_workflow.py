@@ -12,6 +12,8 @@ from support.gmx_systems import plain_mdrun
 from support.interruptible import EPOCHS, FOR_EVER, KMERS, WATER, Interruptible, without_unbroken
 from support.workdir import until
 
+pytestmark = pytest.mark.xdist_group("exec_workflow")  # one process, one `whole`
+
 STEPS = {"train": EPOCHS, "assemble": len(KMERS.split(","))}
 AFTER_A_KILL = ("--nolock", "--rerun-incomplete")
 # Ends by itself, without the seconds that torch takes to load.

@@ -16,6 +16,8 @@ from support.terminal import Terminal
 from support.toyrun import until
 from support.workdir import ROOT
 
+pytestmark = pytest.mark.xdist_group("init_runs")  # one process, one `installed`
+
 MELT = """units           lj
 atom_style      atomic
 lattice         fcc 0.8442

@@ -13,6 +13,8 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.runs.history import Attempt, History
 
+pytestmark = pytest.mark.xdist_group("training_alone")  # one process, one `whole`
+
 ALL = list(range(EPOCHS * BATCHES))
 
 
