@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from unbroken.cli.overview import OverviewRow, overview_rows
+from unbroken.report.overview import OverviewRow, overview_rows
 from unbroken.runs.run import Run
 
 

@@ -20,8 +20,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_logger_plugin_unbroken.following import Following
 from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
-from unbroken.cli.status import RunStatus
 from unbroken.cli.status_table import total_of
+from unbroken.report.status import RunStatus
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.cli.status import RunState, RunStatus, status_of
 from unbroken.plan.plan import driven_plans
+from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder

@@ -9,8 +9,8 @@ from typing import TextIO
 from rich.console import Console
 
 from snakemake_logger_plugin_unbroken.live_area import LiveArea
-from unbroken.cli.status import RunStatus
 from unbroken.cli.status_table import screen_of
+from unbroken.report.status import RunStatus
 
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 

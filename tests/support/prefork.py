@@ -30,9 +30,9 @@ SNAKEMAKE = (
     "unbroken.cli.main",
     "unbroken.engines.gromacs.prepare",
     "unbroken.engines.gromacs.report",
-    "unbroken.cli.overview",
+    "unbroken.report.overview",
     "unbroken.plan.plan",
-    "unbroken.cli.status",
+    "unbroken.report.status",
     "unbroken.training.core.report_targets",
     "snakemake.cli:get_argument_parser",
 )

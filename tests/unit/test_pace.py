@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from unbroken.cli import main as cli
 from unbroken.cli.main import app
-from unbroken.cli.status import RunState, status_of
 from unbroken.program.contract import AttemptFolder
+from unbroken.report.status import RunState, status_of
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import Passport

@@ -13,8 +13,8 @@ import pytest
 from support.making import publish
 
 from unbroken.cli import main as cli
-from unbroken.cli.status import RunState, RunStatus, status_of
 from unbroken.errors import ConfigError
+from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from unbroken.cli.run_folders import goes_on_with, run_folder
 from unbroken.errors import ConfigError, LeaseError
+from unbroken.report.run_folders import goes_on_with, run_folder
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record

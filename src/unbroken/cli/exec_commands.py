@@ -10,12 +10,12 @@ from pathlib import Path
 
 import typer
 
-from unbroken.cli.run_folders import goes_on_with
 from unbroken.cli.say import say
 from unbroken.errors import ConfigError
 from unbroken.exec.anew import set_old_aside
 from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.main import main as exec_main
+from unbroken.report.run_folders import goes_on_with
 from unbroken.runs import lease
 from unbroken.runs.layout import STORES, RunFolder
 from unbroken.system.clock import folder_stamp, utc_now

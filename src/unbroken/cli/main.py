@@ -26,9 +26,7 @@ from unbroken.cli.become_snakemake import become_snakemake
 from unbroken.cli.exec_commands import accept_command_line, begin_anew
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
-from unbroken.cli.run_folders import known_runs, run_folder
 from unbroken.cli.say import Directory, as_seen, complain, say
-from unbroken.cli.status import RunStatus, status_of
 from unbroken.cli.status_table import print_table, watch
 from unbroken.config import yaml_file
 from unbroken.copies.restore import restore
@@ -37,6 +35,8 @@ from unbroken.detached.resubmit import was_submitted
 from unbroken.engines.found import engine_of, read_checked_runs
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.plan.plan import Plan
+from unbroken.report.run_folders import known_runs, run_folder
+from unbroken.report.status import RunStatus, status_of
 from unbroken.runs import lease
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unbroken.cli.status import RunState, RunStatus
 from unbroken.errors import ConfigError
+from unbroken.report.status import RunState, RunStatus
 from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import NO_TIMES, Times, parse_times
 from unbroken.system import fs, jsontext
 
 
@@ -45,10 +47,14 @@ class Attempt:
     is_hopeless: bool = False  # the computation itself went wrong; the same again would bring the same
     start: str = ""  # the start of snakemake that it belongs to
     before_work: str = ""  # why its work never began (`BeforeWork`); empty if it did
+    times: Times = NO_TIMES
 
     @property
     def has_advanced(self) -> bool:
         return self.to_checkpoint is not None and self.to_checkpoint != self.from_checkpoint
+
+
+_FIELDS = {entry.name for entry in fields(Attempt)}
 
 
 class History:
@@ -66,7 +72,7 @@ class History:
 
     def append(self, attempt: Attempt) -> None:
         """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
-        text = json.dumps({**vars(attempt), "outcome": attempt.outcome.value}) + "\n"
+        text = json.dumps({**vars(attempt), "outcome": attempt.outcome.value, "times": attempt.times.to_json()}) + "\n"
         with fs.storage_errors(self.path, len(text)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -85,7 +91,8 @@ def _missing_newline(descriptor: int) -> str:
 
 def _parse(line: str) -> Attempt | None:
     try:
-        data: Mapping[str, object] = jsontext.parse(line)
-        return Attempt(**{**data, "outcome": Outcome(data["outcome"])})  # type: ignore[arg-type]
-    except (ValueError, TypeError, KeyError):
+        data: Mapping[str, Any] = jsontext.parse(line)
+        known = {name: value for name, value in data.items() if name in _FIELDS}  # a later version may have added some
+        return Attempt(**{**known, "outcome": Outcome(data["outcome"]), "times": parse_times(data.get("times", {}))})
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None

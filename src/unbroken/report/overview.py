@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.cli.status import status_of
+from unbroken.report.status import status_of
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from unbroken.cli.run_folders import goes_on_with, results_of, run_folder
 from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import ConfigError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
+from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.runs import lease
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.claim import Claim
