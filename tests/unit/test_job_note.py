@@ -199,11 +199,12 @@ def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -
     """As where the program runs in a PID namespace of its own."""
     places = toy_job(tmp_path).places
     line = before_work(None, 1, BeforeWork.REFUSED, "another computation", slurm_job="17")
+    kept = {**vars(line), "outcome": "failed", "times": {}}
     script = tmp_path / "says.py"
     script.write_text(
         "import os, sys, json\n"
         f"os.makedirs({str(places.root)!r}, exist_ok=True)\n"
-        f"open({str(places.history)!r}, 'a').write(json.dumps({dict(vars(line), outcome='failed')!r}) + '\\n')\n"
+        f"open({str(places.history)!r}, 'a').write(json.dumps({kept!r}) + '\\n')\n"
         "sys.exit(1)\n"
     )
 
