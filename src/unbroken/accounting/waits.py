@@ -13,23 +13,23 @@ from unbroken.accounting.past import Gap
 
 # Before anything is seen: a queue's waits differ by a factor of e**1.2 either way, worth three of them, around a
 # seventh of the time that is asked for, worth half a wait.  Hand-offs without a queue differ less.
-USUAL_SPREAD, USUAL_SPREAD_WITHOUT_QUEUE = 1.0, 0.4
+USUAL_SPREAD, USUAL_SPREAD_WITHOUT_QUEUE = 0.8, 0.4
 SPREAD_WORTH = 2.5
 USUAL_SHARE = 0.15
 USUAL_WORTH = 0.5
 WIDEST_SPREAD = 2.2
 # A wait is like the one before it: by so much, worth four waits.
-USUAL_LIKENESS = 0.25
+USUAL_LIKENESS = 0.4
 LIKENESS_WORTH = 4.0
 MOST_LIKENESS = 0.85
 # The seen waits themselves are drawn from so often as n / (n + this); else a lognormal that was fitted to them.
-TRUST_WORTH = 20.0
+TRUST_WORTH = 40.0
 # No wait is taken to be longer than the longest one seen by more than this, unless a queue is asked for as much.
 LONGEST_FACTOR = 20.0
 # Waits are put into a group of hours only as far as there are some: so many count as much as all the others.
 GROUP_WORTH = 4.0
 GROUPS_FROM = 6
-GROUP_SPREAD = 0.6
+GROUP_SPREAD = 0.5
 GROUP_HOURS = (50, 70, 48)
 SHORTEST_SECONDS = 1.0
 # So many waits are drawn one by one; more of them are their mean, with the spread that so many have.
@@ -78,7 +78,7 @@ class Waits:
             self._center = (seen * self._weight + usual * USUAL_WORTH) / total
             squares += self._weight * USUAL_WORTH / total * (seen - usual) ** 2
             self._weight = total
-            self._longest = max(self._longest, math.log(max(3 * asked_seconds, SHORTEST_SECONDS)))
+            self._longest = max(self._longest, math.log(max(asked_seconds, SHORTEST_SECONDS)))
         self._freedom = SPREAD_WORTH + self._weight - 1
         share = self._weight / max(len(logs), 1)
         self._squares = SPREAD_WORTH * spread**2 + squares * min(share, 1.0)
@@ -97,10 +97,10 @@ class Waits:
             offs[self._group(gap.began)].append(log - self._mean)
         if not self._has_queue:
             return [0.0] * 3, [0.0] * 3
-        doubts = [GROUP_SPREAD / math.sqrt(1 + len(group) / GROUP_WORTH) for group in offs]
-        if len(logs) < GROUPS_FROM:
-            return [0.0] * 3, doubts
-        return [sum(group) / (len(group) + GROUP_WORTH) for group in offs], doubts
+        means = [sum(group) / (len(group) + GROUP_WORTH) if len(logs) >= GROUPS_FROM else 0.0 for group in offs]
+        # Where some hours differ, others do.
+        spread = math.hypot(GROUP_SPREAD, max(map(abs, means)))
+        return means, [spread / math.sqrt(1 + len(group) / GROUP_WORTH) for group in offs]
 
     def queue(self, random: Random) -> _Drawn:
         """One of the queues that these waits may have come from."""
