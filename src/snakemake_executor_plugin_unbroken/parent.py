@@ -269,7 +269,7 @@ def asks_more_of_snakemake(job: Any) -> bool:
     Relies on what its `Job`, `Rule` and `Workflow` call these things.
     """
     rule, workflow = job.rule, job.rule.workflow
-    of_rule = (job.benchmark, rule.shadow_depth, rule.group, rule.template_engine, rule.notebook, rule.cwl)
+    of_rule = (job.benchmark, rule.shadow_depth, job.group, rule.template_engine, rule.notebook, rule.cwl)
     of_machine = (job.conda_env_spec, job.container_img_url, job.env_modules, job.resources.get("shell_exec"))
     of_start = (workflow.storage_settings.default_storage_provider, rule.is_handover, rule.is_checkpoint)
     files = [*job.input, *job.output, *job.log]

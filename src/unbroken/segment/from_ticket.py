@@ -32,8 +32,8 @@ from unbroken.system import fs
 
 LOOK_SECONDS = 0.2
 # What Snakemake sets for the programs of a rule [snakemake 9.27, shell.py].
-_THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "VECLIB_MAXIMUM", "NUMEXPR")
-_TMPDIR = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
+THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "VECLIB_MAXIMUM", "NUMEXPR")
+TMPDIR = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
 
 
 @dataclass(frozen=True)
@@ -111,28 +111,33 @@ def _wait_for(ticket: Ticket, places: RunFolder, before: int) -> None:
 def _shows_checkpoint_of(path: Path, places: RunFolder) -> bool:
     """True if the checkpoint of a record, or a newer one, is in sight.
 
-    It may be gone for good, set aside by somebody; so what there is is chosen from after a while.
+    Also if it was set aside.  It may be gone for good, so what there is is chosen from after a while.
     """
-    record = read_record(path)
-    names = Store(places.checkpoints).names()
-    return record is None or any(age_by_name(name) >= age_by_name(record.checkpoint) for name in names)
+    record, store = read_record(path), Store(places.checkpoints)
+    if record is None or store.is_set_aside(record.checkpoint):
+        return True
+    return any(age_by_name(name) >= age_by_name(record.checkpoint) for name in store.names())
 
 
 def _look_into(folder: Path) -> None:
     """NFS asks its server anew about a folder that is opened [man nfs: close-to-open]."""
     with suppress(OSError):
         os.listdir(folder)
-    time.sleep(LOOK_SECONDS)
+    _rest(LOOK_SECONDS)
+
+
+def _rest(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _set_environment(ticket: Ticket) -> None:
-    for name in _THREADS:
+    for name in THREADS:
         os.environ[f"{name}_NUM_THREADS"] = str(ticket.threads)
     folder = ticket.resources.get("tmpdir")
     folder = folder if isinstance(folder, str) else tempfile.gettempdir()
     with suppress(OSError):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in _TMPDIR:
+    for name in TMPDIR:
         os.environ[name] = folder
 
 
