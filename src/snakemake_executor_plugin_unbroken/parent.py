@@ -295,11 +295,13 @@ def plain_tmpdir(job: Any) -> str | None:
 def note_began(job: Any, began_unix: float) -> None:
     """When a job's work began: else its wait in the queue counts as run time in Snakemake's report.
 
-    Relies on the file by which Snakemake marks an output under way, whose time it takes for that.
+    Relies on the file by which Snakemake marks an output under way, and whose time it then takes for that; the job has
+    removed it by now.
     """
     persistence = job.rule.workflow.persistence
     with suppress(OSError, AttributeError):
         for path in job.output:
+            persistence._mark_incomplete(str(path), None)
             os.utime(persistence._record_path(persistence._incomplete_path, str(path)), (began_unix, began_unix))
 
 

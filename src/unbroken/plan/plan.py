@@ -19,10 +19,8 @@ from unbroken.config import yaml_file
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
-from unbroken.detached.resubmit import was_submitted
 from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, UnbrokenError
-from unbroken.plan.markers import give_true_times, unmark_records
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
@@ -250,8 +248,6 @@ def load_plan(
                 _driven.append(plan)
                 plan.check(files)
                 plan.hide_outdated()
-                unmark_records(plan.base)
-                give_true_times((run for run in plan.runs if was_submitted(run.name)), plan.base)
                 if plan.has_nothing_to_do():
                     tell(plan.report())
     except UnbrokenError as error:

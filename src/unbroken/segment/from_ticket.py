@@ -15,6 +15,7 @@ import runpy
 import sys
 import tempfile
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from unbroken.runs.store import Store, age_by_name
 from unbroken.segment.ticket import Ticket, read
 from unbroken.system import fs
 
+INCOMPLETE = Path(".snakemake/incomplete")
 LOOK_SECONDS = 0.2
 # What Snakemake sets for the programs of a rule [snakemake 9.27, shell.py].
 THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "VECLIB_MAXIMUM", "NUMEXPR")
@@ -71,6 +73,7 @@ def main(words: Sequence[str] | None = None) -> int:
     sys.argv = [ticket.script]
     sys.path.append(str(Path(ticket.script).parent))
     runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+    unmark(places.record(segment))
     return 0
 
 
@@ -128,6 +131,15 @@ def _look_into(folder: Path) -> None:
 
 def _rest(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def unmark(record: Path) -> None:
+    """Takes back Snakemake's mark that the record is under way: its driver may be gone, and the next would complain.
+
+    It lies where Snakemake 9.27 puts it (persistence/file.py).
+    """
+    with suppress(OSError):
+        (INCOMPLETE / urlsafe_b64encode(os.fspath(record).encode()).decode()).unlink(missing_ok=True)
 
 
 def _set_environment(ticket: Ticket) -> None:

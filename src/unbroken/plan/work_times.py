@@ -1,47 +1,36 @@
-"""Snakemake's notes about records: that one is under way, and when it was made.
+"""When the records of jobs without a driver were worked at, as Snakemake's report is to show it.
 
-A segment's job leaves its record in one step and without Snakemake, so no half of one is ever there.  Where the driver
-is gone by then, nobody takes back Snakemake's mark that the record is incomplete; and of a job without a driver
-Snakemake notes when it was submitted as the time of its work.  The next start mends both.
-
-This relies on where Snakemake 9.27 keeps these notes (persistence/file.py), and on nothing where they are elsewhere.
+Of such a job Snakemake notes when it was submitted.  The next start mends that.  This relies on where Snakemake 9.27
+keeps its notes (persistence/file.py), and on nothing where they are elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from unbroken.detached.resubmit import was_submitted
 from unbroken.errors import UnbrokenError
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RESULTS, RunFolder
-from unbroken.runs.record import read_record
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import unix_seconds
 
-INCOMPLETE = Path(".snakemake/incomplete")
 METADATA = Path(".snakemake/metadata")
 # Two clocks may differ by so much.
 SAME_SECONDS = 1.0
 
 
-def unmark_records(base: Path) -> None:
-    """Takes back the mark of each record that is there; a job of another start that makes it anew needs none."""
-    with suppress(OSError):
-        for path in (base / INCOMPLETE).iterdir():
-            name = _output_of(path.name)
-            if name.startswith(f"{RESULTS}/") and read_record(base / name) is not None:
-                path.unlink(missing_ok=True)
-
-
 def give_true_times(runs: Iterable[Run], base: Path) -> None:
     """Lets Snakemake's report show when the records of runs without a driver were worked at."""
     for run in runs:
+        if not was_submitted(run.name, base):
+            continue
         places = RunFolder(run.name, base)
         with suppress(OSError, ValueError, UnbrokenError):
             for record, attempt in _made_since(places):
@@ -77,10 +66,3 @@ def _set_times(base: Path, record: Path, attempt: Attempt, ended: float) -> None
 def _file_of(output: Path) -> str:
     """The name of Snakemake's note about an output; a longer one is cut into folders, and then not found."""
     return urlsafe_b64encode(os.fspath(output).encode()).decode()
-
-
-def _output_of(name: str) -> str:
-    try:
-        return urlsafe_b64decode(name).decode()
-    except ValueError:
-        return ""
