@@ -87,9 +87,8 @@ def _work_spans(attempt: Attempt, times: Times, first_step: float, ended: float)
     stopped = min(_first(times.stop_asked, program_ended) or program_ended, program_ended)
     is_at_work = times.ended is None
     # What was saved after the stop was done before it.
-    saved = (
-        stopped if is_at_work or attempt.outcome.settles else min(max(times.saved or first_step, first_step), stopped)
-    )
+    has_kept_all = is_at_work or attempt.outcome.settles
+    saved = stopped if has_kept_all else min(max(times.saved or first_step, first_step), stopped)
     worked = [Span(Kind.USEFUL, first_step, saved, token), Span(Kind.LOST, saved, stopped, token)]
     worked = list(_with_tail(worked, Kind.USEFUL, Kind.SAVING, times.stall_seconds or 0.0))
     yield from _with_tail(worked, Kind.USEFUL, Kind.SUSPENDED, times.suspended_seconds or 0.0)
