@@ -14,12 +14,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.detached import adjust_pending, last_look, resubmit
-from unbroken.detached.page_keeper import PageKeeper
 from unbroken.detached.pending_jobs import wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import (
@@ -105,9 +104,8 @@ def main(words: Sequence[str] | None = None) -> int:
     job_id = os.environ.get("SLURM_JOB_ID", "")
     last_look.has_come_back(job_id)
     _tell_missing_commands(this_job)
-    page = PageKeeper()
     try:
-        chain = _Chain(this_job, job_id, page.begin)
+        chain = _Chain(this_job, job_id)
         ended = chain.work()
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(this_job, job_id, ended.why, ended.message)
@@ -119,17 +117,14 @@ def main(words: Sequence[str] | None = None) -> int:
         this_job.tell(f"the run stops: {stop}")
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
-    finally:
-        page.end()
     return exit_code_for(ended.why, ended.code)
 
 
 class _Chain:
     """One job's part of the chain: a segment's work, and while it is done the jobs behind it."""
 
-    def __init__(self, this_job: DetachedJob, job_id: str, is_at_work: Callable[[], None]) -> None:
+    def __init__(self, this_job: DetachedJob, job_id: str) -> None:
         self.this_job, self.job_id = this_job, job_id
-        self._is_at_work = is_at_work
         self.has_successor = False
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self._segment = 0
@@ -142,16 +137,12 @@ class _Chain:
             self._segment = segment
             this_job.tell(f"segment {segment} of {this_job.segments}")
             words = this_job.command_for(segment, attempt)
-            ended = SegmentCommand(this_job.places, segment, self.job_id, words, this_job.tell).run(self._has_begun)
+            ended = SegmentCommand(this_job.places, segment, self.job_id, words, this_job.tell).run(self._look_ahead)
             has_worked = any(line.slurm_job == self.job_id for line in History(this_job.places.history).attempts())
             record = read_record(this_job.places.record(segment))
             if ended.code != 0 or has_worked or record is None or record.outcome is Outcome.FINISHED:
                 break
         return ended
-
-    def _has_begun(self) -> None:
-        self._look_ahead()
-        self._is_at_work()
 
     def _look_ahead(self) -> None:
         """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
