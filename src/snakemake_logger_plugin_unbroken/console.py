@@ -181,8 +181,11 @@ class Console:
         for run, attempt, line in self._following.news():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.outcome in _BAD)
             self._told.add((run, attempt.segment))
+            self._following.state(run)
             if attempt.outcome is Outcome.INTERRUPTED:
                 self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.message)}")
+        for line in self._following.budgets():
+            self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def _tell_lines(self) -> None:
         now = time.monotonic()

@@ -33,6 +33,7 @@ class Following:
         self._told = {name: len(_history(name)) for name in self._runs}
         self._at_work: dict[str, set[int]] = {}
         self._states: dict[str, RunStatus] = {}
+        self._warned: set[str] = set()
         self._queue = RecentQueue(Path(), QUEUE_SECONDS)
 
     @property
@@ -74,6 +75,14 @@ class Following:
         self._states.update({row.run: row for row in found})
         return found
 
+    def budgets(self) -> Iterator[str]:
+        """Of each run whose segments are likely not to do, one line, once."""
+        for name in self.at_work:
+            row = self._states.get(name)
+            if row and row.budget and name not in self._warned:
+                self._warned.add(name)
+                yield f"{name}: {row.budget}"
+
     def last_words(self, run: str, segment: int) -> str:
         """The last line of its own in a segment's log, as `demo segment 2: ...`; empty if none is there."""
         with suppress(OSError):
@@ -93,8 +102,9 @@ class Following:
 
 
 def _driven(row: RunStatus) -> RunStatus:
-    """Without the advice to start Snakemake, between two segments."""
-    return replace(row, advice="") if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
+    """Without the advice to start Snakemake, between two segments; the forecast stays."""
+    told = "; ".join(filter(None, (row.finish, row.budget)))
+    return replace(row, advice=told) if row.state in {RunState.NOT_STARTED, RunState.PAUSED} else row
 
 
 def line_of(run: Run, attempt: Attempt) -> str:

@@ -24,6 +24,7 @@ from unbroken.runs import driver_screen
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import NO_TIMES
 
 JOB = {"jobid": 7, "rule_name": "toy_segment", "wildcards": {"run": "demo", "segment": "002"}, "output": ["x"]}
 DEFAULTS = {
@@ -76,7 +77,7 @@ def job(event: LogEvent, level: int = logging.INFO, **more: Any) -> logging.LogR
 def attempt(outcome: Outcome, message: str = "", done: float = 193) -> Attempt:
     values: dict[str, Any] = dict.fromkeys(Attempt.__dataclass_fields__, "")
     numbers = {"token": 3, "segment": 2, "progress_from": 80, "progress_to": done, "work_seconds": 3.1, "unit": "steps"}
-    return Attempt(**{**values, **numbers, "outcome": outcome, "message": message})
+    return Attempt(**{**values, **numbers, "outcome": outcome, "message": message, "times": NO_TIMES})
 
 
 def note(of: Attempt) -> None:

@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from unbroken.accounting.forecast import forecast
+from unbroken.accounting.forecast_words import budget_words
 from unbroken.config import yaml_file
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
@@ -211,7 +213,8 @@ class Plan:
             more = run.segments + needed_segments(last, run)
             return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
         log = _log_of(places, last.segment + 1)
-        return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on"
+        budget = _budget(attempts, last, run)
+        return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on{budget}"
 
 
 def driven_plans() -> list[Plan]:
@@ -291,6 +294,16 @@ def needed_segments(last: Record, run: Run) -> int:
         return 1
     per_segment = last.progress.done / last.segment
     return max(1, -int(-(goal - last.progress.done) // per_segment))
+
+
+def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
+    """That the segments of the config are likely not to do."""
+    goal = run.goal or last.progress.goal
+    if goal is None:
+        return ""
+    made = forecast(attempts, last.progress.done, goal, time.time(), run.segment_minutes * 60)
+    words = budget_words(made, last.segment, run.segments)
+    return f"; {words}" if words else ""
 
 
 # What to do after an attempt that settled nothing, where its own message does not say it.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.accounting.forecast import Forecast, forecast
+from unbroken.accounting.forecast_words import budget_words, finish_words
 from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import ConfigError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
@@ -24,10 +27,8 @@ from unbroken.runs.store import Checkpoint, Store
 from unbroken.segment.classify import is_finished
 from unbroken.slurm.jobs_out import OutJob, Queue
 from unbroken.system import fs
-from unbroken.system.clock import age_seconds
+from unbroken.system.clock import age_seconds, unix_seconds
 
-# The forecast follows the machine that the run is on now.
-RECENT_ATTEMPTS = 5
 NO_SLURM = Queue(is_known=False)
 
 
@@ -44,6 +45,10 @@ class RunState(Enum):
     UNREADABLE = "unreadable"
 
 
+# A run that stands still has nothing to forecast but the time that it needs once it goes on.
+_GOES_ON = {RunState.WORKING, RunState.QUEUED, RunState.PAUSED}
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """One run as `unbroken status` shows it; times in seconds, None where nothing is known yet."""
@@ -57,11 +62,15 @@ class RunStatus:
     checkpoint_age_seconds: float | None
     left_seconds: float | None
     advice: str
+    forecast: Forecast | None = None
+    finish: str = ""  # the forecast in words
+    budget: str = ""  # that the segments of the config will not do
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
         progress = self.progress.to_json() if self.progress else None
-        return {**vars(self), "state": self.state.value, "progress": progress}
+        told = asdict(self.forecast) if self.forecast else None
+        return {**vars(self), "state": self.state.value, "progress": progress, "forecast": told}
 
 
 def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
@@ -91,6 +100,11 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
+    now = time.time()
+    made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
+    is_stopped = holder.claim is not None and if_stopped(holder.claim)
+    finish = finish_words(made, now) if made and state in _GOES_ON and not is_stopped else ""
+    budget = budget_words(made, used, run.segments) if run and state in _GOES_ON else ""
     return RunStatus(
         name,
         state,
@@ -99,8 +113,11 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         run.segments if run else None,
         newest.name if newest else None,
         age_seconds(newest.passport.created_utc) if newest else None,
-        0.0 if state is RunState.FINISHED else _own_forecast(live) or _left_seconds(progress, goal, attempts),
-        holder.problem or _with_jobs(advice, state, jobs),
+        0.0 if state is RunState.FINISHED else _own_forecast(live) or (made.median_seconds if made else None),
+        "; ".join(filter(None, (holder.problem or _with_jobs(advice, state, jobs), finish, budget))),
+        made,
+        finish,
+        budget,
     )
 
 
@@ -149,13 +166,20 @@ def _own_forecast(live: Progress | None) -> float | None:
     return float(said) if isinstance(said, (int, float)) else None
 
 
-def _left_seconds(progress: Progress | None, goal: float | None, attempts: Sequence[Attempt]) -> float | None:
-    recent = [attempt for attempt in attempts if attempt.has_advanced][-RECENT_ATTEMPTS:]
-    advance = sum(attempt.progress_to - attempt.progress_from for attempt in recent)
-    if progress is None or goal is None or advance <= 0:
+def _forecast(
+    state: RunState,
+    progress: Progress | None,
+    goal: float | None,
+    attempts: Sequence[Attempt],
+    claim: Claim | None,
+    run: Run | None,
+    now: float,
+) -> Forecast | None:
+    if state is RunState.FINISHED or progress is None or goal is None:
         return None
-    seconds = sum(attempt.work_seconds for attempt in recent)
-    return max(goal - progress.done, 0.0) * seconds / advance
+    seconds = run.segment_minutes * 60 if run else None
+    began = unix_seconds(claim.started_utc) if claim else None
+    return forecast(attempts, progress.done, goal, now, seconds, began)
 
 
 def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:

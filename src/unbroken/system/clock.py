@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 
 def utc_now() -> str:
     """Now, as in `2026-11-21T02:26:42Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(datetime.now(UTC).timestamp())
+
+
+def utc_text(moment: float) -> str:
+    """The same of any moment, given in seconds since 1970."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def folder_stamp(utc: str) -> str:

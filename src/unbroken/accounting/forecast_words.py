@@ -1,0 +1,47 @@
+"""The forecast in words, the same wherever it is shown."""
+
+from __future__ import annotations
+
+import time
+
+from unbroken.accounting.forecast import Forecast
+from unbroken.system.clock import duration
+
+# Shorter than this, a time of the day says less than a length.
+SOON_SECONDS = 600.0
+WEEK_SECONDS = 6 * 86400.0
+YEAR_SECONDS = 300 * 86400.0
+LONGEST_SECONDS = 10 * 365 * 86400.0
+
+
+def finish_words(made: Forecast, now: float) -> str:
+    """`done about Tue 14:00 (90 %: by Wed 09:00)`, in the local time of who reads it; `now` in Unix seconds."""
+    likely, late = made.median_seconds, made.p90_seconds
+    if made.segments_median == 0:
+        return ""
+    if likely > LONGEST_SECONDS:
+        return "done in more than 10 years at this pace"
+    if not made.knows_waits:
+        by = f"90 %: {duration(late)}; waits for later segments come on top, none was seen yet"
+        return f"done after about {duration(likely)} of work ({by})"
+    if late < SOON_SECONDS:
+        return f"done in about {duration(likely)} (90 %: {duration(late)})"
+    return f"done about {_moment(now + likely, likely)} (90 %: by {_moment(now + late, late)})"
+
+
+def budget_words(made: Forecast | None, used: int, segments: int) -> str:
+    """`segments: 20` will not do: about 27; type `segments: 30`; empty unless more are likely to be needed.
+
+    `used` is how many are settled, `segments` what the config allows.
+    """
+    if made is None or used + made.segments_median <= segments:
+        return ""
+    likely, enough = used + made.segments_median, used + made.segments_p90
+    return f"`segments: {segments}` will not do: about {likely}; type `segments: {enough}`"
+
+
+def _moment(unix: float, ahead: float) -> str:
+    local = time.localtime(unix)
+    if ahead < WEEK_SECONDS:
+        return time.strftime("%a %H:%M", local)
+    return f"{local.tm_mday} {time.strftime('%b' if ahead < YEAR_SECONDS else '%b %Y', local)}"

@@ -1,0 +1,254 @@
+"""The forecast of a run: what it takes from a history, what it says, and what no history may make of it."""
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support.histories import MONDAY, chain
+
+from unbroken.accounting.forecast import Forecast, forecast
+from unbroken.accounting.forecast_words import budget_words, finish_words
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import Times
+
+HOUR = 3600.0
+SEEN = chain(100, 102, 98, 101, 99)
+NOW = MONDAY + 5 * 3510
+
+
+@pytest.fixture(autouse=True)
+def clocks_in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setitem(os.environ, "TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def of(made: Forecast | None) -> Forecast:
+    assert made is not None
+    assert 0 <= made.low_seconds <= made.median_seconds <= made.p90_seconds <= made.high_seconds
+    assert all(math.isfinite(each) for each in vars(made).values())
+    assert made.segments_median <= made.segments_p90
+    return made
+
+
+# --- what it takes from a history ---
+
+
+def test_an_even_run_is_done_when_its_pace_says_so() -> None:
+    made = of(forecast(SEEN, 500, 1000, NOW, HOUR))
+
+    assert made.median_seconds == pytest.approx(5 * 3510, rel=0.05)
+    assert made.high_seconds - made.low_seconds < 0.6 * made.median_seconds
+    assert made.segments_median in {5, 6}
+    assert made.based_on == 5
+
+
+def test_the_same_history_gives_the_same_forecast() -> None:
+    assert forecast(SEEN, 500, 1000, NOW, HOUR) == forecast(SEEN, 500, 1000, NOW, HOUR)
+
+
+def test_one_segment_is_enough_and_less_is_known_of_it() -> None:
+    few = of(forecast(chain(100), 100, 1000, MONDAY + 3510, HOUR))
+    many = of(forecast(chain(*[100] * 9), 900, 1800, MONDAY + 9 * 3510, HOUR))
+
+    assert few.median_seconds == pytest.approx(9 * 3510, rel=0.2)
+    assert few.high_seconds - few.low_seconds > many.high_seconds - many.low_seconds
+
+
+def test_within_the_first_segment_there_is_one_as_soon_as_its_pace_is_known() -> None:
+    began = NOW - 600
+
+    assert forecast([], 0, 1000, NOW, HOUR, began) is None
+    assert forecast([], 1, 1000, began + 30, HOUR, began) is None
+    made = of(forecast([], 17, 1000, NOW, HOUR, began))
+    assert made.segments_median == pytest.approx(10, abs=2)
+    assert not made.knows_waits
+
+
+def test_what_the_attempt_at_work_has_done_counts() -> None:
+    fast = of(forecast(SEEN, 500 + 180, 1000, NOW + 3000, HOUR, NOW))
+    even = of(forecast(SEEN, 500 + 85, 1000, NOW + 3000, HOUR, NOW))
+
+    assert fast.median_seconds < even.median_seconds - 3500
+
+
+def test_waits_are_part_of_it() -> None:
+    waiting = chain(100, 100, 100, 100, 100, wait=7200, slurm_job="1")
+    now = MONDAY + 5 * (3500 + 7200)
+
+    made = of(forecast(waiting, 500, 1000, now, HOUR, now - 1))
+
+    assert made.median_seconds > 4 * 3600 + 5 * 3500
+    assert made.knows_waits
+
+
+def test_a_new_machine_is_followed_before_the_old_one_is_forgotten() -> None:
+    faster = chain(*[100] * 8, 300, 300, 300)
+
+    made = of(forecast(faster, 1700, 3500, MONDAY + 11 * 3510, HOUR))
+
+    assert made.median_seconds == pytest.approx(6 * 3510, rel=0.2)
+
+
+def test_kills_cost_time_and_no_segments() -> None:
+    killed = [
+        replace(each, outcome=Outcome.DIED, work_seconds=1500.0, progress_to=each.progress_from + 40)
+        if number % 2
+        else each
+        for number, each in enumerate(SEEN)
+    ]
+
+    with_kills = of(forecast(killed, 500, 1500, NOW, HOUR))
+    without = of(forecast(SEEN, 500, 1500, NOW, HOUR))
+
+    assert with_kills.median_seconds > without.median_seconds
+    assert with_kills.segments_median <= without.segments_p90
+
+
+def test_nights_in_which_nobody_had_submitted_are_no_waits() -> None:
+    night = 14 * HOUR
+    sent = [
+        replace(each, slurm_job="1", times=Times(submitted=MONDAY + number * (3500 + night) - 60))
+        for number, each in enumerate(chain(100, 100, 100, 100, wait=night))
+    ]
+    now = MONDAY + 3 * (3500 + night) + 3500
+
+    made = of(forecast(sent, 400, 800, now, HOUR, now - 1))
+
+    assert made.high_seconds < 10 * HOUR
+
+
+def test_without_a_limit_the_rest_is_one_segment() -> None:
+    made = of(forecast([], 500, 1000, NOW, None, NOW - 500))
+
+    assert (made.segments_median, made.segments_p90, made.knows_waits) == (1, 1, True)
+    assert made.median_seconds == pytest.approx(500, rel=0.1)
+
+
+# --- what no history may make of it ---
+
+
+def test_at_its_goal_nothing_is_left() -> None:
+    assert forecast(SEEN, 1000, 1000, NOW) == Forecast(0, 0, 0, 0, 0, 0, 5)
+    assert of(forecast([], 2000, 1000, NOW)).segments_p90 == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "goal", "now"),
+    [(math.nan, 10, NOW), (1, math.inf, NOW), (1, math.nan, NOW), (1, 10**400, NOW), (1, 10, math.nan)],
+)
+def test_no_number_no_forecast(done: float, goal: float, now: float) -> None:
+    assert forecast(SEEN, done, goal, now) is None
+
+
+def test_without_a_step_forward_there_is_none() -> None:
+    still = [replace(each, progress_from=5.0, progress_to=5.0, outcome=Outcome.FAILED) for each in SEEN]
+
+    assert forecast(still, 5, 1000, NOW, HOUR) is None
+    assert forecast([], 5, 1000, NOW, HOUR) is None
+
+
+def test_an_attempt_that_went_back_is_no_pace() -> None:
+    back = [*SEEN[:2], replace(SEEN[2], progress_from=202.0, progress_to=150.0), *SEEN[3:]]
+
+    assert of(forecast(back, 500, 1000, NOW, HOUR)).median_seconds == pytest.approx(5 * 3510, rel=0.1)
+
+
+def test_a_history_in_another_unit_is_not_mixed_in() -> None:
+    epochs = [replace(each, unit="epochs", progress_from=0.0, progress_to=0.01) for each in SEEN]
+
+    assert of(forecast([*epochs, *SEEN], 500, 1000, NOW, HOUR)).based_on == 5
+    assert forecast(epochs, 0, 1000, NOW, HOUR) is not None
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6, 1e9])
+def test_a_clock_that_jumped_is_no_wait_of_years(jump: float) -> None:
+    before = of(forecast(SEEN, 500, 1000, NOW, HOUR, NOW - 1))
+    made = of(forecast(SEEN, 500, 1000, NOW + jump, HOUR, NOW - 1 + jump))
+
+    assert made.median_seconds == pytest.approx(before.median_seconds, rel=0.2)
+
+
+def test_an_attempt_that_began_in_the_future_has_done_nothing_yet() -> None:
+    assert of(forecast(SEEN, 500, 1000, NOW, HOUR, NOW + 1e6)).median_seconds < 12 * HOUR
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-9, 1e9, 1e300])
+def test_huge_and_tiny_numbers_change_nothing(factor: float) -> None:
+    scaled = [
+        replace(each, progress_from=each.progress_from * factor, progress_to=each.progress_to * factor) for each in SEEN
+    ]
+
+    made = of(forecast(scaled, 500 * factor, 1000 * factor, NOW, HOUR))
+
+    assert made.median_seconds == pytest.approx(5 * 3510, rel=0.05)
+
+
+def test_a_goal_that_no_chain_reaches_still_gives_numbers() -> None:
+    assert of(forecast(SEEN, 500, 1e300, NOW, HOUR)).segments_median > 1000
+
+
+def test_damaged_lines_are_left_out() -> None:
+    damaged = [
+        replace(SEEN[0], work_seconds=math.nan),
+        replace(SEEN[0], progress_to=math.inf),
+        replace(SEEN[0], started_utc="yesterday"),
+        replace(SEEN[0], work_seconds=-5.0),
+        replace(SEEN[0], progress_to=None),  # type: ignore[arg-type]
+    ]
+
+    assert forecast([*damaged, *SEEN], 500, 1000, NOW, HOUR) == forecast(SEEN, 500, 1000, NOW, HOUR)
+
+
+@pytest.mark.parametrize("limit", [0.0, -5.0, math.nan, math.inf, 1e-9])
+def test_a_limit_that_is_none_ends_nothing(limit: float) -> None:
+    of(forecast(SEEN, 500, 1000, NOW, limit))
+
+
+# --- in words ---
+
+
+@pytest.mark.parametrize(
+    ("median", "late", "words"),
+    [
+        (45.0, 60.0, "done in about 45 s (90 %: 60 s)"),
+        (29 * HOUR, 48 * HOUR, "done about Tue 14:00 (90 %: by Wed 09:00)"),
+        (20 * 24 * HOUR, 30 * 24 * HOUR, "done about 25 Jan (90 %: by 4 Feb)"),
+        (400 * 24 * HOUR, 500 * 24 * HOUR, "done about 9 Feb 2027 (90 %: by 20 May 2027)"),
+        (1e12, 1e12, "done in more than 10 years at this pace"),
+    ],
+)
+def test_when_it_is_done(median: float, late: float, words: str) -> None:
+    assert finish_words(Forecast(1, median, late, late, 3, 4, 2), MONDAY) == words
+
+
+def test_unknown_waits_are_said() -> None:
+    made = Forecast(1, 27 * HOUR, 30 * HOUR, 31 * HOUR, 3, 4, 2, knows_waits=False)
+
+    assert finish_words(made, MONDAY) == (
+        "done after about 27.0 h of work (90 %: 30.0 h; waits for later segments come on top, none was seen yet)"
+    )
+
+
+def test_a_run_at_its_goal_needs_no_words() -> None:
+    assert finish_words(of(forecast(SEEN, 1000, 1000, NOW)), NOW) == ""
+
+
+def test_a_budget_that_will_not_do_is_said_with_what_to_type() -> None:
+    made = Forecast(1, 2, 3, 4, 20, 23, 7)
+
+    assert budget_words(made, 7, 20) == "`segments: 20` will not do: about 27; type `segments: 30`"
+    assert budget_words(made, 7, 27) == ""
+    assert budget_words(None, 7, 20) == ""
+
+
+def test_the_budget_is_told_within_the_first_segment() -> None:
+    made = forecast([], 17, 1000, NOW, HOUR, NOW - 600)
+
+    assert budget_words(made, 0, 5).startswith("`segments: 5` will not do: about ")
+    assert budget_words(made, 0, 40) == ""
