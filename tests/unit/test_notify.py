@@ -81,8 +81,7 @@ def test_of_four_processes_that_look_at_once_one_tells_each_event(tmp_path: Path
     tellers = [teller(tmp_path, "cat >> told.txt", count) for _ in range(4)]
     for each in tellers:
         assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
+        each.stdin.close()  # the start: none of them waits for another to be made
     assert [each.wait() for each in tellers] == [0] * 4
     # One that finds another at work leaves the event to it.
     assert sorted(told(tmp_path)) == sorted(f"demo/finished-{number}" for number in range(count))
@@ -92,8 +91,7 @@ def test_what_a_killed_process_had_claimed_the_next_one_tells(tmp_path: Path) ->
     command = "if test -e go; then cat >> told.txt; else echo $$ > pid.new; mv pid.new pid; exec sleep 3000; fi"
     killed = teller(tmp_path, command)
     assert killed.stdin is not None
-    killed.stdin.write("go\n")
-    killed.stdin.flush()
+    killed.stdin.close()
     until((tmp_path / "pid").exists)
     event = Event("finished", "demo", "finished-0", "done")
     (tmp_path / "go").touch()
@@ -141,8 +139,17 @@ def test_what_a_driver_may_yet_try_again_is_no_stop(tmp_path: Path) -> None:
     places = RunFolder("demo", tmp_path)
     History(places.history).append(attempt(1, Outcome.FAILED, 1))
     assert list(events_of(row, places, Look([row]), settings())) == []
-    assert list(events_of(row, places, Look([row], True, is_slurm_silent=True), settings())) == []
     assert [event.event for event in events_of(row, places, Look([row], True), settings())] == ["stopped"]
+
+
+def test_a_job_of_which_slurm_says_nothing_is_no_stop(tmp_path: Path) -> None:
+    """Slurm may be installed where the runs do without it: then its silence says nothing."""
+    row = RunStatus("demo", RunState.STOPPED, None, 1, 9, None, None, None, "")
+    places, silent = RunFolder("demo", tmp_path), Look([row], True, is_slurm_silent=True)
+    History(places.history).append(attempt(1, Outcome.FAILED, 1))
+    assert [event.event for event in events_of(row, places, silent, settings())] == ["stopped"]
+    History(places.history).append(replace(attempt(2, Outcome.FAILED, 0), slurm_job="7"))
+    assert list(events_of(row, places, silent, settings())) == []
 
 
 def test_many_attempts_without_progress_in_a_short_time_are_a_storm(tmp_path: Path) -> None:
@@ -182,10 +189,10 @@ WHAT = "a mapping such as {command: ./tell.sh, events: [finished, stopped]}, or 
 MISTAKES = {
     "./tell.sh": [f"notify: found './tell.sh', allowed: {WHAT}"],
     "{}": ["notify: `command` is missing; type for example `command: ./tell.sh`"],
-    "{command: 7}": ["notify.command: found 7, allowed: a shell command, as typed in a terminal"],
-    '{command: "a \'b"}': [
-        'notify.command: found "a \'b", allowed: a shell command, as typed in a terminal (no closing quotation)'
+    "{command: 7}": [
+        'notify.command: found 7, allowed: a shell command, as typed in a terminal; type "7", with the quotes'
     ],
+    '{command: "a \'b"}': ['notify.command: found "a \'b", allowed: a shell command (no closing quotation)'],
     "{command: a, evnts: []}": ["notify.evnts: unknown key; did you mean `events`?"],
     "{command: a, by: soon}": ["notify.by: found 'soon', allowed: a date such as 2026-12-24, or null"],
     "{command: a, limit_seconds: 0}": ["notify.limit_seconds: found 0, allowed: a number above 0"],

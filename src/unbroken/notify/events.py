@@ -65,7 +65,7 @@ def _ended(row: RunStatus, attempts: Sequence[Attempt], look: Look) -> Event | N
     key = _name(attempts[-1])
     if row.state is RunState.FINISHED:
         return Event("finished", row.run, f"finished-{key}", f"{row.run}: finished, {_done(row)}; {row.advice}")
-    if look.is_slurm_silent:
+    if look.is_slurm_silent and attempts[-1].slurm_job:
         return None
     is_left = look.is_driver_over or age > LEFT_SECONDS
     is_over = row.state in {RunState.STOPPED, RunState.USED_UP}

@@ -63,7 +63,8 @@ def send(event: Event, base: Path, settings: NotifySettings) -> str:
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with suppress(BrokenPipeError), process:  # closes its pipes
+            pass
     if process.returncode == 0:
         return ""
     tail = " ".join(said.decode(errors="replace").split())[-_TAIL:]
