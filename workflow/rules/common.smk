@@ -8,6 +8,7 @@ from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
 from unbroken.plan.work_times import give_true_times
+from unbroken.runs import notify_process
 
 
 @asked_often
@@ -86,6 +87,7 @@ def check_start():
     give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
+    notify_process.want(bool(config.get("notify")), plan.base)
     leave_out_finished(workflow, plan.runs, tell_line)
     ctrl_c.listen(plan.runs, tell_line)
 
@@ -94,3 +96,4 @@ def tell_what_is_left():
     """At the end: one line a run that is not finished, with what to type; not where jobs go on without a driver."""
     if not workflow.remote_execution_settings.immediate_submit:
         tell(plan.report())
+        notify_process.start(plan.base, is_over=True)
