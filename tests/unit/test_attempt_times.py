@@ -1,5 +1,6 @@
 """When what happened in an attempt: as its line of history, or its successor's, tells it."""
 
+import json
 import os
 import signal
 import time
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from support.toyrun import start_segment, until
+from typer.testing import CliRunner
 
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
+from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import History
@@ -96,3 +99,30 @@ def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_pa
     assert parse_times({**times.to_json(), "dreamt": 3.0}) == times
     (tmp_path / "times.json").write_text('{"submitted": ')
     assert read_times(tmp_path / "times.json") == read_times(tmp_path / "none.json") == NO_TIMES
+
+
+def test_the_account_of_a_run_that_was_killed_once_and_is_at_work_again(tmp_path: Path) -> None:
+    settings = {"goal": 100_000, "save_steps": 20, "step_seconds": 0.01}
+    places = RunFolder("demo", tmp_path)
+    for token in (1, 2):
+        at_work = start_segment(tmp_path, token, **settings)
+        times = places.work / f"{token:06d}" / "times.json"
+        until(lambda times=times: read_times(times).saved is not None and read_times(times).first_step is not None)
+        if token == 1:
+            at_work.kill(signal.SIGKILL)
+            at_work.end()
+    text = CliRunner().invoke(app, ["account", "--directory", str(tmp_path)]).output
+    (found,) = json.loads(CliRunner().invoke(app, ["account", "demo", "--json", "-d", str(tmp_path)]).output)
+    at_work.kill(signal.SIGKILL)
+    at_work.end()
+
+    assert "1 kill cost" in text and "without checkpoints" in text
+    assert found["kills"] == 1
+    assert found["spans"][-1][0] == "useful"
+    assert found["spans"][-1][3] == 2
+    assert sum(found["seconds"].values()) == pytest.approx(found["end"] - found["begin"])
+
+
+def test_the_account_of_a_folder_without_runs_is_empty(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["account", "--directory", str(tmp_path), "--json"])
+    assert (done.exit_code, json.loads(done.output)) == (0, [])

@@ -39,6 +39,7 @@ from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
+from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs import lease
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
@@ -87,6 +88,24 @@ def status(
         say(f"{row.run}: {row.advice}")
     for name in only or []:
         say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
+
+
+@app.command()
+def account(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list, with all spans.")] = False,
+) -> None:
+    """Where the time of each run went: work, saves, losses, starts, queue."""
+    queue = queue_of(directory)
+    names = [row.run for row in _statuses(only, directory, config, queue)]
+    found = [(name, account_of(name, directory, queue)) for name in names]
+    if as_json:
+        print(json.dumps([account_json(name, each) for name, each in found], indent=2))
+        return
+    for name, each in found:
+        say("\n".join(account_lines(name, each)))
 
 
 @app.command()
