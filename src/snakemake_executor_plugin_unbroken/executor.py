@@ -23,7 +23,7 @@ from snakemake_executor_plugin_unbroken.interruptible import (
     paused_by,
 )
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
-from snakemake_executor_plugin_unbroken.records import is_record_of
+from snakemake_executor_plugin_unbroken.records import is_near_end, is_record_of
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
@@ -63,7 +63,7 @@ class Executor(Submitting):
         self.next_seconds_between_status_checks = self._records.interval_seconds
 
     def _check_segments(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
-        arrived = self._records.arrived(out.segment for out in infos)
+        arrived = self._records.arrived((out.segment for out in infos), is_near_end(infos))
         self._restore_vanished()
         waiting = [out for out in infos if out.segment not in arrived]
         for out in infos:

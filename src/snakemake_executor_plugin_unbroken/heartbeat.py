@@ -34,6 +34,7 @@ def feel(out: Out) -> Pulse:
         if claim.slurm_job != out.job_id:
             return Pulse.UNKNOWN
         out.claim, out.heard, out.has_left = (claim.token, changed), now, bool(claim.released_utc)
+        out.first_heard = now if out.first_heard is None else out.first_heard
     if out.has_left:
         return Pulse.LEFT
     return Pulse.SILENT if now - out.heard > SILENT_SECONDS else Pulse.BEATS

@@ -6,7 +6,9 @@ changes any of it, tests/unit/test_executor_parent.py fails first.  docs/executo
 
 from __future__ import annotations
 
+import ast
 import math
+import os
 import shlex
 import sys
 import time
@@ -20,6 +22,8 @@ from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
+from snakemake_interface_executor_plugins.settings import SharedFSUsage
+from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
 
 from unbroken.slurm.job_comment import wildcards_in_names
 
@@ -239,6 +243,66 @@ def behind(command: str, module: str, words: Sequence[str]) -> str:
     if _SNAKEMAKE not in command:
         raise WorkflowError(_changed(_SNAKEMAKE))
     return command.replace(_SNAKEMAKE, f"{sys.executable} {shlex.join(['-m', module, *words, '--'])} {_SNAKEMAKE}", 1)
+
+
+def by_ticket(command: str, module: str, ticket: Path, job: Any) -> str:
+    """The command of a job with a module of ours in the place of its Snakemake; WorkflowError as `behind`."""
+    before, found, _ = command.partition(_SNAKEMAKE)
+    if not found:
+        raise WorkflowError(_changed(_SNAKEMAKE))
+    target = encode_target_jobs_cli_args(job.get_target_spec())
+    words = ["-m", module, str(ticket), *target, "--attempt", str(job.attempt)]
+    return f"{before}{sys.executable} {shlex.join(words)}"
+
+
+def local_script(job: Any) -> Path | None:
+    """The script of a job's rule, if it is a file here."""
+    if job.is_group() or not isinstance(job.rule.script, str):
+        return None
+    path = Path(str(job.rule.basedir.join(job.rule.script).get_path_or_uri(secret_free=True)))
+    return path if path.is_absolute() and path.is_file() else None
+
+
+def asks_more_of_snakemake(job: Any) -> bool:
+    """True for a job that needs more of Snakemake than that it starts a script with this Python.
+
+    Relies on what its `Job`, `Rule` and `Workflow` call these things.
+    """
+    rule, workflow = job.rule, job.rule.workflow
+    of_rule = (job.benchmark, rule.shadow_depth, job.group, rule.template_engine, rule.notebook, rule.cwl)
+    of_machine = (job.conda_env_spec, job.container_img_url, job.env_modules, job.resources.get("shell_exec"))
+    of_start = (workflow.storage_settings.default_storage_provider, rule.is_handover, rule.is_checkpoint)
+    files = [*job.input, *job.output, *job.log]
+    is_everywhere = workflow.storage_settings.shared_fs_usage == frozenset(SharedFSUsage)
+    return any((*of_rule, *of_machine, *of_start, not is_everywhere)) or any(path.is_storage for path in files)
+
+
+def plain_tmpdir(job: Any) -> str | None:
+    """What the job's resource `tmpdir` is for its node; '' for the node's own, None if only Snakemake could say."""
+    if (job.rule.workflow.resource_settings.overwrite_resources or {}).get(job.rule.name, {}).get("tmpdir"):
+        return None
+    given = job.rule.resources.get("tmpdir")
+    raw = "system_tmpdir" if given is None else str(given.raw)
+    if raw == "system_tmpdir":
+        return ""
+    try:
+        value = ast.literal_eval(raw)
+    except (ValueError, SyntaxError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def note_began(job: Any, began_unix: float) -> None:
+    """When a job's work began: else its wait in the queue counts as run time in Snakemake's report.
+
+    Relies on the file by which Snakemake marks an output under way, and whose time it then takes for that; the job has
+    removed it by now.
+    """
+    persistence = job.rule.workflow.persistence
+    with suppress(OSError, AttributeError):
+        for path in job.output:
+            persistence._mark_incomplete(str(path), None)
+            os.utime(persistence._record_path(persistence._incomplete_path, str(path)), (began_unix, began_unix))
 
 
 def _changed_unix(path: Path) -> float:

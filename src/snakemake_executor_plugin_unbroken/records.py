@@ -7,11 +7,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from snakemake_executor_plugin_unbroken.segments import Segment
+from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.runs.record import read_record
 
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
+# Near the end of a segment the next one waits for each look.
+NEAR_SECONDS = 0.2
+# By so much a segment may end before its minutes are over.
+EARLY_SECONDS = 60.0
 
 
 class Records:
@@ -22,8 +26,8 @@ class Records:
         self.interval_seconds = seconds
         self._listed: dict[Path, frozenset[str]] = {}
 
-    def arrived(self, segments: Iterable[Segment]) -> set[Segment]:
-        """Those of `segments` whose record is there.
+    def arrived(self, segments: Iterable[Segment], is_near_end: bool = False) -> set[Segment]:
+        """Those of `segments` whose record is there; where one is near its end, the next look is soon.
 
         A folder is listed, not each file asked for: on NFS opening a folder asks the server, while a file that was
         missing a moment ago may stay missing for a client for a minute.
@@ -38,7 +42,8 @@ class Records:
             if segment.record.name in listed[folder] and is_record_of(segment):
                 found.add(segment)
         self._listed = listed
-        self.interval_seconds = max(self._seconds, (time.monotonic() - began) / LOOKING_SHARE)
+        seconds = min(self._seconds, NEAR_SECONDS) if is_near_end else self._seconds
+        self.interval_seconds = max(seconds, (time.monotonic() - began) / LOOKING_SHARE)
         return found
 
     def vanished(self, done: Iterable[Segment]) -> list[Segment]:
@@ -51,6 +56,15 @@ class Records:
             for segment in done
             if (names := self._listed.get(segment.places.segments)) is not None and segment.record.name not in names
         ]
+
+
+def is_near_end(outs: Iterable[Out]) -> bool:
+    """True if a segment has nearly had its minutes, counted from its first sign of life as seen from here."""
+    now = time.monotonic()
+    return any(
+        out.first_heard is not None and now - out.first_heard > out.segment.run.segment_minutes * 60 - EARLY_SECONDS
+        for out in outs
+    )
 
 
 def is_record_of(segment: Segment) -> bool:

@@ -70,6 +70,7 @@ class Out:
     ended: list[str] = field(default_factory=list)
     told_waiting: str = ""
     heard: float = 0.0
+    first_heard: float | None = None
     claim: tuple[int, int] = (0, 0)  # its number, and when its file was changed
     has_left: bool = False
     is_silent: bool = False

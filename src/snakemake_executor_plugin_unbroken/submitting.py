@@ -20,13 +20,16 @@ from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
     SlurmParent,
     behind,
+    by_ticket,
     in_the_batch_step,
     is_immediate,
+    note_began,
     with_our_commands,
 )
 from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
+from snakemake_executor_plugin_unbroken.ticket_jobs import MODULE, began_unix, ticket_of
 from snakemake_executor_plugin_unbroken.tickets import Ticket
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
@@ -187,20 +190,24 @@ class Submitting(SlurmParent):
         return early + (self._detached.dependency() if self._detached else "")
 
     def command_of(self, job: Any, command: str) -> str:
-        """A segment's Snakemake runs in the batch step, below a module of ours that follows it.
+        """A segment's script runs in the batch step, below a module of ours that follows it.
 
-        So does that of an interruptible job, without the module.
+        By its ticket, without a Snakemake, wherever that does the same.  An interruptible job's Snakemake runs in the
+        batch step too, without the module.
         """
         if interruptible_of(job) is not None:
             return with_our_commands(in_the_batch_step(command, keeps_incomplete=False))
         segment = segment_of(job)
-        command = command if segment is None else in_the_batch_step(command)
-        if self._detached is not None:
-            return self._detached.command(command, self.retries_of(job))
         if segment is None:
             return command
-        words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
-        return behind(command, "unbroken.detached.driven_job", words)
+        command = in_the_batch_step(command)
+        if self._detached is not None:
+            command = self._detached.command(command, self.retries_of(job))
+        else:
+            words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
+            command = behind(command, "unbroken.detached.driven_job", words)
+        ticket = ticket_of(job, segment, self.latency_seconds())
+        return command if ticket is None else by_ticket(command, MODULE, ticket.write(), job)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
         """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
@@ -270,6 +277,8 @@ class Submitting(SlurmParent):
         self.needs_no_log(info)
         if self._detached is not None:
             self.go_on_after(info.job)
+        elif began := began_unix(segment, info.external_jobid):
+            note_began(info.job, began)
         self.report_job_success(info)
 
     def _forget(self, info: SubmittedJobInfo) -> None:

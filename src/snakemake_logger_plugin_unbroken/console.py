@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from logging import INFO, WARNING, Formatter, LogRecord
+from pathlib import Path
 from typing import Any
 
 from snakemake.logging import get_event
@@ -22,6 +23,7 @@ from snakemake_logger_plugin_unbroken.screen import Screen
 from unbroken import __version__
 from unbroken.cli.status_table import total_of
 from unbroken.report.status import RunStatus
+from unbroken.runs import notify_process
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
@@ -30,6 +32,8 @@ from unbroken.system.clock import duration
 LOOK_SECONDS = 1.0
 # Into a file or a pipe each run at work gets a line so often.
 LINE_SECONDS = 60.0
+# How often it is looked whether somebody is to be told (`notify:`), at most.
+NOTIFY_SECONDS = 60.0
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
 MOST_NAMES = 8
@@ -87,6 +91,7 @@ class Console:
         self._is_interrupted = False
         self._last_words = ""  # a retry that is refused says the same again
         self._told_at: dict[str, float] = {}
+        self._notified_at = time.monotonic()
         self._stop = threading.Event()
         self._looking: threading.Thread | None = None
 
@@ -187,6 +192,12 @@ class Console:
         for line in self._following.budgets():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 
+    def _notify(self) -> None:
+        now = time.monotonic()
+        if now - self._notified_at >= NOTIFY_SECONDS:
+            self._notified_at = now
+            notify_process.start(Path())
+
     def _tell_lines(self) -> None:
         now = time.monotonic()
         for run in self._following.at_work:
@@ -215,6 +226,7 @@ class Console:
                     if self._stop.is_set():
                         return
                     self.look()
+                self._notify()
             except Exception as error:  # noqa: BLE001  (whatever it is, somebody has to show the runs)
                 self.on_failure(error)
                 return

@@ -15,7 +15,7 @@ import yaml
 from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
 from cluster.lab import Cluster
 from support.disks import as_root, mount_small, unmount
-from support.workdir import WorkDir, until
+from support.workdir import ROOT, WorkDir, until
 
 from unbroken.detached.segment_command import PATIENCE
 from unbroken.runs.outcome import Outcome
@@ -107,13 +107,7 @@ TRIGGERS = {
     "script edited": Trigger(
         lambda work: work.write("steps.py", ONE_STEP + "\n"), 1, "not the computation that checkpoint"
     ),
-    "script deleted": Trigger(lambda work: (work.root / "steps.py").unlink(), 2, "there is no such file"),
-    "YAML broken": Trigger(
-        lambda work: work.write("config/config.yaml", "runs: {a: ["), 2, "line 1: a [ or { that nothing closes"
-    ),
-    "unknown key": Trigger(
-        lambda work: edit_config(work, lambda run: run.update(segmets=3)), 1, "did you mean `segments`?"
-    ),
+    "script deleted": Trigger(lambda work: (work.root / "steps.py").unlink(), 2, "No such file"),
     "results immutable": Trigger(immutable, 2, "Operation not permitted", mutable),
     "disk full": Trigger(fill, 2, "No space left on device"),
     "checkpoints bad": Trigger(spoil_checkpoints, 1, "no good checkpoint is left"),
@@ -129,10 +123,22 @@ TRIGGERS = {
 
 # What no job could write down, `status` finds itself; and it reads the config too.
 STATUS_SAYS = {
+    "script deleted": "there is no such file",
     "results immutable": "results/a cannot be written",
     "results missing": "results/a is missing on ",
     "disk full": "bytes free in results/a",
-    "YAML broken": "config/config.yaml line 1: a [ or {",
+}
+# What a job that has its ticket does not read; the next start does.
+BROKEN_BY_AN_EDIT = {
+    "YAML broken": (
+        lambda work: work.write("config/config.yaml", "runs: {a: ["),
+        "line 1: a [ or { that nothing closes",
+    ),
+    "unknown key": (
+        lambda work: edit_config(work, lambda run: run.update(segmets=3)),
+        "did you mean `segments`?",
+    ),
+    "Snakefile broken": (lambda work: work.write("Snakefile", "rule a:\n    input: (\n"), "SyntaxError"),
 }
 
 
@@ -217,6 +223,32 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     assert (
         STATUS_SAYS[name] if name in ("results immutable", "results missing", "disk full") else trigger.says
     ) in done.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN_BY_AN_EDIT)
+@pytest.mark.parametrize("has_driver", [True, False], ids=["attached", "detached"])
+def test_an_edit_that_breaks_the_config_ends_no_job_and_is_told_at_the_next_start(
+    has_driver: bool, name: str, work: WorkDir, cluster: Cluster
+) -> None:
+    breaks, says = BROKEN_BY_AN_EDIT[name]
+    work.snakefile = work.write("Snakefile", work.snakefile.read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
+    if not has_driver:
+        detached(work)
+        submit(work)
+    driver = work.start(*DRIVEN, *SOON) if has_driver else None
+    until_first_job_is_done(work, cluster)
+
+    breaks(work)
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+    done = driver.wait(PATIENCE_SECONDS) if driver else None
+    wait_for_jobs(cluster)
+
+    assert done is None or done.code == 0, done.text
+    assert [record.outcome for record in work.records("a")] == [Outcome.PAUSED] * 3 + [Outcome.FINISHED]
+    again = work.snakemake(*DRIVEN)
+    assert again.code == 1
+    assert says in again.text
 
 
 @pytest.mark.slow

@@ -38,6 +38,6 @@ def test_each_retry_is_a_job_of_a_minute_until_it_is_done(
     assert set(outcomes(slurm_work)[:-1]) == {Outcome.PAUSED}
     assert outcomes(slurm_work)[-1] is Outcome.FINISHED
     jobs = [attempt.slurm_job for attempt in history(slurm_work)]
-    assert len(set(jobs)) == len(jobs) >= 3
+    assert len(set(jobs)) == len(jobs) >= 2
     # 85 is a failure for Snakemake, and its retries start it again.
     assert done.text.count("Error in rule count") == done.text.count("Trying to restart job") == len(jobs) - 1

@@ -1,5 +1,6 @@
 """`executor: unbroken` with a driver that waits, on a real cluster."""
 
+import contextlib
 import datetime
 import itertools
 import os
@@ -17,6 +18,7 @@ from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_se
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
+from unbroken.segment import from_ticket
 
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
@@ -45,6 +47,16 @@ def started(work: WorkDir, runs: dict[str, object], *words: str, **defaults: obj
 
 def job_of(work: WorkDir, run: str = "a") -> str:
     return str(work.claim(run)["slurm_job"])
+
+
+def _in_jobs(work: WorkDir, needle: str) -> list[int]:
+    """The processes below this folder's jobs whose command lines hold these words."""
+    found = []
+    for pid in work.processes(needle):
+        with contextlib.suppress(OSError):
+            if b"SLURM_JOB_ID=" in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+    return found
 
 
 def submitted(done: Done) -> int:
@@ -93,11 +105,15 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     first.kill()
     second = start(slurm_work)
     until(lambda: second.text.count("is in the queue or running already, taken over") == 2)
+    began = time.time() - 1.0
     cluster.run("scancel", blocker)
     until(lambda: all(slurm_work.saved(run) for run in "ab"), PATIENCE_SECONDS)
     programs = slurm_work.processes("-m unbroken.engines.toy.program")
     for pid in programs:
         os.kill(pid, signal.SIGSTOP)  # else they may be over before the next driver looks
+    # Each job's first process has the command of the second one among its words.
+    assert len(_in_jobs(slurm_work, f"-m {from_ticket.__name__}")) == 2 * len(programs)
+    assert _in_jobs(slurm_work, "snakemake ") == []  # no job has one of its own
     second.kill()
     driver = start(slurm_work)
     until(lambda: driver.text.count("is in the queue or running already, taken over") == 2, PATIENCE_SECONDS)
@@ -112,6 +128,10 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     for run in "ab":
         assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
+        # The hours in the queue are no run time of the rule in Snakemake's report.
+        noted = slurm_work.snakemakes_note(f"results/{run}/segments/001.json")
+        assert noted["starttime"] == pytest.approx(_unix(slurm_work.history(run)[0].started_utc), abs=30.0)
+        assert noted["starttime"] > began
     assert cluster.jobs() == []
 
 

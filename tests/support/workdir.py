@@ -1,5 +1,6 @@
 """A working directory in which real snakemake processes run: its config, its drivers, and what they leave."""
 
+import base64
 import itertools
 import json
 import os
@@ -164,6 +165,11 @@ class WorkDir:
                 if is_ours and needle in words and not is_guard:
                     found.append(int(folder.name))
         return sorted(set(found))
+
+    def snakemakes_note(self, output: str) -> dict[str, Any]:
+        """What Snakemake has noted about an output."""
+        name = base64.urlsafe_b64encode(output.encode()).decode()
+        return json.loads((self.root / ".snakemake" / "metadata" / name).read_text())  # type: ignore[no-any-return]
 
     def claim(self, run: str) -> dict[str, Any]:
         """The lease of a run as its holder, or the last one, wrote it."""

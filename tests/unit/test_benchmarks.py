@@ -16,6 +16,7 @@ TINY = {
     "command": ["--segments=1", "--seconds=6", "--rounds=1"],
     "dmtcp": [f"--programs={STAND_IN}/4.1.1", "--megabytes=1", "--rounds=1"],
     "exec_cost": ["--rounds=1"],
+    "forecast_cases": ["--runs=3", "--best=1"],
     "gromacs": ["--segments=1", "--seconds=4", "--nanometres=2.5", "--rounds=1"],
     "handoff": ["--rounds=1"],
     "handoff_exec": ["--seconds=2", "--segments=2"],
@@ -56,7 +57,7 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
         require("gromacs")
     elif script.stem == "command":
         require("lammps", "gcc")
-    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "handoff_exec", "keras_fit"):
+    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "forecast_cases", "handoff_exec", "keras_fit"):
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]

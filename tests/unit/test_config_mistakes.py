@@ -158,11 +158,13 @@ WHOLE = {  # the whole file: all that is said
     ],
     f"run: {{demo: {RUN}}}": ["run: unknown key; did you mean `runs`?"],
     f"default: {{keep: 3}}\nruns: {{demo: {RUN}}}": ["default: unknown key; did you mean `defaults`?"],
-    f"samples: a.tsv\nruns: {{demo: {RUN}}}": ["samples: unknown key, allowed: runs, defaults, runs_table, site"],
+    f"samples: a.tsv\nruns: {{demo: {RUN}}}": [
+        "samples: unknown key, allowed: runs, defaults, runs_table, site, notify"
+    ],
     f"threads: 4\nruns: {{demo: {RUN}}}": [
         "threads: `threads` is a key of a run; type it under `defaults` or under a run"
     ],
-    f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site"],
+    f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site, notify"],
     f"runs: {{x{'ab' * 20}: {RUN}}}": [
         f"runs.x{'ab' * 20}: found 'x{'ab' * 20}', allowed: another name ('ab' stands 20 times or more at its end, and "
         "Snakemake takes that for an endless loop)"

@@ -16,6 +16,7 @@ class Published:
     """As much of a store as the line is made of."""
 
     created_utc: str
+    root: Path = Path("results/x/checkpoints")
 
     def readable(self) -> list[Checkpoint]:
         return [Checkpoint(Path("x"), replace(PASSPORT, token=2, created_utc=self.created_utc))]

@@ -5,6 +5,7 @@ A new release that changes any of it fails here, and not in the middle of somebo
 
 import dataclasses
 import inspect
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -233,3 +234,35 @@ def test_without_the_parent_the_executor_says_what_to_type() -> None:
 
     assert "needs snakemake-executor-plugin-slurm 2.8" in str(refused.value)
     assert f"type: {install_line(extra='workflow')}" in str(refused.value)
+
+
+def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_is_when_the_work_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job by its ticket removes the mark; the driver makes it anew with the time that Snakemake's report shows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").write_text(
+        "from pathlib import Path\n"
+        "from snakemake_executor_plugin_unbroken.parent import note_began\n"
+        "from unbroken.segment import from_ticket\n"
+        "rule one:\n"
+        "    output: 'results/demo/segments/001.json'\n"
+        "    shell: 'touch {output}'\n"
+        "onstart:\n"
+        "    finished = workflow.persistence.finished\n"
+        "    async def finished_after_the_job(job):\n"
+        "        workflow.persistence.started(job, '17')\n"
+        "        assert len(list(from_ticket.INCOMPLETE.iterdir())) == 1\n"
+        "        from_ticket.unmark(Path(str(job.output[0])))\n"
+        "        assert list(from_ticket.INCOMPLETE.iterdir()) == []\n"
+        "        note_began(job, 1000.0)\n"
+        "        return await finished(job)\n"
+        "    workflow.persistence.finished = finished_after_the_job\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "1", "--quiet"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (noted,) = (tmp_path / ".snakemake" / "metadata").iterdir()
+    assert json.loads(noted.read_text())["starttime"] == 1000.0
+    assert list((tmp_path / ".snakemake" / "incomplete").iterdir()) == []

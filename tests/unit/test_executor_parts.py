@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from support.toyrun import toy, toy_run
 from snakemake_executor_plugin_unbroken import still_needed, tickets
 from snakemake_executor_plugin_unbroken.adoption import Adoption
 from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
-from snakemake_executor_plugin_unbroken.records import Records
+from snakemake_executor_plugin_unbroken.records import EARLY_SECONDS, NEAR_SECONDS, Records, is_near_end
 from snakemake_executor_plugin_unbroken.retry_later import Later
-from snakemake_executor_plugin_unbroken.segments import Segment
+from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.errors import LeaseError
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
@@ -154,6 +155,22 @@ def test_looking_takes_a_twentieth_of_the_time_at_most(here: Path, monkeypatch: 
     records.arrived([segment()])
 
     assert records.interval_seconds == 60.0
+
+
+def test_records_are_looked_for_more_often_near_the_end_of_a_segment(here: Path) -> None:
+    records, out = Records(1.0), Out(segment(1), "7")
+    limit = out.segment.run.segment_minutes * 60
+    assert not is_near_end([out])  # it may wait in the queue for days
+
+    out.first_heard = time.monotonic() - limit + 2 * EARLY_SECONDS
+    assert not is_near_end([out]) or limit <= EARLY_SECONDS
+    out.first_heard = time.monotonic() - limit
+    assert is_near_end([out])
+
+    records.arrived([segment(1)], is_near_end=False)
+    assert records.interval_seconds >= 1.0
+    records.arrived([segment(1)], is_near_end=True)
+    assert records.interval_seconds == pytest.approx(NEAR_SECONDS, abs=0.5)
 
 
 def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:

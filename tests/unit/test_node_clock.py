@@ -18,6 +18,7 @@ from unbroken.engines.base import Task
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.deadline import Margin, deadline_for
+from unbroken.segment.moments import Moments
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
 from unbroken.slurm import controller_clock
@@ -155,7 +156,9 @@ def test_a_clock_that_is_set_in_the_middle_moves_no_deadline_but_what_the_progra
     attempt_folder.prepare()
     task = Task(job.run, 1, None, attempt_folder, deadline.unix(1.0))
     engine = ProgramEngine([sys.executable])
-    work = Work(job, engine, task, None, deadline, Margin(10.0, 1.0), Alarm(), slurm_job)  # type: ignore[arg-type]
+    moments = Moments(attempt_folder.times, slurm_job, 0.0)
+    margin = Margin(10.0, 1.0)
+    work = Work(job, engine, task, None, deadline, margin, Alarm(), slurm_job, moments)  # type: ignore[arg-type]
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 4000)
 

@@ -7,6 +7,8 @@ from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
+from unbroken.plan.work_times import give_true_times
+from unbroken.runs import notify_process
 
 
 @asked_often
@@ -76,14 +78,16 @@ def tell_line(line):
 
 
 def check_start():
-    """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew,
-    rebuilds what is lost but for its copies, and names jobs that are still out.  From then on, a run that reaches its
-    goal leaves the plan, and Ctrl-C lets the segments here save."""
+    """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew, notes
+    when those of jobs without a driver were made, rebuilds what is lost but for its copies, and names jobs that are
+    still out.  From then on, a run that reaches its goal leaves the plan, and Ctrl-C lets the segments here save."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
     plan.remove_outdated()
+    give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
+    notify_process.want(bool(config.get("notify")), plan.base)
     leave_out_finished(workflow, plan.runs, tell_line)
     ctrl_c.listen(plan.runs, tell_line)
 
@@ -92,3 +96,4 @@ def tell_what_is_left():
     """At the end: one line a run that is not finished, with what to type; not where jobs go on without a driver."""
     if not workflow.remote_execution_settings.immediate_submit:
         tell(plan.report())
+        notify_process.start(plan.base, is_over=True)

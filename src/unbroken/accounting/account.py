@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from itertools import pairwise
 
+from unbroken.accounting.attempt_work import Work, set_back, work_of
+from unbroken.accounting.kinds import Kind, Span
 from unbroken.runs.history import Attempt
-
-
-class Kind(Enum):
-    """What a second of a run was spent on; where two would fit, the one that stands first here counts."""
-
-    USEFUL = "useful work"  # the program advanced, and what it did is in a checkpoint or still may be
-    LOST = "lost"  # it advanced, and was killed or failed before it was saved
-    SAVING = "saving"  # the program stood still to save
-    PUBLISHING = "publishing"  # the program had ended; its last state was made a checkpoint and recorded
-    SUSPENDED = "suspended"  # the job had its nodes and was stopped (scontrol suspend, SIGSTOP)
-    STARTING = "starting"  # from the start of the job to the program's first step
-    UNUSED = "unused"  # from the end of the segment to the end of its job
-    QUEUED = "queued"  # submitted and eligible, not started
-    IDLE = "idle"  # nobody had submitted, or the job was held
-    UNKNOWN = "unknown"  # attempts from before these times were kept
-
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import NO_TIMES
 
 # What a cluster charges for.
 ALLOCATED = (
@@ -34,16 +22,6 @@ ALLOCATED = (
     Kind.STARTING,
     Kind.UNUSED,
 )
-
-
-@dataclass(frozen=True)
-class Span:
-    """An interval of one kind, in Unix seconds; `token` is the attempt that it belongs to, 0 if to none."""
-
-    kind: Kind
-    begin: float
-    end: float
-    token: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,14 +41,86 @@ class Account:
     spans: tuple[Span, ...]
     seconds: Mapping[Kind, float]
     kills: int  # attempts that were killed or failed after they had begun to work
+    kept_by_checkpoints: float  # seconds of work that these would have cost in all, had nothing been saved
 
     @property
     def goodput(self) -> float | None:
         """The share of useful work in the time that the cluster charges for; None before there is any."""
-        allocated = sum(self.seconds.get(kind, 0.0) for kind in ALLOCATED)
-        return self.seconds.get(Kind.USEFUL, 0.0) / allocated if allocated else None
+        allocated = sum(self.seconds[kind] for kind in ALLOCATED)
+        return self.seconds[Kind.USEFUL] / allocated if allocated else None
 
 
 def account(attempts: Sequence[Attempt], until: float, waiting: Sequence[Waiting] = ()) -> Account:
-    """The account of a run up to `until` (Unix seconds); of one that is at work the last attempt is the live one."""
-    raise NotImplementedError
+    """The account of a run up to `until` (Unix seconds), or to its goal if it has reached that.
+
+    Of one that is at work the last attempt is the live one: its times have no `ended`.
+    """
+    works = [work_of(attempt, until) for attempt in attempts]
+    works = set_back(works)
+    end = _end(works, until)
+    claims = [claim for work in works for claim in work.spans] + list(_waits(works, waiting, until))
+    begin = min((claim.begin for claim in claims), default=end)
+    spans = tuple(paint(claims, min(begin, end), end))
+    seconds = {kind: sum(span.end - span.begin for span in spans if span.kind is kind) for kind in Kind}
+    kills, kept = _kills(works)
+    return Account(min(begin, end), end, spans, seconds, kills, kept)
+
+
+def paint(claims: Sequence[Span], begin: float, end: float) -> Iterator[Span]:
+    """Each moment by the kind that comes first of those that claim it; UNKNOWN where none does."""
+    order = {kind: place for place, kind in enumerate(Kind)}
+    edges = sorted({begin, end, *(edge for claim in claims for edge in (claim.begin, claim.end) if begin < edge < end)})
+    opening = sorted((claim for claim in claims if claim.end > claim.begin), key=lambda claim: claim.begin)
+    active: list[Span] = []
+    place, last = 0, None
+    for low, high in pairwise(edges):
+        while place < len(opening) and opening[place].begin <= low:
+            active.append(opening[place])
+            place += 1
+        active = [claim for claim in active if claim.end > low]
+        best = min(active, key=lambda claim: (order[claim.kind], claim.token), default=Span(Kind.UNKNOWN, low, high))
+        if last is not None and (last.kind, last.token) == (best.kind, best.token):
+            last = Span(last.kind, last.begin, high, last.token)
+        else:
+            if last is not None:
+                yield last
+            last = Span(best.kind, low, high, best.token)
+    if last is not None:
+        yield last
+
+
+def _end(works: Sequence[Work], until: float) -> float:
+    """A run is over when its goal is reached; one whose goal was raised goes on."""
+    if works and works[-1].attempt.outcome is Outcome.FINISHED and works[-1].ended is not None:
+        return min(works[-1].ended, until)
+    return until
+
+
+def _waits(works: Sequence[Work], waiting: Sequence[Waiting], until: float) -> Iterator[Span]:
+    """The time in the queue, and the time in which nobody had submitted, as the ends and submissions tell it."""
+    for work in works:
+        times, token = work.attempt.times, work.attempt.token
+        if times.submitted is not None and times.job_started is not None:
+            free = min(max(times.submitted, times.eligible or times.submitted), times.job_started)
+            yield Span(Kind.IDLE, times.submitted, free, token)
+            yield Span(Kind.QUEUED, free, times.job_started, token)
+    for job in waiting:
+        free = until if job.eligible is None else min(max(job.submitted, job.eligible), until)
+        yield Span(Kind.IDLE, job.submitted, free)
+        yield Span(Kind.QUEUED, free, until)
+    begun = sorted([*(work.begun for work in works if work.begun is not None), *(job.submitted for job in waiting)])
+    for work in works:
+        if work.left is not None and work.attempt.times != NO_TIMES:
+            yield Span(Kind.IDLE, work.left, next((other for other in begun if other > work.left), until))
+
+
+def _kills(works: Sequence[Work]) -> tuple[int, float]:
+    """How many attempts were killed or failed, and the work since the beginning that each would have cost."""
+    kills, kept, done = 0, 0.0, 0.0
+    for work in works:
+        done += work.seconds(Kind.USEFUL, Kind.LOST)
+        if work.attempt.outcome in {Outcome.DIED, Outcome.FAILED} and not work.attempt.before_work:
+            kills += 1
+            kept += done
+        done -= work.seconds(Kind.LOST)
+    return kills, kept

@@ -6,12 +6,12 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import exec_commands, init_command, profile_command
+from unbroken.cli import exec_commands, init_command, notify_command, profile_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
@@ -29,14 +29,17 @@ from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, c
 from unbroken.cli.say import Directory, as_seen, complain, say
 from unbroken.cli.status_table import print_table, watch
 from unbroken.config import yaml_file
+from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
-from unbroken.engines.found import engine_of, read_checked_runs
+from unbroken.engines.found import engine_of, known_schemas, read_checked_runs
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
+from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
+from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs import lease
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
@@ -85,6 +88,24 @@ def status(
         say(f"{row.run}: {row.advice}")
     for name in only or []:
         say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
+
+
+@app.command()
+def account(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list, with all spans.")] = False,
+) -> None:
+    """Where the time of each run went: work, saves, losses, starts, queue."""
+    queue = queue_of(directory)
+    names = [row.run for row in _statuses(only, directory, config, queue)]
+    found = [(name, account_of(name, directory, queue)) for name in names]
+    if as_json:
+        print(json.dumps([account_json(name, each) for name, each in found], indent=2))
+        return
+    for name, each in found:
+        say("\n".join(account_lines(name, each)))
 
 
 @app.command()
@@ -225,6 +246,34 @@ def rehearse(
     say(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
 
 
+@app.command()
+def notify(
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    is_check: Annotated[bool, typer.Option("--check", help="Look once, and tell what was not told; for cron.")] = False,
+    is_test: Annotated[bool, typer.Option("--test", help="Run the command of `notify:` with a test word.")] = False,
+    is_ended: Annotated[bool, typer.Option("--ended", hidden=True)] = False,
+) -> None:
+    """Tells you what has happened, by the command that `notify:` in the configuration names."""
+    if is_check == is_test:
+        raise ConfigError(["unbroken notify: type --check to look once, or --test to try the command"])
+    list(_runs(directory, config, must_exist=True))
+    settings = read_notify(_config_of(directory / config), known_schemas().config)
+    if settings is None:
+        raise ConfigError(
+            [f"{directory / config}: has no `notify:`; type for example `notify: {{command: ./tell.sh}}`"]
+        )
+    if is_test:
+        notify_command.try_out(directory, settings)
+    else:
+        queue = queue_of(directory)
+        own = os.environ.get("SLURM_JOB_ID")  # the job that looks at its end is no job that goes on
+        out = tuple(job for job in queue.out if job.job_id != own or not is_ended)
+        rows = _statuses(None, directory, config, replace(queue, out=out))
+        is_silent = has_command("squeue") and not queue.is_known
+        notify_command.check(Look(rows, is_ended, is_silent), directory, settings)
+
+
 app.command()(profile_command.profile)
 app.command()(init_command.init)
 app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
@@ -277,9 +326,17 @@ def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
         if must_exist or config != CONFIG:
             raise ConfigError([f"{path}: not found; add -d FOLDER, or --config FILE"]) from error
         return ()
-    # A workflow that imports us keeps our part below this key (docs/module.md).
+    return read_checked_runs(_own_part(data), directory)
+
+
+def _config_of(path: Path) -> Mapping[str, object]:
+    return _own_part(yaml_file.read(path))
+
+
+def _own_part(data: Any) -> Mapping[str, object]:
+    """A workflow that imports us keeps our part below this key (docs/module.md)."""
     inner = data.get("unbroken") if isinstance(data, dict) else None
-    return read_checked_runs(inner or data or {}, directory)
+    return inner or data or {}
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:

@@ -9,6 +9,7 @@ from typing import Any
 
 from unbroken.config.location import Branch, Entry, Spot, mapping
 from unbroken.config.messages import listed, near, refused, unknown, unusable_file, wrong_values
+from unbroken.config.notify import notify_mistakes
 from unbroken.config.schema import Schema, Schemas
 from unbroken.config.site_checks import extra_mistakes, site_mistakes
 from unbroken.config.table import Table
@@ -38,6 +39,8 @@ class Checker:
             key = self.schemas.config.keys.get(name) if isinstance(name, str) else None
             if key is None:
                 yield f"{name}: {unknown(name, self.schemas.config.keys, elsewhere)}"
+            elif name == "notify" and isinstance(value, Mapping):
+                yield from notify_mistakes(value, self.schemas.config)
             elif wrong := wrong_values(key, value, Branch()):
                 yield from wrong
             elif name == "defaults":
@@ -46,7 +49,7 @@ class Checker:
                 yield from site_mistakes(mapping(value), self.schemas)
             elif name == "runs":
                 yield from self._of_entries([entry for entry in self.entries if isinstance(entry.spot, Branch)])
-            else:
+            elif name == "runs_table":
                 yield from table.mistakes
                 yield from self._of_entries(table.entries)
 

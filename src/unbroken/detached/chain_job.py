@@ -33,7 +33,7 @@ from unbroken.detached.targets import is_over, wanted
 from unbroken.detached.unnoted import unnoted
 from unbroken.errors import LeaseError
 from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, policy
+from unbroken.runs import driver_start, notify_process, policy
 from unbroken.runs.failure_limits import stop_reason
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork, exit_code_for
@@ -150,6 +150,7 @@ class _Chain:
         if not has_command("sbatch") or is_being_ended():
             return
         submit_left_out(this_job.start, this_job.tell)
+        notify_process.start(Path())
         if self._segment == this_job.segments:
             return
         jobs = my_jobs()

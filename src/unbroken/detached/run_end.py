@@ -8,10 +8,13 @@ from pathlib import Path
 from unbroken.detached import last_look, resubmit
 from unbroken.detached.pending_jobs import run_of_detached_job, waiting
 from unbroken.detached.targets import is_over
+from unbroken.runs import notify_process
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.slurm.this_job import restart_count
 
+# The end of the job would end the look, and no job waits for this one.
+NOTIFY_SECONDS = 120.0
 # How often a job whose own run is over starts again to see whether there is room in the queue for others.
 LOOKS_FOR_ROOM = 3
 
@@ -20,6 +23,7 @@ def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Call
     """Nothing more is to be done for this run; the last job of all runs makes the table and the report."""
     _cancel(run, jobs, tell)
     submit_left_out(start, tell)
+    notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
     here = Path().resolve()
     alive = [job for job in jobs if job.is_alive and job.job_id != job_id and job.folder.resolve() == here]
     others = {name for job in alive if (name := run_of_detached_job(job)) and name != run}

@@ -13,6 +13,7 @@ from pathlib import Path
 from unbroken.errors import CheckpointError
 from unbroken.runs.own_folder import OwnFolder, confirm_own
 from unbroken.runs.progress import Handover, parse_handover, read_progress, read_told
+from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.system.fs import link_or_copy, storage_errors
 
 EXIT_FINISHED = 0
@@ -64,6 +65,11 @@ class AttemptFolder:
     def note(self) -> Path:
         """What a successor must know, should this attempt be killed (salvage.py)."""
         return self.root / "attempt.json"
+
+    @property
+    def times(self) -> Path:
+        """When what happened in this attempt so far (`segment.moments`)."""
+        return self.root / TIMES
 
     def prepare(self) -> None:
         """Makes the folders of a new attempt folder."""

@@ -10,12 +10,14 @@ from typing import Any
 
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
-from unbroken.runs.claim import Claim
+from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.times import FILE_NAME as TIMES
+from unbroken.runs.times import Times, read_times
 from unbroken.slurm.job_end import EndState, JobEnd, ended
 from unbroken.system.clock import unix_seconds, utc_now
 
@@ -34,6 +36,9 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     """
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
     died = _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
+    died = replace(
+        died, times=_times_of_killed(claim, RunFolder(store.root.parent.name, store=store.root.parent), died)
+    )
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
@@ -175,6 +180,25 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
     if attempt.before_work == BeforeWork.REFUSED.value:
         return False
     return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
+
+
+def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt) -> Times:
+    """What the attempt had noted until it was killed, which is taken to be its last heartbeat."""
+    folder = places.work / f"{claim.token:06d}"
+    began = unix_seconds(claim.started_utc)
+    noted = read_times(folder / TIMES)
+    saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
+    known = [moment for moment in (began, saved, _changed_unix(folder / "progress.json")) if moment is not None]
+    ended = max([*known, _changed_unix(claim_path(places.lease, claim.token)) or began])
+    last_step = _changed_unix(folder / "progress.json")
+    return replace(noted, job_started=noted.job_started or began, saved=saved, last_step=last_step, ended=ended)
+
+
+def _changed_unix(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], found: JobEnd | None) -> Attempt:

@@ -41,6 +41,8 @@ class Lease:
     def __init__(self, folder: Path, claim: Claim) -> None:
         self.folder = folder
         self.claim = claim
+        # What this node's clock is ahead of the file server's, which all nodes share.
+        self.clock_ahead_seconds = _ahead_seconds(claim_path(folder, claim.token))
         self._left = threading.Event()
         self._lost = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
@@ -275,6 +277,14 @@ def _silent_seconds(folder: Path, token: int) -> float:
     except OSError:
         now = time.time()  # who may only read here
     return now - claim_path(folder, token).stat().st_mtime
+
+
+def _ahead_seconds(path: Path) -> float:
+    """By a file that was made just now."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _newest_token(folder: Path) -> int:

@@ -115,6 +115,10 @@ class Store:
         bad = [path for path in found if not _reason(path).startswith(WHOLE)]
         return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
 
+    def is_set_aside(self, name: str) -> bool:
+        """True if `quarantine` has moved the checkpoint of that name, for whatever reason."""
+        return (self.root / QUARANTINE / name).exists()
+
     def remove_leftovers(self) -> list[str]:
         """Removes what killed writers left half done; returns the names."""
         confirm_all_own([self.root, self.archive, self.root / QUARANTINE])

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+
+from unbroken.system import jsontext
+
+# In the folder of an attempt.
+FILE_NAME = "times.json"
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,14 @@ class Times:
 
 
 NO_TIMES = Times()
+
+
+def read_times(path: Path) -> Times:
+    """The times of an attempt at work, or of one that was killed; none where they cannot be read."""
+    try:
+        return parse_times(jsontext.parse(path.read_text()))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return NO_TIMES
 
 
 def parse_times(data: Mapping[str, object]) -> Times:

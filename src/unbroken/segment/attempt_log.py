@@ -130,4 +130,5 @@ class AttemptLog:
             mem_mb=self._job.run.mem_mb,
             is_hopeless=work.is_hopeless,
             start=self._held.claim.start,
+            times=work.moments.times(),
         )

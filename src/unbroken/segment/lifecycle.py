@@ -40,6 +40,7 @@ from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
 from unbroken.segment.job import Job
+from unbroken.segment.moments import Moments
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.rejected import Rejections
@@ -50,6 +51,7 @@ from unbroken.segment.turn import leaves_to, patience_seconds
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
+from unbroken.system.host import own_start_unix
 
 T = TypeVar("T")
 
@@ -329,7 +331,9 @@ class _Segment:
         publisher = Publisher(
             self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
         )
-        return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job)
+        moments = Moments(attempt_folder.times, slurm_job, self.held.clock_ahead_seconds)
+        moments.begin(own_start_unix())
+        return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:
         if not self.engine.fills_final or final.is_current(self.job.places, checkpoint):

@@ -18,6 +18,7 @@ from unbroken.program.stop_reason import StopReason
 from unbroken.runs.store import Checkpoint
 from unbroken.segment.deadline import MOVED_SECONDS, Deadline, Margin
 from unbroken.segment.job import STARTING, Job
+from unbroken.segment.moments import Moments
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.signals import Alarm
 from unbroken.slurm.this_job import SlurmJob
@@ -51,6 +52,7 @@ class Work:
     margin: Margin
     alarm: Alarm
     slurm_job: SlurmJob | None
+    moments: Moments
     # ---
     exit_code: int | None = None
     error: str = ""  # what the program said of its failure
@@ -89,12 +91,14 @@ class Work:
         kills_before = self._memory_kills()
         begins = log_bytes(self.job.log)
         with self.engine.streams(self.task, self.job.log) as streams:
+            self.moments.note("program_started")
             program = child.start(command, environment, self.job.log, folder, streams)
             try:
                 self._watch(program)
             finally:
                 # Workers that outlived their parent, or everything if we are leaving by an exception.
                 program.end(TERM_PATIENCE_SECONDS)
+        self.moments.note("program_ended")
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
         if not has_left_well:
             self.error = error_line(self.job.log, begins, or_last_line=self.exit_code != 0 and self.stop_reason is None)
@@ -103,6 +107,7 @@ class Work:
         since = self.engine.leaving_since(self.task) or self._stop_asked
         if since:
             self.stop_seconds = time.monotonic() - since
+            self.moments.note("stop_asked", self.stop_seconds)
 
     def _memory_kills(self) -> Kills:
         return out_of_memory_kills(self.slurm_job.job_id if self.slurm_job else "")
@@ -123,6 +128,7 @@ class Work:
             if self.publisher.writer.is_lost:
                 self.publisher.writer.confirm()
             self._publish_all(lambda: self.engine.states(self.task))
+            self._note_first_step()
             self._watch_progress()
             self._watch_slurm()
             self._consider_stop(program)
@@ -134,8 +140,10 @@ class Work:
         """The program's exit code, if it ends by then; a job that was suspended meanwhile has another end."""
         before = time.monotonic()
         code = program.wait(seconds)
-        if time.monotonic() - before > seconds + SUSPENDED_SECONDS:
+        too_long = time.monotonic() - before - seconds
+        if too_long > SUSPENDED_SECONDS:
             self._next_look = 0.0
+            self.moments.add("suspended_seconds", too_long)
         return code
 
     def _hear_what_ended_it(self, code: int) -> None:
@@ -149,9 +157,23 @@ class Work:
 
     def _publish_all(self, states: Callable[[], list[HandedOver]]) -> None:
         for found in states():
+            began = time.monotonic()
             self.publisher.publish(found, self.exit_means == EXIT_FINISHED)
+            self._note_saved(time.monotonic() - began, found.handover.save_seconds if found.handover else None)
             if self.exit_code is None and not self._stop_asked:
                 self._learn_margin()
+
+    def _note_saved(self, seconds_ago: float, stall_seconds: float | None) -> None:
+        self.moments.note("saved", seconds_ago)
+        if stall_seconds and not self._stop_asked:
+            self.moments.add("stall_seconds", stall_seconds)
+
+    def _note_first_step(self) -> None:
+        """As the program's own progress shows it, to a look's precision; asked until then."""
+        progress = None if self.moments.has("first_step") else self.engine.progress(self.task)
+        origin = self.task.origin.passport.progress.done if self.task.origin else 0.0
+        if progress is not None and progress.done > origin:
+            self.moments.note("first_step")
 
     def _learn_margin(self) -> None:
         """A save in the middle of the segment shows what the one at its end will take."""

@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def process_start(pid: int) -> str:
     fields = _stat(pid)
     is_gone = not fields or fields[0] in {"Z", "X"}
     return "" if is_gone else fields[19]
+
+
+def own_start_unix() -> float:
+    """When this process was started, in Unix seconds; to a hundredth, as the kernel counts."""
+    ticks = process_start(os.getpid())
+    if not ticks:
+        return time.time()
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
 
 
 def is_stopped(pid: int) -> bool:

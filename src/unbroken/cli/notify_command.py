@@ -1,0 +1,32 @@
+"""`unbroken notify`: looks once at the runs and tells what is new; or sends a word to try the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unbroken.cli.say import say
+from unbroken.config.notify import NotifySettings
+from unbroken.errors import ConfigError
+from unbroken.notify.events import Event, Look, events_of
+from unbroken.notify.send import send, tell_once
+from unbroken.report.run_folders import run_folder
+
+
+def check(look: Look, base: Path, settings: NotifySettings) -> None:
+    """Tells what has happened and was not told; what the command says of its failures is printed, and ends nothing."""
+    for row in look.rows:
+        try:
+            events = list(events_of(row, run_folder(row.run, base), look, settings))
+            lines = [tell_once(event, base, settings) for event in events]
+        except OSError as error:  # of this run alone
+            lines = [f"notify: {row.run}: {error}"]
+        for line in filter(None, lines):
+            say(line)
+
+
+def try_out(base: Path, settings: NotifySettings) -> None:
+    """Runs the command with a word that says what it is; ConfigError with what went wrong."""
+    event = Event("test", "test", "test", "unbroken: a test; this is how a word about your runs will look")
+    if why := send(event, base, settings):
+        raise ConfigError([f"notify.command: {why}"])
+    say("notify: sent a test; the command's exit code is 0")

@@ -1,0 +1,126 @@
+"""What there is to tell of a run, from its files alone; each event has a key that is the same at every look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
+
+from unbroken.accounting.forecast import forecast
+from unbroken.config.notify import NotifySettings
+from unbroken.notify.standstill import still_seconds
+from unbroken.report.status import RunState, RunStatus
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.progress import amount
+from unbroken.system.clock import age_seconds, duration, folder_stamp, unix_seconds
+
+# A driver tries again at once; what nobody has taken up for so long is left.
+LEFT_SECONDS = 600.0
+# Who switches `notify:` on is not told what ended long before.
+OLD_SECONDS = 7 * 86400.0
+# A calendar has an end.
+LONGEST_SECONDS = 100 * 365 * 86400.0
+STORM_ATTEMPTS, STORM_SECONDS = 5, 3600.0
+_AT_WORK = {RunState.WORKING, RunState.QUEUED}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to be told once: `key` is a part of a file's name."""
+
+    event: str
+    run: str
+    key: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """How all runs of a folder stand; `is_driver_over` if the one who looks has just driven them."""
+
+    rows: Sequence[RunStatus]
+    is_driver_over: bool = False
+    is_slurm_silent: bool = False  # it has not said whether jobs are out
+
+    @property
+    def is_quiet(self) -> bool:
+        """No run is at work or in the queue: nobody carries on one that has paused."""
+        return not any(row.state in _AT_WORK for row in self.rows)
+
+
+def events_of(row: RunStatus, places: RunFolder, look: Look, settings: NotifySettings) -> Iterator[Event]:
+    """What there is to tell of a run now, whether or not it was told before."""
+    attempts = all_attempts(places)
+    chosen = [_ended(row, attempts, look), _storm(row, attempts), _stalled(row, places, attempts, settings)]
+    if settings.by is not None:
+        chosen.append(_late(row, attempts, settings.by))
+    yield from (event for event in chosen if event is not None and event.event in settings.events)
+
+
+def _ended(row: RunStatus, attempts: Sequence[Attempt], look: Look) -> Event | None:
+    if not attempts or (age := age_seconds(attempts[-1].ended_utc)) > OLD_SECONDS:
+        return None
+    key = _name(attempts[-1])
+    if row.state is RunState.FINISHED:
+        return Event("finished", row.run, f"finished-{key}", f"{row.run}: finished, {_done(row)}; {row.advice}")
+    if look.is_slurm_silent and attempts[-1].slurm_job:
+        return None
+    is_left = look.is_driver_over or age > LEFT_SECONDS
+    is_over = row.state in {RunState.STOPPED, RunState.USED_UP}
+    if is_left and (is_over or (row.state is RunState.PAUSED and look.is_quiet)):
+        why = row.state.value if is_over else "stopped, nothing carries it on"
+        return Event("stopped", row.run, f"stopped-{key}", f"{row.run}: {why}, {_done(row)}; {row.advice}")
+    return None
+
+
+def _storm(row: RunStatus, attempts: Sequence[Attempt]) -> Event | None:
+    """Many attempts in a row, in a short time, of which none has brought the run on; once for such a row."""
+    idle = list(takewhile(lambda attempt: not attempt.has_advanced, reversed(attempts)))
+    if len(idle) < STORM_ATTEMPTS or age_seconds(idle[0].ended_utc) > OLD_SECONDS:
+        return None
+    seconds = unix_seconds(idle[0].ended_utc) - unix_seconds(idle[STORM_ATTEMPTS - 1].started_utc)
+    if seconds > STORM_SECONDS:
+        return None
+    what = f"{len(idle)} attempts without progress, the last {STORM_ATTEMPTS} within {duration(seconds)}"
+    return Event("storm", row.run, f"storm-{_name(idle[-1])}", f"{row.run}: {what}; {idle[0].message}")
+
+
+def _stalled(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], settings: NotifySettings) -> Event | None:
+    if row.state is not RunState.WORKING or row.progress is None:
+        return None
+    seconds = still_seconds(places, row.progress.done)
+    if seconds < settings.stalled_minutes * 60:
+        return None
+    key = f"stalled-{len(attempts)}-{row.progress.done:.10g}"
+    return Event("stalled", row.run, key, f"{row.run}: at {_done(row)} for {duration(seconds)}; {row.advice}")
+
+
+def _late(row: RunStatus, attempts: Sequence[Attempt], by: date) -> Event | None:
+    """The median counts: a run of which half the cases end later is said to be late."""
+    if row.state is RunState.FINISHED or not attempts or row.progress is None or row.progress.goal is None:
+        return None
+    now = time.time()
+    made = forecast(attempts, row.progress.done, row.progress.goal, now)
+    if made is None:
+        return None
+    end = datetime.fromtimestamp(now, UTC) + timedelta(seconds=min(made.median_seconds, LONGEST_SECONDS))
+    if end.date() <= by:
+        return None
+    said = f"done on {end:%Y-%m-%d} rather than by {by}, says the forecast (median); {_done(row)}"
+    return Event("late", row.run, f"late-{by}-{_name(attempts[0])}", f"{row.run}: {said}")
+
+
+def _name(attempt: Attempt) -> str:
+    """Tells an attempt from all others, those before an `unbroken restart` too; the same once it is noted."""
+    return f"{attempt.token:06d}-{folder_stamp(attempt.started_utc)}"
+
+
+def _done(row: RunStatus) -> str:
+    if row.progress is None:
+        return "nothing saved"
+    goal = "" if row.progress.goal is None else f" of {row.progress.goal:.10g}"
+    return f"{amount(row.progress.done)}{goal} {row.progress.unit}".rstrip()

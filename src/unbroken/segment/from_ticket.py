@@ -1,0 +1,171 @@
+"""One segment by its ticket, without a Snakemake around it: the job does what Snakemake would do before a script.
+
+    python -m unbroken.segment.from_ticket .snakemake/unbroken/demo.ticket.json toy_segment:run=demo,segment=003 \\
+        --attempt 1
+
+A job that imports Snakemake and plans the workflow anew needs some seconds before its first step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import sys
+import tempfile
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from unbroken.errors import ConfigError, OutageError, StorageError, UnbrokenError
+from unbroken.runs import job_note
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.record import read_record
+from unbroken.runs.store import Store, age_by_name
+from unbroken.segment.ticket import Ticket, read
+from unbroken.system import fs
+
+INCOMPLETE = Path(".snakemake/incomplete")
+LOOK_SECONDS = 0.2
+# What Snakemake sets for the programs of a rule [snakemake 9.27, shell.py].
+THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "VECLIB_MAXIMUM", "NUMEXPR")
+TMPDIR = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script finds as `snakemake`."""
+
+    input: Any
+    output: Any
+    params: Any
+    wildcards: Any
+    threads: int
+    resources: dict[str, Any]
+    log: list[str]
+    rule: str
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Does the segment in this process; the exit code is 1 for what Snakemake would call a failed job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ticket", type=Path)
+    parser.add_argument("target", help="as for snakemake --target-jobs")
+    parser.add_argument("--attempt", type=int, default=1)
+    given = parser.parse_args(words)
+    try:
+        segment = _segment_in(given.target)
+        ticket = read(given.ticket)
+        places = RunFolder(ticket.assignment.run.name)
+        with fs.os_errors(places.root):
+            _prepare(ticket, places, segment)
+    except UnbrokenError as error:
+        job_note.tell_refused(error)
+        print(f"Error: {error}", file=sys.stderr, flush=True)
+        return 1
+    _set_environment(ticket)
+    sys.argv = [ticket.script]
+    sys.path.append(str(Path(ticket.script).parent))
+    runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+    unmark(places.record(segment))
+    return 0
+
+
+def _segment_in(target: str) -> int:
+    found = re.search(r"\bsegment=(\d+)$", target)
+    if found is None:
+        raise ConfigError([f"found {target}, allowed: <rule>:run=<run>,segment=<number>"])
+    return int(found[1])
+
+
+def _prepare(ticket: Ticket, places: RunFolder, segment: int) -> None:
+    """Waits for what the segment before has left, and clears what an attempt before this one has.
+
+    OutageError if the record before is not to be seen.
+    """
+    if segment > 1:
+        _wait_for(ticket, places, segment - 1)
+    try:
+        for path in (places.record(segment), places.log(segment)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{error.filename}: {error.strerror}") from error
+
+
+def _wait_for(ticket: Ticket, places: RunFolder, before: int) -> None:
+    """A file server may show this node its folders as they were seconds ago."""
+    path = places.record(before)
+    give_up = time.monotonic() + ticket.latency_seconds
+    while not path.exists():
+        if time.monotonic() > give_up:
+            raise OutageError(f"{path}: not there after {ticket.latency_seconds:g} s; type: snakemake")
+        _look_into(path.parent)
+    while not _shows_checkpoint_of(path, places) and time.monotonic() < give_up:
+        _look_into(places.checkpoints)
+
+
+def _shows_checkpoint_of(path: Path, places: RunFolder) -> bool:
+    """True if the checkpoint of a record, or a newer one, is in sight.
+
+    Also if it was set aside.  It may be gone for good, so what there is is chosen from after a while.
+    """
+    record, store = read_record(path), Store(places.checkpoints)
+    if record is None or store.is_set_aside(record.checkpoint):
+        return True
+    return any(age_by_name(name) >= age_by_name(record.checkpoint) for name in store.names())
+
+
+def _look_into(folder: Path) -> None:
+    """NFS asks its server anew about a folder that is opened [man nfs: close-to-open]."""
+    with suppress(OSError):
+        os.listdir(folder)
+    _rest(LOOK_SECONDS)
+
+
+def _rest(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def unmark(record: Path) -> None:
+    """Takes back Snakemake's mark that the record is under way: its driver may be gone, and the next would complain.
+
+    It lies where Snakemake 9.27 puts it (persistence/file.py).
+    """
+    with suppress(OSError):
+        (INCOMPLETE / urlsafe_b64encode(os.fspath(record).encode()).decode()).unlink(missing_ok=True)
+
+
+def _set_environment(ticket: Ticket) -> None:
+    for name in THREADS:
+        os.environ[f"{name}_NUM_THREADS"] = str(ticket.threads)
+    folder = ticket.resources.get("tmpdir")
+    folder = folder if isinstance(folder, str) else tempfile.gettempdir()
+    with suppress(OSError):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    for name in TMPDIR:
+        os.environ[name] = folder
+
+
+def _script(ticket: Ticket, places: RunFolder, segment: int, attempt: int) -> Script:
+    number = f"{segment:03d}"
+    return Script(
+        SimpleNamespace(previous=[str(places.record(segment - 1))] if segment > 1 else []),
+        SimpleNamespace(record=str(places.record(segment))),
+        SimpleNamespace(assignment=ticket.assignment),
+        SimpleNamespace(run=places.name, segment=number),
+        ticket.threads,
+        {**ticket.resources, "attempt": attempt},
+        [str(places.log(segment))],
+        ticket.rule,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""When what happens in an attempt: noted as it happens, in a file that outlives a kill.
+
+The times go into the attempt's line of history; its file in the attempt folder is what a successor has of an attempt
+that was killed, and what others see of one at work.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken.runs.times import NO_TIMES, Times
+from unbroken.slurm.job_times import times_of
+from unbroken.slurm.this_job import SlurmJob
+from unbroken.system import fs
+
+
+class Moments:
+    """The times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
+
+    def __init__(self, path: Path, slurm_job: SlurmJob | None, ahead_seconds: float) -> None:
+        self._path, self._job_id = path, slurm_job.job_id if slurm_job else ""
+        self._ahead = slurm_job.clock_ahead_seconds if slurm_job else ahead_seconds
+        self._times = replace(NO_TIMES, clock_ahead_seconds=self._ahead)
+        self._lock = threading.Lock()
+        self._asking = threading.Thread(target=self._ask_slurm, name="job-times", daemon=True)
+
+    def begin(self, job_started: float) -> None:
+        """The attempt begins; `job_started` (time.time()) counts where Slurm does not say when the job began.
+
+        Slurm is asked meanwhile, and nothing waits for it.
+        """
+        self._set(job_started=job_started - self._ahead)
+        if self._job_id:
+            self._asking.start()
+
+    def note(self, name: str, seconds_ago: float = 0.0) -> None:
+        """This happens now, or did a moment ago; of things that happen again the first counts, but of `saved`."""
+        if name == "saved" or getattr(self._times, name) is None:
+            self._set(**{name: time.time() - seconds_ago - self._ahead})
+
+    def has(self, name: str) -> bool:
+        """True if it has happened."""
+        return getattr(self._times, name) is not None
+
+    def add(self, name: str, seconds: float) -> None:
+        """The program stood still for so much longer."""
+        self._set(**{name: (getattr(self._times, name) or 0.0) + seconds})
+
+    def times(self) -> Times:
+        """All that is known at the end of the attempt."""
+        if self._asking.ident is not None:
+            self._asking.join(1.0)
+        self.note("ended")
+        return self._times
+
+    def _ask_slurm(self) -> None:
+        found = times_of(self._job_id)
+        if found is not None:
+            known = {"submitted": found.submitted, "eligible": found.eligible, "job_started": found.started}
+            self._set(**{name: value for name, value in known.items() if value is not None})
+
+    def _set(self, **changes: float) -> None:
+        """Also into the file; without a flush, because only a killed process has to leave it behind."""
+        with self._lock:
+            self._times = replace(self._times, **changes)
+            with suppress(OSError):
+                draft = self._path.with_name(fs.unique_name(self._path.name))
+                draft.write_text(json.dumps(self._times.to_json()))
+                draft.replace(self._path)

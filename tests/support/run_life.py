@@ -1,0 +1,144 @@
+"""The life of a run, simulated: what each second was spent on, and the history that such a run would have left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from support.making import ATTEMPT
+
+from unbroken.accounting.kinds import Kind
+from unbroken.runs.history import Attempt
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import Times
+
+BEGIN = 1_790_000_000.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One job of the run; all in seconds.  `ends` is how its attempt ends."""
+
+    ends: str  # paused, finished, killed, failed, interrupted, before work
+    idle: float = 0.0  # before somebody submits it
+    held: float = 0.0
+    queued: float = 0.0
+    ahead: float = 0.0  # so much of its wait lies beside the work before it
+    starting: float = 5.0
+    work: tuple[float, ...] = (100.0,)  # between its saves; the last part is lost if it is killed
+    stall: float = 0.0  # at each save
+    suspended: float = 0.0
+    saving: float = 3.0  # the last save, after the stop
+    publishing: float = 1.0
+    unused: float = 1.0
+    is_requeued: bool = False  # the job before it, started again under its number
+
+
+@dataclass
+class Life:
+    """A run so far; `truth` is how long it did what, `attempts` what its history says."""
+
+    now: float = BEGIN
+    truth: Counter[Kind] = field(default_factory=Counter)
+    attempts: list[Attempt] = field(default_factory=list)
+    kills: int = 0
+    kept: float = 0.0
+    _work_began: float = BEGIN
+    _done: float = 0.0
+    _safe: float = 0.0
+
+    def live(self, turn: Turn) -> None:
+        """One job from its submission to the end of its allocation."""
+        ahead = 0.0 if turn.is_requeued or not self.attempts else min(turn.ahead, self.now - self._work_began)
+        if not ahead and self.attempts:  # a run begins with its first submission
+            self._spend(Kind.IDLE, turn.idle)
+        submitted = self.now - ahead
+        if turn.is_requeued and self.attempts:  # Slurm keeps the time of the submission
+            submitted = self.attempts[-1].times.submitted or submitted
+            eligible = self.now
+        else:
+            eligible = submitted + turn.held
+            if eligible > self.now:
+                self._spend(Kind.IDLE, eligible - self.now)
+        room = max(eligible + turn.queued, self.now)
+        self._spend(Kind.QUEUED, room - self.now)
+        started = self._work_began = self.now
+        times = Times(submitted=submitted, eligible=eligible, job_started=started)
+        self._spend(Kind.STARTING, turn.starting)
+        if turn.ends == "before work":
+            self._end(turn, replace(times, ended=self.now), Outcome.FAILED, 0.0, before_work="refused")
+            return
+        times = replace(times, program_started=started + turn.starting / 2, first_step=self.now)
+        self._work(turn, times)
+
+    def _work(self, turn: Turn, times: Times) -> None:
+        saved: float | None = None
+        stalls = 0.0
+        is_kept = turn.ends in ("paused", "finished", "interrupted")
+        # Of a killed job nobody can note it; else it is taken for time between saves.
+        suspended = turn.suspended if turn.ends != "killed" and (is_kept or len(turn.work) > 1) else 0.0
+        for number, part in enumerate(turn.work[:-1]):
+            self._spend(Kind.USEFUL, part)
+            self._spend(Kind.SUSPENDED, 0.0 if number else suspended)
+            self._spend(Kind.SAVING, turn.stall)
+            stalls += turn.stall
+            saved = self.now
+        done = sum(turn.work[:-1])
+        self._spend(Kind.USEFUL if is_kept else Kind.LOST, turn.work[-1])
+        self._spend(Kind.SUSPENDED, 0.0 if len(turn.work) > 1 else suspended)
+        if not is_kept:
+            self.kills += 1
+            self.kept += self._safe + done + turn.work[-1]
+        times = replace(times, saved=saved, stall_seconds=stalls, suspended_seconds=suspended, last_step=self.now)
+        if is_kept:
+            stopped = self.now
+            ended = self._spend(Kind.SAVING, turn.saving) + turn.saving
+            times = replace(times, stop_asked=stopped, program_ended=ended, saved=ended)
+            self._spend(Kind.PUBLISHING, turn.publishing)
+            done += turn.work[-1]
+        else:
+            times = replace(times, program_ended=self.now if turn.ends == "failed" else None)
+        outcomes = {"paused": Outcome.PAUSED, "finished": Outcome.FINISHED, "interrupted": Outcome.INTERRUPTED}
+        outcome = outcomes.get(turn.ends, Outcome.DIED if turn.ends == "killed" else Outcome.FAILED)
+        self._safe += done
+        self._end(turn, replace(times, ended=self.now), outcome, done)
+
+    def _end(self, turn: Turn, times: Times, outcome: Outcome, done: float, before_work: str = "") -> None:
+        if turn.ends == "killed":
+            job_ended = times.ended
+        else:
+            is_goal = outcome is Outcome.FINISHED
+            job_ended = self.now + turn.unused
+            if not is_goal:
+                self._spend(Kind.UNUSED, turn.unused)
+        token = len(self.attempts) + 1
+        line = replace(
+            ATTEMPT,
+            token=token,
+            segment=token,
+            outcome=outcome,
+            progress_from=self._done,
+            progress_to=self._done + done,
+            from_checkpoint=f"{token - 1:06d}",
+            to_checkpoint=f"{token:06d}" if done else None,
+            before_work=before_work,
+            times=replace(times, job_ended=job_ended),
+        )
+        self._done += done
+        self.attempts.append(line)
+
+    def _spend(self, kind: Kind, seconds: float) -> float:
+        """Lets so much time pass; the moment before."""
+        before = self.now
+        self.truth[kind] += seconds
+        self.now += seconds
+        return before
+
+
+def noted_by(attempt: Attempt, clock_ahead: float) -> Attempt:
+    """The same line by a node whose clock is ahead, which it takes off again, to the precision of a file."""
+    ahead = {
+        name: value + clock_ahead for name, value in attempt.times.to_json().items() if not name.endswith("seconds")
+    }
+    back = {name: round(value - clock_ahead, 3) for name, value in ahead.items()}
+    return replace(attempt, times=replace(attempt.times, **back, clock_ahead_seconds=clock_ahead))

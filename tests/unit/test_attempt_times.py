@@ -1,0 +1,128 @@
+"""When what happened in an attempt: as its line of history, or its successor's, tells it."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.toyrun import start_segment, until
+from typer.testing import CliRunner
+
+from unbroken.accounting.account import account
+from unbroken.accounting.kinds import Kind
+from unbroken.cli.main import app
+from unbroken.program.contract import AttemptFolder
+from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import NO_TIMES, Times, parse_times, read_times
+
+ORDER = ("job_started", "program_started", "first_step", "program_ended", "ended")
+
+
+def assert_in_order(times: Times, *names: str) -> None:
+    found = [getattr(times, name) for name in names]
+    assert None not in found, times
+    assert found == sorted(found), times
+
+
+def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path: Path) -> None:
+    settings = {"goal": 100_000, "save_steps": 20, "step_seconds": 0.01}
+    began = time.time()
+    paused = start_segment(tmp_path, 1, segment_minutes=0.03, **settings).end()
+    assert paused.record["outcome"] == "paused"
+    places = RunFolder("demo", tmp_path)
+
+    killed = start_segment(tmp_path, 2, **settings)
+    work = AttemptFolder(places.work / "000002")
+    until(lambda: read_times(work.times).saved is not None and read_times(work.times).first_step is not None)
+    live = read_times(work.times)
+    killed.kill(signal.SIGKILL)
+    killed.end()
+    last_sign = (places.lease / "000002.json").stat().st_mtime
+    third = start_segment(tmp_path, 3, segment_minutes=0.03, **settings).end()
+    assert third.record["outcome"] == "paused"
+
+    first, died, last = History(places.history).attempts()
+    assert died.outcome is Outcome.DIED
+    assert_in_order(first.times, *ORDER)
+    assert_in_order(last.times, *ORDER)
+    assert began - 1 < (first.times.job_started or 0) < (first.times.program_started or 0)
+    assert first.times.saved == pytest.approx(first.times.program_ended, abs=2.0)
+    assert_in_order(died.times, "job_started", "program_started", "first_step", "saved", "ended")
+    assert died.times.first_step == live.first_step
+    assert (died.times.ended or 0) >= last_sign
+
+    found = account([first, died, last], time.time())
+    assert sum(found.seconds.values()) == pytest.approx(found.end - found.begin)
+    assert found.kills == 1
+    assert found.seconds[Kind.USEFUL] > 0 and found.seconds[Kind.STARTING] > 0
+    assert found.seconds[Kind.UNKNOWN] == 0
+
+
+def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_claim_says(tmp_path: Path) -> None:
+    patch = {"segment.lifecycle.NO_LIMIT_MINUTES": 1e9}
+    held = start_segment(tmp_path, 1, patch=patch, goal=100_000, step_seconds=0.01)
+    places = RunFolder("demo", tmp_path)
+    until(lambda: (places.lease / "000001.json").exists())
+    held.kill(signal.SIGKILL)
+    held.end()
+    (tmp_path / "results/demo/work/000001/times.json").unlink(missing_ok=True)
+
+    (died,) = all_attempts(places)
+    assert died.outcome is Outcome.DIED
+    assert_in_order(died.times, "job_started", "ended")
+
+
+def test_a_program_that_is_stopped_for_a_while_is_told_apart(tmp_path: Path) -> None:
+    patch = {"segment.supervisor.SUSPENDED_SECONDS": 0.5}
+    process = start_segment(tmp_path, 1, patch=patch, goal=100_000, step_seconds=0.01, segment_minutes=0.2)
+    places = RunFolder("demo", tmp_path)
+    until(lambda: read_times(places.work / "000001" / "times.json").first_step is not None)
+    child = process.child_pid()
+    for pid in (process.pid, child):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3.0)
+    for pid in (child, process.pid):
+        os.kill(pid, signal.SIGCONT)
+    assert process.end().record["outcome"] == "paused"
+
+    (line,) = History(places.history).attempts()
+    assert line.times.suspended_seconds is not None and line.times.suspended_seconds > 1.5
+
+
+def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
+    times = Times(submitted=1.0, ended=2.5, stall_seconds=0.25)
+    assert parse_times({**times.to_json(), "dreamt": 3.0}) == times
+    (tmp_path / "times.json").write_text('{"submitted": ')
+    assert read_times(tmp_path / "times.json") == read_times(tmp_path / "none.json") == NO_TIMES
+
+
+def test_the_account_of_a_run_that_was_killed_once_and_is_at_work_again(tmp_path: Path) -> None:
+    settings = {"goal": 100_000, "save_steps": 20, "step_seconds": 0.01}
+    places = RunFolder("demo", tmp_path)
+    for token in (1, 2):
+        at_work = start_segment(tmp_path, token, **settings)
+        times = places.work / f"{token:06d}" / "times.json"
+        until(lambda times=times: read_times(times).saved is not None and read_times(times).first_step is not None)
+        if token == 1:
+            at_work.kill(signal.SIGKILL)
+            at_work.end()
+    text = CliRunner().invoke(app, ["account", "--directory", str(tmp_path)]).output
+    (found,) = json.loads(CliRunner().invoke(app, ["account", "demo", "--json", "-d", str(tmp_path)]).output)
+    at_work.kill(signal.SIGKILL)
+    at_work.end()
+
+    assert "1 kill cost" in text and "without checkpoints" in text
+    assert found["kills"] == 1
+    assert found["spans"][-1][0] == "useful"
+    assert found["spans"][-1][3] == 2
+    assert sum(found["seconds"].values()) == pytest.approx(found["end"] - found["begin"])
+
+
+def test_the_account_of_a_folder_without_runs_is_empty(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["account", "--directory", str(tmp_path), "--json"])
+    assert (done.exit_code, json.loads(done.output)) == (0, [])
