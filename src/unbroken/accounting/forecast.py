@@ -14,6 +14,7 @@ from itertools import pairwise
 from random import Random
 from statistics import median
 
+from unbroken.accounting.handoffs import HandOffs
 from unbroken.accounting.level import CLUSTER, ONE_MACHINE, Level, level_of
 from unbroken.accounting.past import Past, past_of
 from unbroken.accounting.waits import Waits
@@ -56,7 +57,7 @@ class _Future:
     left: float
     past: Past
     level: Level
-    waits: Waits | None
+    waits: Waits | HandOffs | None
     length: float  # of a segment at work
     worked: float | None  # by the attempt at work
     waited: float
@@ -86,8 +87,7 @@ def forecast(
     paces = _paces(past, float(done), float(goal), length, worked)
     if not paces:
         return None
-    asked = length if past.has_queue and math.isfinite(length) else None
-    waits = Waits(past.gaps, time.localtime(now).tm_gmtoff, asked) if past.gaps else None
+    waits = _waits(past, length, now) if past.gaps else None
     waited = max(now - past.last_end, 0.0) if past.last_end is not None else 0.0
     future = _Future(
         float(goal) - float(done),
@@ -120,6 +120,12 @@ def _length(past: Past, segment_seconds: float | None) -> float:
         return seen
     spare = median(past.spares[-5:]) if past.spares else 0.0
     return max(segment_seconds - spare, min(seen, segment_seconds))
+
+
+def _waits(past: Past, length: float, now: float) -> Waits | HandOffs:
+    if not past.has_queue:
+        return HandOffs(past.gaps)
+    return Waits(past.gaps, time.localtime(now).tm_gmtoff, length if math.isfinite(length) else 0.0)
 
 
 def _paces(past: Past, done: float, goal: float, length: float, worked: float | None) -> list[tuple[float, float]]:
@@ -178,12 +184,9 @@ def _play(future: _Future, random: Random) -> tuple[float, int]:
     starts = segments + kills - (future.worked is not None)
     seconds = work + starts * future.past.start_seconds
     if future.waits is not None and starts:
-        queue = future.waits.queue(random)
-        if future.worked is None:
-            seconds += future.waits.first(queue, random, future.waited, future.now)
-            starts -= 1
-        between = work / (starts + 1)
-        seconds += future.waits.total(queue, random, starts, future.now, between)
+        waited = future.waited if future.worked is None else None
+        between = work / (starts + (future.worked is not None))
+        seconds += future.waits.play(random, starts, waited, future.now, between)
     return min(seconds, MOST_SECONDS), segments
 
 

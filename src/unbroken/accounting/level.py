@@ -31,7 +31,7 @@ class Usual:
 
 # One machine differs from itself little; a cluster gives another node, another GPU, other neighbours.
 ONE_MACHINE = Usual(0.05, 60.0)
-CLUSTER = Usual(0.08, 20.0)
+CLUSTER = Usual(0.075, 20.0)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Gap:
-    """From the end of one attempt's work to the beginning of the next one's; `began` in Unix seconds."""
+    """From the end of one attempt's work to the beginning of the next one's; `began` in Unix seconds.
+
+    May be a little below 0, as moments are rounded.
+    """
 
     seconds: float
     began: float
@@ -152,7 +155,7 @@ def _gap(before: Attempt, after: Attempt) -> Gap | None:
         seconds, began = (seconds - idle, sent) if idle > IDLE_SECONDS else (seconds, began)
     elif before.start and after.start and before.start != after.start:
         return None  # somebody started snakemake again in between
-    return Gap(max(seconds, 0.0), began) if seconds >= -CLOCK_SECONDS else None
+    return Gap(seconds, began) if seconds >= -CLOCK_SECONDS else None
 
 
 def _is_similar(attempt: Attempt, segment_seconds: float | None) -> bool:

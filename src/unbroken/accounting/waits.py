@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from unbroken.accounting.past import Gap
 
-# Before anything is seen: a queue's waits differ by a factor of e**1.2 either way, worth three of them, around a
-# seventh of the time that is asked for, worth half a wait.  Hand-offs without a queue differ less.
-USUAL_SPREAD, USUAL_SPREAD_WITHOUT_QUEUE = 0.8, 0.4
+# Before anything is seen: a queue's waits differ by a factor of e**0.8 either way, worth two and a half of them, around
+# a seventh of the time that is asked for, worth a third of a wait.
+USUAL_SPREAD = 0.8
 SPREAD_WORTH = 2.5
 USUAL_SHARE = 0.15
-USUAL_WORTH = 0.5
+USUAL_WORTH = 0.3
 WIDEST_SPREAD = 2.2
 # A wait is like the one before it: by so much, worth four waits.
 USUAL_LIKENESS = 0.4
@@ -29,7 +29,7 @@ LONGEST_FACTOR = 20.0
 # Waits are put into a group of hours only as far as there are some: so many count as much as all the others.
 GROUP_WORTH = 4.0
 GROUPS_FROM = 6
-GROUP_SPREAD = 0.5
+GROUP_SPREAD = 0.4
 GROUP_HOURS = (50, 70, 48)
 SHORTEST_SECONDS = 1.0
 # So many waits are drawn one by one; more of them are their mean, with the spread that so many have.
@@ -54,15 +54,14 @@ class _Drawn(NamedTuple):
 class Waits:
     """The waits of a run.
 
-    `asked_seconds` is the time that a job asks a queue for, None where there is no queue; `utc_offset` in seconds is
-    what the hours of the day are counted from.
+    `asked_seconds` is the time that a job asks the queue for; `utc_offset` in seconds is what the hours of the day
+    are counted from.
     """
 
-    def __init__(self, gaps: Sequence[Gap], utc_offset: float, asked_seconds: float | None) -> None:
+    def __init__(self, gaps: Sequence[Gap], utc_offset: float, asked_seconds: float) -> None:
         self._offset = utc_offset
         logs = [math.log(max(gap.seconds, SHORTEST_SECONDS)) for gap in gaps]
         self._mean = fmean(logs)
-        self._has_queue = asked_seconds is not None
         self._groups, self._doubts = self._group_means(gaps, logs)
         self._rest = [log - self._groups[self._group(gap.began)] for gap, log in zip(gaps, logs, strict=True)]
         self._longest = max(logs) + math.log(LONGEST_FACTOR)
@@ -70,18 +69,15 @@ class Waits:
         seen = fmean(self._rest)
         self._like = _likeness([log - seen for log in self._rest])
         self._weight = len(logs) * (1 - self._like) / (1 + self._like)
-        self._center, spread = seen, USUAL_SPREAD_WITHOUT_QUEUE
         squares = sum((log - seen) ** 2 for log in self._rest)
-        if asked_seconds is not None:
-            usual, spread = math.log(max(USUAL_SHARE * asked_seconds, SHORTEST_SECONDS)), USUAL_SPREAD
-            total = self._weight + USUAL_WORTH
-            self._center = (seen * self._weight + usual * USUAL_WORTH) / total
-            squares += self._weight * USUAL_WORTH / total * (seen - usual) ** 2
-            self._weight = total
-            self._longest = max(self._longest, math.log(max(asked_seconds, SHORTEST_SECONDS)))
+        usual, total = math.log(max(USUAL_SHARE * asked_seconds, SHORTEST_SECONDS)), self._weight + USUAL_WORTH
+        self._center = (seen * self._weight + usual * USUAL_WORTH) / total
+        squares += self._weight * USUAL_WORTH / total * (seen - usual) ** 2
+        self._weight = total
+        self._longest = max(self._longest, math.log(max(asked_seconds, SHORTEST_SECONDS)))
         self._freedom = SPREAD_WORTH + self._weight - 1
         share = self._weight / max(len(logs), 1)
-        self._squares = SPREAD_WORTH * spread**2 + squares * min(share, 1.0)
+        self._squares = SPREAD_WORTH * USUAL_SPREAD**2 + squares * min(share, 1.0)
 
     def _group(self, moment: float) -> int:
         """0 by day, 1 by night, 2 at the weekend."""
@@ -95,19 +91,26 @@ class Waits:
         offs: list[list[float]] = [[], [], []]
         for gap, log in zip(gaps, logs, strict=True):
             offs[self._group(gap.began)].append(log - self._mean)
-        if not self._has_queue:
-            return [0.0] * 3, [0.0] * 3
         means = [sum(group) / (len(group) + GROUP_WORTH) if len(logs) >= GROUPS_FROM else 0.0 for group in offs]
         # Where some hours differ, others do.
         spread = math.hypot(GROUP_SPREAD, max(map(abs, means)))
         return means, [spread / math.sqrt(1 + len(group) / GROUP_WORTH) for group in offs]
 
-    def queue(self, random: Random) -> _Drawn:
+    def play(self, random: Random, count: int, waited: float | None, moment: float, between: float) -> float:
+        """The seconds of `count` waits from `moment` on, with `between` seconds of work before each.
+
+        The first of them has lasted `waited` seconds already; None: an attempt is at work.
+        """
+        queue = self._queue(random)
+        if waited is None:
+            return self._total(queue, random, count, moment, between)
+        first = self._first(queue, random, waited, moment)
+        return first + self._total(queue, random, count - 1, moment + first, between)
+
+    def _queue(self, random: Random) -> _Drawn:
         """One of the queues that these waits may have come from."""
         day, night, weekend = (
-            (mean + random.gauss(0, doubt) for mean, doubt in zip(self._groups, self._doubts, strict=True))
-            if self._has_queue
-            else self._groups
+            mean + random.gauss(0, doubt) for mean, doubt in zip(self._groups, self._doubts, strict=True)
         )
         if random.random() < self._trust:
             sample = random.choices(self._rest, k=max(round(self._weight), 2))
@@ -122,7 +125,7 @@ class Waits:
         deviation = average * math.sqrt(math.expm1(min(spread**2, 5.0)))
         return _Drawn(mean, spread, (), average, deviation, (day, night, weekend))
 
-    def first(self, queue: _Drawn, random: Random, waited: float, moment: float) -> float:
+    def _first(self, queue: _Drawn, random: Random, waited: float, moment: float) -> float:
         """The rest of a wait that has lasted `waited` seconds; a whole one where it was too long to be a wait."""
         if queue.sample or queue.spread <= 0 or waited < SHORTEST_SECONDS:
             longer = [log for log in self._rest if math.exp(log) > waited]
@@ -133,18 +136,17 @@ class Waits:
         z = _NORMAL.inv_cdf(min(passed + (1 - passed) * random.random(), 1 - 1e-9))
         return max(self._seconds(queue.mean + self._off(queue, moment - waited) + queue.spread * z) - waited, 0.0)
 
-    def total(self, queue: _Drawn, random: Random, count: int, moment: float, between: float) -> float:
+    def _total(self, queue: _Drawn, random: Random, count: int, moment: float, between: float) -> float:
         """The sum of `count` waits from `moment` on, with `between` seconds of work before each of them."""
         seconds, log = 0.0, self._rest[-1]
         like, fresh = self._like, math.sqrt(1 - self._like**2)
-        steady = not self._has_queue
         for _ in range(min(count, ONE_BY_ONE)):
             if queue.sample:
                 log = log if random.random() < like else random.choice(queue.sample)
             else:
                 log = queue.mean + like * (log - queue.mean) + fresh * random.gauss(0, queue.spread)
             moment += between
-            seconds += self._seconds(log if steady else log + self._off(queue, moment + seconds))
+            seconds += self._seconds(log + self._off(queue, moment + seconds))
         if count > ONE_BY_ONE:
             more = count - ONE_BY_ONE
             off = queue.deviation * math.sqrt(more * (1 + like) / (1 - like)) * random.gauss(0, 1)
