@@ -37,7 +37,6 @@ from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
@@ -95,17 +94,20 @@ class Submitting(SlurmParent):
             if isinstance(segment, Interruptible):
                 self._submit_or_adopt(job, segment)
                 return True
-            self._note_what_is_wanted(segment.run)
+            self._note_what_is_wanted(job, segment)
             self._run_segment(job, segment)
         except (UnbrokenError, OSError) as error:
             self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
         return True
 
-    def _note_what_is_wanted(self, run: Run) -> None:
-        """Detached jobs are told if their run is extended while they work; all, that there is a folder."""
+    def _note_what_is_wanted(self, job: Any, segment: Segment) -> None:
+        """Jobs that are out are told of what was changed since: the settings, and if their run was extended."""
+        run = segment.run
         if run.name not in self._known:
             self._known.add(run.name)
             begun.note_if_there(RunFolder(run.name))
+            if (ticket := ticket_of(job, segment, self.latency_seconds())) is not None:
+                ticket.write()
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)

@@ -135,6 +135,25 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     assert cluster.jobs() == []
 
 
+def test_a_job_that_waits_works_by_what_was_changed_since(slurm_work: WorkDir, cluster: Cluster) -> None:
+    slurm_work.configure({"a": one_long_segment(100_000)})
+    blocker = cluster.sbatch("sleep 300", "--nodes=4", "--exclusive", "--partition=short")
+    cluster.wait_until(lambda: cluster.state(blocker) == "RUNNING")
+    first = start(slurm_work)
+    cluster.wait_until(lambda: len(cluster.jobs("pending")) == 1)
+    first.kill()
+
+    slurm_work.configure({"a": one_long_segment(30)})  # or a run of hours is queued for nothing
+    second = start(slurm_work)
+    until(lambda: second.text.count("is in the queue or running already, taken over") == 1)
+    cluster.run("scancel", blocker)
+    done = second.wait(PATIENCE_SECONDS)
+
+    assert done.code == 0, done.text
+    assert submitted(done) == 0
+    assert {record.progress.done for record in slurm_work.records("a")} == {30}
+
+
 def test_a_driver_that_is_told_to_end_leaves_what_has_not_begun(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:

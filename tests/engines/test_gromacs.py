@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -197,7 +198,9 @@ def test_pieces_that_differ_from_their_checkpoint_are_not_saved(tmp_path, nvt):
 
     assert history(job)[0].progress_to == 0
     assert "nothing of the killed attempt 1 could be saved: " in job.places.log(1).read_text()
-    assert "md.part0001.xtc: not the bytes that md.cpt was written with (md5)" in job.places.log(1).read_text()
+    # Between mdrun's two renames its newest checkpoint has a name of its own.
+    differs = r"md\.part0001\.xtc: not the bytes that md(_step\d+)?\.cpt was written with \(md5\)"
+    assert re.search(differs, job.places.log(1).read_text())
 
 
 def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, whole):

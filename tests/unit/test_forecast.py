@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 from support.histories import MONDAY, chain
+from support.making import ATTEMPT
 
 from unbroken.accounting.forecast import Forecast, forecast
-from unbroken.accounting.forecast_words import budget_words, finish_words
+from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.times import Times
 
@@ -252,3 +253,20 @@ def test_the_budget_is_told_within_the_first_segment() -> None:
 
     assert budget_words(made, 0, 5).startswith("`segments: 5` will not do: about ")
     assert budget_words(made, 0, 40) == ""
+
+
+def test_segments_that_do_whatever_their_time_alarm_nobody() -> None:
+    """One step a segment, all of them longer than their limit: two steps are left, and two segments do them."""
+    line = replace(ATTEMPT, progress_to=1.0, work_seconds=0.9, unused_seconds=-0.8)
+    made = forecast([line], 1, 3, NOW, 0.06)
+
+    assert least_segments([line], 1, 3) == 2
+    assert budget_words(made, 1, 10, least_segments([line], 1, 3)) == ""
+    assert budget_words(made, 1, 2, least_segments([line], 1, 3)) != ""
+
+
+def test_the_pieces_of_a_segment_count_together() -> None:
+    killed = replace(ATTEMPT, outcome=Outcome.DIED, progress_to=6.0)
+    rest = replace(ATTEMPT, token=2, progress_from=6.0, progress_to=10.0)
+    assert least_segments([killed, rest], 10, 100) == 9
+    assert least_segments([killed], 6, 100) > 10**6

@@ -147,7 +147,7 @@ def test_a_command_that_ends_well_and_leaves_no_record_has_done_nothing(
 
     found = ended(tmp_path, ["true"])
 
-    assert (found.why, found.message) == (BeforeWork.UNAVAILABLE, "the job's own snakemake did nothing")
+    assert (found.why, found.message) == (BeforeWork.UNAVAILABLE, "the segment's process did nothing")
 
 
 def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
@@ -160,7 +160,7 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
 
     expected = "ended with exit code 1: WorkflowError in line 3: Config file is not valid YAML."
     assert found.why is BeforeWork.UNAVAILABLE
-    assert found.message == f"the job's own snakemake {expected}"
+    assert found.message == f"the segment's process {expected}"
 
 
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Past:
     gaps: tuple[Gap, ...]
     has_queue: bool  # its jobs wait for room
     lengths: tuple[float, ...]  # of the segments that went on until their time was up
-    spares: tuple[float, ...]  # what those left of their limits
+    spares: tuple[float, ...]  # what those left of their limits; less than nothing where they overran them
     work_seconds: float  # of all
     ended_early: int  # killed, failed or told to leave
     killed: int  # of those, the ones that may have lost work
@@ -77,7 +77,7 @@ def past_of(attempts: Sequence[Attempt], segment_seconds: float | None = None) -
         gaps=tuple(_gaps(told, segment_seconds)),
         has_queue=any(attempt.slurm_job for attempt in told),
         lengths=tuple(attempt.work_seconds for attempt in full),
-        spares=tuple(max(attempt.unused_seconds, 0.0) for attempt in full if attempt.unused_seconds is not None),
+        spares=tuple(attempt.unused_seconds for attempt in full if attempt.unused_seconds is not None),
         work_seconds=sum(map(_worked, told)),
         ended_early=len(early),
         killed=sum(attempt.outcome is not Outcome.INTERRUPTED for attempt in early),

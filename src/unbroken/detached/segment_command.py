@@ -111,7 +111,7 @@ class SegmentCommand:
             return CommandEnd(code)  # killed as soon as it had the run: the next job finds that out, and notes it
         said = tail or obstacle(self.places)
         how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
-        message = f"the job's own snakemake {how}{f': {said}' if said else ''}"
+        message = f"the segment's process {how}{f': {said}' if said else ''}"
         return CommandEnd(code, BeforeWork.UNAVAILABLE, message)
 
     def _token(self) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from unbroken.accounting.forecast import forecast
-from unbroken.accounting.forecast_words import budget_words
+from unbroken.accounting.forecast_words import budget_words, least_segments
 from unbroken.config import yaml_file
 from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
@@ -302,7 +302,8 @@ def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
     if goal is None:
         return ""
     made = forecast(attempts, last.progress.done, goal, time.time(), run.segment_minutes * 60)
-    words = budget_words(made, last.segment, run.segments)
+    least = least_segments(attempts, last.progress.done, goal)
+    words = budget_words(made, last.segment, run.segments, least)
     return f"; {words}" if words else ""
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from unbroken.accounting.forecast import Forecast, forecast
-from unbroken.accounting.forecast_words import budget_words, finish_words
+from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import ConfigError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
@@ -104,7 +104,9 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
     is_stopped = holder.claim is not None and if_stopped(holder.claim)
     finish = finish_words(made, now) if made and state in _GOES_ON and not is_stopped else ""
-    budget = budget_words(made, used, run.segments) if run and state in _GOES_ON else ""
+    budget = ""
+    if run and state in _GOES_ON and progress is not None and goal is not None:
+        budget = budget_words(made, used, run.segments, least_segments(attempts, progress.done, goal))
     return RunStatus(
         name,
         state,

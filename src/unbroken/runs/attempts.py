@@ -42,6 +42,22 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
+def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that works now as a line of history would begin: its times have no end; None if none does.
+
+    None also where the lease does not say.  Its outcome is that of one that is no failure.
+    """
+    try:
+        claim, why_free = lease.current_claim(places.lease)
+    except (LeaseError, OSError):
+        return None
+    if claim is None or why_free or any(attempt.token == claim.token for attempt in attempts):
+        return None
+    noted = read_times(places.work / f"{claim.token:06d}" / TIMES)
+    times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
+    return replace(_died(claim, [], attempts, None), outcome=Outcome.INTERRUPTED, message="", times=times)
+
+
 def note_died(history: History, previous: Claim, store: Store, until_utc: str) -> Attempt | None:
     """Adds the line of a holder that was killed: it did not release, and cannot write it any more.
 

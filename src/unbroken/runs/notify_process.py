@@ -34,15 +34,17 @@ def start(base: Path, is_over: bool = False) -> subprocess.Popen[bytes] | None:
         return None
     words = [sys.executable, "-m", "unbroken", "notify", "--check", *(["--ended"] if is_over else [])]
     with suppress(OSError), (base / LOG).open("ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             words,
             cwd=base,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_step_back,
         )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+        return process
     return None
 
 
@@ -52,7 +54,3 @@ def start_and_wait(base: Path, seconds: float) -> None:
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-
-
-def _step_back() -> None:
-    os.nice(_NICE)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeGuard
 
 from unbroken.system import jsontext
 
@@ -46,11 +48,17 @@ def read_times(path: Path) -> Times:
     """The times of an attempt at work, or of one that was killed; none where they cannot be read."""
     try:
         return parse_times(jsontext.parse(path.read_text()))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError):
         return NO_TIMES
 
 
-def parse_times(data: Mapping[str, object]) -> Times:
-    """What `to_json` gave; what a later version has added is passed over."""
+def parse_times(data: object) -> Times:
+    """What `to_json` gave; what a later version has added, and what is no time, is passed over."""
+    if not isinstance(data, Mapping):
+        return NO_TIMES
     known = {entry.name for entry in fields(Times)}
-    return Times(**{name: float(value) for name, value in data.items() if name in known})  # type: ignore[arg-type]
+    return Times(**{name: float(value) for name, value in data.items() if name in known and _is_time(value)})
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -16,7 +16,6 @@ from pathlib import Path
 from unbroken.runs.times import NO_TIMES, Times
 from unbroken.slurm.job_times import times_of
 from unbroken.slurm.this_job import SlurmJob
-from unbroken.system import fs
 
 
 class Moments:
@@ -53,9 +52,7 @@ class Moments:
 
     def times(self) -> Times:
         """All that is known at the end of the attempt."""
-        if self._asking.ident is not None:
-            self._asking.join(1.0)
-        self.note("ended")
+        self.note("ended")  # a controller that has not answered by now is not waited for
         return self._times
 
     def _ask_slurm(self) -> None:
@@ -69,6 +66,6 @@ class Moments:
         with self._lock:
             self._times = replace(self._times, **changes)
             with suppress(OSError):
-                draft = self._path.with_name(fs.unique_name(self._path.name))
+                draft = self._path.with_suffix(".tmp")
                 draft.write_text(json.dumps(self._times.to_json()))
                 draft.replace(self._path)
