@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import BinaryIO
 
 from unbroken.errors import ConfigError
+from unbroken.report.run_folders import segment_logs
 from unbroken.runs.layout import RunFolder
 
 POLL_SECONDS = 0.5
@@ -35,13 +35,6 @@ def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
             sys.stdout.buffer.flush()
     except BrokenPipeError:  # `| head` has seen enough; Python would complain at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def segment_logs(places: RunFolder) -> dict[int, Path]:
-    """The logs of a run by segment, each that of the last attempt that started the program."""
-    folder = places.log(1).parent
-    paths = sorted(folder.glob("*.log")) if folder.is_dir() else []
-    return {int(path.stem): path for path in paths if path.stem.isdecimal()}
 
 
 def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> Iterator[bytes]:

@@ -6,12 +6,12 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,26 +19,26 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import exec_commands, init_command, notify_command, profile_command
+from unbroken.cli import exec_commands, init_command, notify_command, profile_command, report_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
 from unbroken.cli.exec_commands import accept_command_line, begin_anew
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
-from unbroken.cli.say import Directory, as_seen, complain, say
+from unbroken.cli.say import Config, Directory, as_seen, complain, say
 from unbroken.cli.status_table import print_table, watch
-from unbroken.config import yaml_file
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
-from unbroken.engines.found import engine_of, known_schemas, read_checked_runs
+from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
+from unbroken.report.known import CONFIG, config_of, runs_of, statuses
 from unbroken.report.run_folders import known_runs, run_folder
-from unbroken.report.status import RunStatus, status_of
+from unbroken.report.status import RunStatus
 from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs import lease
 from unbroken.runs.holder import if_stopped
@@ -46,7 +46,6 @@ from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
-from unbroken.runs.run import Run
 from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
@@ -54,8 +53,7 @@ from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
-Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
-HERE, CONFIG = Path(), Path("config/config.yaml")
+HERE = Path()
 # While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
 QUEUE_SECONDS = 30.0
 
@@ -74,9 +72,9 @@ def status(
     if is_watched:
         queue = RecentQueue(directory, QUEUE_SECONDS)
         with suppress(KeyboardInterrupt):
-            watch(lambda: _statuses(only, directory, config, queue.look()))
+            watch(lambda: _seen(only, directory, config, queue.look()))
         return
-    rows = _statuses(only, directory, config, queue_of(directory))
+    rows = _seen(only, directory, config, queue_of(directory))
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -99,7 +97,7 @@ def account(
 ) -> None:
     """Where the time of each run went: work, saves, losses, starts, queue."""
     queue = queue_of(directory)
-    names = [row.run for row in _statuses(only, directory, config, queue)]
+    names = [row.run for row in _seen(only, directory, config, queue)]
     found = [(name, account_of(name, directory, queue)) for name in names]
     if as_json:
         print(json.dumps([account_json(name, each) for name, each in found], indent=2))
@@ -119,7 +117,7 @@ def run(
 ) -> None:
     """Starts Snakemake with the installed workflow; again after any failure. What stands behind -- is Snakemake's."""
     chosen = chosen_profile(slurm, detached, profile)
-    targets = targets_of(tuple(_runs(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
+    targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
     words, typed = command_for(targets, directory, chosen, context.obj or [])
     become_snakemake(words, typed)
 
@@ -164,7 +162,7 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
     if places.store is not None:
         accept_command_line(places, places.store)
         return
-    plan = Plan(tuple(_runs(directory, config, must_exist=True)), directory)
+    plan = Plan(tuple(runs_of(directory, config, must_exist=True)), directory)
     if run not in {known.name for known in plan.runs}:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])
     newest = next(reversed(Store(places.checkpoints).readable()), None)
@@ -240,7 +238,7 @@ def rehearse(
     config: Config = CONFIG,
 ) -> None:
     """Tries on this machine, within a minute, whether a program survives being saved and brought back."""
-    known = {each.name: each for each in _runs(directory, config, must_exist=True)}
+    known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
     if run not in known:
         raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
     say(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
@@ -257,8 +255,8 @@ def notify(
     """Tells you what has happened, by the command that `notify:` in the configuration names."""
     if is_check == is_test:
         raise ConfigError(["unbroken notify: type --check to look once, or --test to try the command"])
-    list(_runs(directory, config, must_exist=True))
-    settings = read_notify(_config_of(directory / config), known_schemas().config)
+    list(runs_of(directory, config, must_exist=True))
+    settings = read_notify(config_of(directory / config), known_schemas().config)
     if settings is None:
         raise ConfigError(
             [f"{directory / config}: has no `notify:`; type for example `notify: {{command: ./tell.sh}}`"]
@@ -269,11 +267,12 @@ def notify(
         queue = queue_of(directory)
         own = os.environ.get("SLURM_JOB_ID")  # the job that looks at its end is no job that goes on
         out = tuple(job for job in queue.out if job.job_id != own or not is_ended)
-        rows = _statuses(None, directory, config, replace(queue, out=out))
+        rows = _seen(None, directory, config, replace(queue, out=out))
         is_silent = has_command("squeue") and not queue.is_known
         notify_command.check(Look(rows, is_ended, is_silent), directory, settings)
 
 
+app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)
 app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
@@ -308,35 +307,9 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _statuses(only: list[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
-    """Of the runs that are named, or of all that are configured or have left anything."""
-    runs = {run.name: run for run in _runs(directory, config, must_exist=False)}
-    names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
-    if unknown := [name for name in only or [] if name not in names]:
-        raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
-    found = [status_of(name, directory, runs.get(name), queue) for name in dict.fromkeys(only or names)]
-    return [replace(row, advice=as_seen(row.advice)) for row in found]
-
-
-def _runs(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
-    path = directory / config
-    try:
-        data = yaml_file.read(path)
-    except FileNotFoundError as error:
-        if must_exist or config != CONFIG:
-            raise ConfigError([f"{path}: not found; add -d FOLDER, or --config FILE"]) from error
-        return ()
-    return read_checked_runs(_own_part(data), directory)
-
-
-def _config_of(path: Path) -> Mapping[str, object]:
-    return _own_part(yaml_file.read(path))
-
-
-def _own_part(data: Any) -> Mapping[str, object]:
-    """A workflow that imports us keeps our part below this key (docs/module.md)."""
-    inner = data.get("unbroken") if isinstance(data, dict) else None
-    return inner or data or {}
+def _seen(only: list[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
+    """How the runs stand, with paths and commands as they are typed from here."""
+    return [replace(row, advice=as_seen(row.advice)) for row in statuses(only, directory, config, queue)]
 
 
 def _must_exist(run: str, directory: Path) -> RunFolder:

@@ -23,6 +23,8 @@ Directory = Annotated[
     Path, typer.Option("--directory", "-d", help="The working directory of the workflow.", callback=_keep)
 ]
 
+Config = Annotated[Path, typer.Option("--config", help="The configuration, relative to the working directory.")]
+
 
 def as_seen(text: str) -> str:
     """The text with its paths and commands made complete."""

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from snakemake.io import _IOFile
-
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record, read_record
@@ -33,6 +31,8 @@ class Outdated:
         What it asks before that it keeps in its `iocache`, which is in use until the jobs are planned; in a dry run to
         the end (workflow.py of Snakemake 9.27, `Workflow.execute`).
         """
+        from snakemake.io import _IOFile  # loads all of Snakemake, which `unbroken status` need not wait for
+
         hidden = {os.path.abspath(path) for path in self.paths}
         if not hidden:
             return

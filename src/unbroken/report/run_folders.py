@@ -1,4 +1,4 @@
-"""Which folder a name means: a run of the config lies in `results`, one of `unbroken exec` in `.unbroken`."""
+"""The folder and the logs of a name: a run of the config lies in `results`, one of `unbroken exec` in `.unbroken`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def known_runs(base: Path) -> list[str]:
     results = base / RESULTS
     plain = sorted(path.parent.name for path in results.glob("*/lease")) if results.is_dir() else []
     return [*plain, *(f"{PREFIX}{name}" if name in plain else name for name in known_stores(base))]
+
+
+def segment_logs(places: RunFolder) -> dict[int, Path]:
+    """The logs of a run by segment, each that of the last attempt that started the program."""
+    folder = places.log(1).parent
+    paths = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    return {int(path.stem): path for path in paths if path.stem.isdecimal()}
 
 
 def call_of(places: RunFolder) -> Call | None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.accounting.account import Account, Waiting, account
 from unbroken.accounting.kinds import Kind
 from unbroken.report.run_folders import run_folder
 from unbroken.runs.attempts import all_attempts, attempt_at_work
+from unbroken.runs.history import Attempt
 from unbroken.slurm.job_times import times_of
 from unbroken.slurm.jobs_out import Queue
 from unbroken.system.clock import duration
 
 
-def account_of(name: str, base: Path, queue: Queue) -> Account:
-    """Every second of a run from its first submission until now, or until its goal."""
+def account_of(name: str, base: Path, queue: Queue, attempts: Sequence[Attempt] | None = None) -> Account:
+    """Every second of a run from its first submission until now, or until its goal; `attempts` if they are known."""
     places = run_folder(name, base)
-    attempts = all_attempts(places)
+    attempts = all_attempts(places) if attempts is None else attempts
     live = attempt_at_work(places, attempts)
     waiting = list(_waiting(name, queue))
     return account([*attempts, *([live] if live else [])], time.time(), waiting)

@@ -1,0 +1,39 @@
+"""`unbroken report`: writes the page that shows all runs, and opens it."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unbroken.cli.say import Config, Directory, say
+from unbroken.errors import ConfigError
+from unbroken.report.known import CONFIG
+from unbroken.report.write import write_report
+from unbroken.runs.layout import RESULTS
+from unbroken.runs.report_page import PAGE
+
+
+def report(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    directory: Directory = Path(),
+    config: Config = CONFIG,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; else results/report.html.")] = None,
+    is_opened: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Writes one page that shows all runs: results/report.html."""
+    page = output or directory / _default(only or [])
+    write_report(directory, config, only or [], page)
+    if is_opened and not webbrowser.open(page.resolve().as_uri()):
+        say(f"no browser was found here; copy this one file to where there is one: {page.resolve()}")
+    else:
+        say(str(page.resolve()))
+
+
+def _default(only: list[str]) -> Path:
+    """The page of all runs is not replaced by one of a few."""
+    if len(only) > 1:
+        raise ConfigError(["unbroken report: for several runs, say where the page is to stand; add -o FILE"])
+    return RESULTS / f"report-{only[0].replace('/', '-')}.html" if only else PAGE
