@@ -18,6 +18,8 @@ def pytest_configure() -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # Most tests read what each segment says, which the console leaves to the logs.
     os.environ["UNBROKEN_CONSOLE"] = "off"
+    # Each driver would write it at its end; tests of it set this anew.
+    os.environ["UNBROKEN_REPORT"] = "off"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 from snakemake_executor_plugin_unbroken.parent import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
@@ -82,9 +81,9 @@ class Detached:
         words += ["--memory-growth", str(segment.run.memory_growth)]
         return behind(exec_job, "unbroken.detached.chain_job", words)
 
-    def keep(self, segment: Segment, here: Sequence[str]) -> None:
-        """What the jobs call when no job waits behind them, or when all runs are over."""
+    def keep(self, segment: Segment) -> None:
+        """What the jobs call when no job waits behind them."""
         targets = [str(segment.places.record(number)) for number in range(1, segment.run.segments + 1)]
         words = list(sys.argv[1:])
         words += targets if "--" in words else ["--", *targets]
-        resubmit.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words), tuple(here)))
+        resubmit.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words)))

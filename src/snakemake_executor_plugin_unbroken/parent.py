@@ -169,12 +169,6 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         """How the names of the jobs in the queue begin; before the first is submitted."""
         self.run_uuid = f"{start}_{self.run_uuid}"
 
-    def command_here(self) -> list[str]:
-        """Snakemake with this workflow and its config, on the machine where it is called."""
-        general = self.workflow.spawned_job_args_factory.general_args(executor_common_settings=self.common_settings)
-        start = [self.get_python_executable(), "-m", "snakemake", "--snakefile", str(self.get_snakefile())]
-        return [*start, *shlex.split(general), "--executor", "local", "--cores", "1"]
-
     # --- what of the parent is overridden for that ---
 
     def run_job(self, job: Any) -> None:

@@ -183,7 +183,7 @@ class Submitting(SlurmParent):
     def _submit(self, job: Any, segment: Segment) -> None:
         if self._detached is not None:
             self._detached.now = segment
-            self._detached.keep(segment, self.command_here())
+            self._detached.keep(segment)
         self.submit_now(job)
 
     def more_sbatch_words(self, job: Any) -> str:

@@ -244,12 +244,10 @@ def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.Mon
 
 
 def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:
-    resubmit.keep("demo", Again(str(here), ("false",), ("false",)))
+    resubmit.keep("demo", Again(str(here), ("false",)))
 
     assert resubmit.submit("demo", "") == "exit code 1 of: false"
-    resubmit.keep(
-        "demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2"), ("true",))
-    )
+    resubmit.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2")))
     assert resubmit.submit("demo", "") == "Slurm refuses them: sbatch: error: no such account"
 
 
@@ -295,7 +293,7 @@ def test_a_job_that_is_ended_while_it_submits_the_next_ones(
     """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
     slurm_shows(here, monkeypatch, state)
     submit = ("sh", "-c", f"echo tried >> {here}/tried; {TERM[term]}")
-    resubmit.keep("demo", Again(str(here), submit, ("true",)))
+    resubmit.keep("demo", Again(str(here), submit))
 
     with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
         go_on(this_job(), "17", False)
@@ -311,7 +309,7 @@ def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_not
 ) -> None:
     """Slurm leaves it KillWait seconds, in which Snakemake on a busy node may not even start."""
     slurm_shows(here, monkeypatch, "COMPLETING", reason)
-    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/submitted"), ("true",)))
+    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/submitted")))
 
     with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was cancelled"):
         look_after_the_rest(this_job(), "17", False)
@@ -340,7 +338,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
     squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
     line = f"me|{taken}|PENDING|Priority|{DETACHED_JOB_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
     submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
-    resubmit.keep("demo", Again(str(here), submit, ("true",)))
+    resubmit.keep("demo", Again(str(here), submit))
     os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
@@ -352,7 +350,7 @@ def test_a_job_at_its_limit_that_may_not_come_back(
 @pytest.mark.usefixtures("deaf")
 def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -> None:
     resubmit.leave_out("b")
-    resubmit.keep("b", Again(str(here), ("sh", "-c", TERM["answered"]), ("true",)))
+    resubmit.keep("b", Again(str(here), ("sh", "-c", TERM["answered"])))
     told: list[str] = []
 
     run_end.submit_left_out("", told.append)
@@ -368,7 +366,7 @@ def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> No
 def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
-    resubmit.keep("demo", Again(str(here), ("sh", "-c", "env > seen"), ("true",)))
+    resubmit.keep("demo", Again(str(here), ("sh", "-c", "env > seen")))
 
     resubmit.submit("demo", "20260101T000000Z-1")
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ from unbroken.runs.select import verify
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.segment import second_place
 from unbroken.segment.lifecycle import run_segment
+from unbroken.segment.publisher import Publisher
 from unbroken.system import fs
 
 
@@ -497,8 +498,12 @@ def test_a_checkpoint_that_is_just_being_copied_is_not_pruned(
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy that takes longer than `keep` saves would never be complete."""
-    first, really = list[Checkpoint](), Transfer.copy
+    first, really, prune = list[Checkpoint](), Transfer.copy, Publisher.prune
     stayed: list[bool] = []
+
+    def while_it_is_copied(self: Publisher, spared: Collection[str] = ()) -> None:
+        until(lambda: bool(first))
+        prune(self, spared)
 
     def slow(self: Transfer, checkpoint: Checkpoint) -> None:
         if not first:
@@ -508,6 +513,7 @@ def test_a_checkpoint_that_is_just_being_copied_is_not_pruned(
             stayed.append(checkpoint.folder.is_dir())
         really(self, checkpoint)
 
+    monkeypatch.setattr(Publisher, "prune", while_it_is_copied)
     monkeypatch.setattr(Transfer, "copy", slow)
     toy(base, keep=1, copies={"folder": str(backup)})
 

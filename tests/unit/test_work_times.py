@@ -28,7 +28,7 @@ SUBMITTED = 1_000_000_000.0
 def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Snakemake's note about the record of a detached job, from when it was submitted."""
     monkeypatch.chdir(tmp_path)
-    resubmit.keep("demo", Again(".", ("snakemake",), ("snakemake",)))
+    resubmit.keep("demo", Again(".", ("snakemake",)))
     places = RunFolder("demo")
     record = Record("demo", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z")
     record.write(places.record(1))

@@ -178,7 +178,7 @@ def test_status_that_is_watched_needs_a_terminal(states: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: --watch: needs a terminal; type: unbroken status, or --json for programs\n",
+        "unbroken: watch: needs a terminal; type: unbroken status, or --json for programs\n",
     )
 
 

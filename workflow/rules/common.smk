@@ -5,6 +5,7 @@ import math
 from unbroken.copies.start import rebuild_lost
 from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
+from unbroken.plan.page_writer import PageWriter
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
 from unbroken.plan.work_times import give_true_times
@@ -73,6 +74,9 @@ segment_resources = {
 }
 
 
+page_writer = PageWriter(plan.base, workflow)
+
+
 def tell_line(line):
     tell([line])
 
@@ -80,7 +84,8 @@ def tell_line(line):
 def check_start():
     """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew, notes
     when those of jobs without a driver were made, rebuilds what is lost but for its copies, and names jobs that are
-    still out.  From then on, a run that reaches its goal leaves the plan, and Ctrl-C lets the segments here save."""
+    still out.  From then on, a run that reaches its goal leaves the plan, Ctrl-C lets the segments here save, and
+    results/report.html is kept fresh."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
     plan.remove_outdated()
@@ -90,10 +95,13 @@ def check_start():
     notify_process.want(bool(config.get("notify")), plan.base)
     leave_out_finished(workflow, plan.runs, tell_line)
     ctrl_c.listen(plan.runs, tell_line)
+    page_writer.begin()
 
 
 def tell_what_is_left():
-    """At the end: one line a run that is not finished, with what to type; not where jobs go on without a driver."""
+    """At the end: one line a run that is not finished, with what to type, but where jobs go on without a driver; and the
+    last page."""
     if not workflow.remote_execution_settings.immediate_submit:
         tell(plan.report())
         notify_process.start(plan.base, is_over=True)
+    page_writer.end()

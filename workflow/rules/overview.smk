@@ -1,5 +1,5 @@
-# All runs in one table: snakemake overview; in the report: snakemake overview --report report.html
-# Needs what the runs have left so far; asks none of them to go on. Leaves a table for programs and a page for people.
+# All runs in one table for programs: snakemake overview. For people: results/report.html.
+# Needs what the runs have left so far; asks none of them to go on.
 
 
 # A table is no job for a cluster.
@@ -11,13 +11,7 @@ rule overview:
     input:
         evidence(plan.runs, plan.base),
     output:
-        table="results/overview.tsv",
-        page=report(
-            "results/overview.html",
-            caption="../report/overview.rst",
-            category="Runs",
-            labels={"what": "all runs"},
-        ),
+        "results/overview.tsv",
     log:
         "logs/overview.log",
     params:

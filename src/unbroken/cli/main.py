@@ -27,7 +27,8 @@ from unbroken.cli.exec_commands import accept_command_line, begin_anew
 from unbroken.cli.logs import show_log
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
 from unbroken.cli.say import Config, Directory, as_seen, complain, say
-from unbroken.cli.status_table import print_table, watch
+from unbroken.cli.status_table import print_table
+from unbroken.cli.watch import watch as show_again
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
@@ -66,13 +67,11 @@ def status(
     directory: Directory = HERE,
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list.")] = False,
-    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every 2 s, until Ctrl-C.")] = False,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as `unbroken watch`.")] = False,
 ) -> None:
     """Progress, time left (ETA) and next step of each run."""
     if is_watched:
-        queue = RecentQueue(directory, QUEUE_SECONDS)
-        with suppress(KeyboardInterrupt):
-            watch(lambda: _seen(only, directory, config, queue.look()))
+        watch(only, directory, config)
         return
     rows = _seen(only, directory, config, queue_of(directory))
     if as_json:
@@ -86,6 +85,18 @@ def status(
         say(f"{row.run}: {row.advice}")
     for name in only or []:
         say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
+
+
+@app.command()
+def watch(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+) -> None:
+    """The same again and again, also of runs that others drive, until Ctrl-C; writes the page once a minute."""
+    queue = RecentQueue(directory, QUEUE_SECONDS)
+    with suppress(KeyboardInterrupt):
+        show_again(lambda: _seen(only, directory, config, queue.look()), directory, config)
 
 
 @app.command()

@@ -1,19 +1,16 @@
-"""The table of `unbroken status`, as wide as the terminal allows; once, or again and again."""
+"""The table of `unbroken status`, as wide as the terminal allows."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from unbroken.errors import ConfigError
-from unbroken.report.status import RunState, RunStatus
+from unbroken.report.status import BY_NEED, RunState, RunStatus
 from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
@@ -35,18 +32,6 @@ _LAYOUTS = (
 )
 # A name that is longer goes on in the next line before a column is left out for it.
 _NAME_WIDTH = 16
-# With more runs than the screen has lines, those that need a look or are at work are shown first.
-_FIRST = (
-    RunState.STOPPED,
-    RunState.UNREADABLE,
-    RunState.USED_UP,
-    RunState.WORKING,
-    RunState.QUEUED,
-    RunState.PAUSED,
-    RunState.NOT_STARTED,
-    RunState.FINISHED,
-)
-WATCH_SECONDS = 2.0
 
 
 def print_table(rows: Sequence[RunStatus]) -> None:
@@ -59,23 +44,10 @@ def print_table(rows: Sequence[RunStatus]) -> None:
         print(total_of(rows))
 
 
-def watch(read: Callable[[], Sequence[RunStatus]]) -> None:
-    """Shows the table anew every two seconds until Ctrl-C; ConfigError where the output is no terminal."""
-    console = Console()
-    if not console.is_terminal:
-        raise ConfigError(["--watch: needs a terminal; type: unbroken status, or --json for programs"])
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        while True:
-            rows = read()
-            total = total_of(rows) if rows else "no runs yet"
-            live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs go on"), refresh=True)
-            time.sleep(WATCH_SECONDS)
-
-
 def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str = "") -> Group:
     """The table, how many runs are in which state, what to do, and a last line; not higher than the terminal."""
     room = max(console.height - 5, 1)
-    chosen = sorted(rows, key=lambda row: _FIRST.index(row.state))[:room]
+    chosen = sorted(rows, key=lambda row: BY_NEED.index(row.state))[:room]
     shown = [row for row in rows if row in chosen]
     lines = [total] if total else []
     lines += [f"{row.run}: {row.advice}" for row in shown if row.advice][: max(room - len(shown), 0)]

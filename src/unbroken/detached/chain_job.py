@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.detached import adjust_pending, last_look, resubmit
+from unbroken.detached.page_keeper import PageKeeper
 from unbroken.detached.pending_jobs import wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import (
@@ -104,8 +105,9 @@ def main(words: Sequence[str] | None = None) -> int:
     job_id = os.environ.get("SLURM_JOB_ID", "")
     last_look.has_come_back(job_id)
     _tell_missing_commands(this_job)
+    page = PageKeeper()
     try:
-        chain = _Chain(this_job, job_id)
+        chain = _Chain(this_job, job_id, page)
         ended = chain.work()
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(this_job, job_id, ended.why, ended.message)
@@ -117,14 +119,16 @@ def main(words: Sequence[str] | None = None) -> int:
         this_job.tell(f"the run stops: {stop}")
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
+    finally:
+        page.end()
     return exit_code_for(ended.why, ended.code)
 
 
 class _Chain:
     """One job's part of the chain: a segment's work, and while it is done the jobs behind it."""
 
-    def __init__(self, this_job: DetachedJob, job_id: str) -> None:
-        self.this_job, self.job_id = this_job, job_id
+    def __init__(self, this_job: DetachedJob, job_id: str, page: PageKeeper) -> None:
+        self.this_job, self.job_id, self._page = this_job, job_id, page
         self.has_successor = False
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self._segment = 0
@@ -145,7 +149,12 @@ class _Chain:
         return ended
 
     def _look_ahead(self) -> None:
-        """Submits the next jobs if none waits and more than one segment is left; not before this one's work begins."""
+        """What is done beside this segment's work, not before that begins."""
+        self._submit_ahead()
+        self._page.begin()
+
+    def _submit_ahead(self) -> None:
+        """Submits the next jobs if none waits and more than one segment is left."""
         this_job = self.this_job
         if not has_command("sbatch") or is_being_ended():
             return

@@ -18,20 +18,16 @@ from types import MappingProxyType
 from unbroken.detached import segment_command
 from unbroken.detached.segment_command import Tail
 from unbroken.runs.driver_start import SAME_START
-from unbroken.runs.layout import NOTES, RESULTS, SLURM_LOGS
-from unbroken.slurm.commands import ask
+from unbroken.runs.layout import NOTES
 from unbroken.slurm.refusals import refusal
 from unbroken.system import fs, jsontext
 
 PATIENCE_SECONDS = 1800.0
-# Short enough for any partition.
-OVERVIEW_MINUTES = 5
 DONE = "done"
 # How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
 ENDED = "ended with this job"
 # How it begins where another try would be refused too.
 REFUSED = "Slurm refuses them"
-REPORT = RESULTS / "report.html"
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -39,11 +35,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Again:
-    """A command with the folder that it is to be started in, and one without a target for work on this machine."""
+    """A command with the folder that it is to be started in."""
 
     folder: str
     submit: tuple[str, ...]
-    here: tuple[str, ...]
 
 
 def keep(run: str, again: Again) -> None:
@@ -83,38 +78,6 @@ def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
         tell(f"{said}; tried again")
         time.sleep(segment_command.rest_seconds())
     return said
-
-
-def overview(run: str) -> str:
-    """Makes the table of all runs and the report; in a few words how that went.
-
-    In a job of its own, because the one that asks may be at its time limit; where Slurm refuses that, here and now.
-    """
-    again = _kept(run)
-    if again is None:
-        return f"{_path(run)} is missing"
-    table, report = [*again.here, "--", "overview"], [*again.here, "--report", str(REPORT), "--", "overview"]
-    both = f"{shlex.join(table)} && {shlex.join(report)}"
-    job = ask(*_small_job(os.environ), "--wrap", both)
-    if job is not None:
-        return f"submitted as job {job.strip()}"
-    return _call(["sh", "-c", both], Path())
-
-
-def _small_job(environment: Mapping[str, str]) -> list[str]:
-    """The words for sbatch, where this job may run that one may too."""
-    log = SLURM_LOGS / "overview_%j.log"
-    # Two runs that end together may both ask for it: one after the other.
-    words = ["sbatch", "--parsable", "--job-name=unbroken-overview", "--dependency=singleton"]
-    words += [f"--time={OVERVIEW_MINUTES}", "--ntasks=1", "--mem=2000"]
-    words += [f"--output={log}", f"--chdir={Path().resolve()}"]
-    for option, name in (
-        ("partition", "SLURM_JOB_PARTITION"),
-        ("account", "SLURM_JOB_ACCOUNT"),
-        ("qos", "SLURM_JOB_QOS"),
-    ):
-        words += [f"--{option}={environment[name]}"] if environment.get(name) else []
-    return words
 
 
 def leave_out(run: str) -> None:
@@ -158,7 +121,7 @@ def _is_fresh(path: Path) -> bool:
 def _kept(run: str) -> Again | None:
     try:
         data = jsontext.parse(_path(run).read_text())
-        return Again(data["folder"], tuple(data["submit"]), tuple(data["here"]))
+        return Again(data["folder"], tuple(data["submit"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

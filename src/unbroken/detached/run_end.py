@@ -1,4 +1,4 @@
-"""The end of a detached run: its pending jobs, other runs that found no room in the queue, the report."""
+"""The end of a detached run: its pending jobs, other runs that found no room in the queue, the page of all."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unbroken.detached import last_look, resubmit
+from unbroken.detached.page_keeper import write_last
 from unbroken.detached.pending_jobs import run_of_detached_job, waiting
 from unbroken.detached.targets import is_over
 from unbroken.runs import notify_process
+from unbroken.runs.report_page import PAGE
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.slurm.this_job import restart_count
@@ -20,7 +22,7 @@ LOOKS_FOR_ROOM = 3
 
 
 def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Callable[[str], None]) -> None:
-    """Nothing more is to be done for this run; the last job of all runs makes the table and the report."""
+    """Nothing more is to be done for this run; the last job of all runs writes the page as it stays."""
     _cancel(run, jobs, tell)
     submit_left_out(start, tell)
     notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
@@ -30,7 +32,8 @@ def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Call
     if resubmit.any_left_out():
         stay_for_left_out(job_id, tell)
     elif all(is_over(name) for name in others):
-        tell(f"all runs are over: the table of all runs and the report; {resubmit.overview(run)}")
+        tell(f"all runs are over: {PAGE}")
+        write_last()
 
 
 def stay_for_left_out(job_id: str, tell: Callable[[str], None]) -> None:

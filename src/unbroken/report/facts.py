@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from unbroken.errors import UnbrokenError
 from unbroken.report.curves import curves_of, thinned
 from unbroken.report.life import progress_points, thinned_spans
 from unbroken.report.run_folders import goes_on_with, run_folder, segment_logs
-from unbroken.report.status import RunState, RunStatus
+from unbroken.report.status import BY_NEED, RunState, RunStatus
 from unbroken.report.time_account import account_of
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
@@ -30,17 +30,7 @@ from unbroken.slurm.jobs_out import Queue
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150
 SHOWN_ATTEMPTS = 100
-# Those that need a hand come first, those that are done last.
-_ORDER = (
-    RunState.UNREADABLE,
-    RunState.STOPPED,
-    RunState.USED_UP,
-    RunState.WORKING,
-    RunState.QUEUED,
-    RunState.PAUSED,
-    RunState.NOT_STARTED,
-    RunState.FINISHED,
-)
+_AT_WORK = {RunState.WORKING, RunState.QUEUED}
 _NEEDS_A_HAND = {RunState.UNREADABLE, RunState.STOPPED, RunState.USED_UP}
 
 
@@ -61,9 +51,11 @@ def folder_facts(
     promise: Promise,
 ) -> dict[str, object]:
     """All of the page: `rows` are the runs as `status` tells them, `page` is where it will stand, for its links."""
-    ordered = sorted(rows, key=lambda row: (_ORDER.index(row.state), not row.budget))
+    is_left = not promise.seconds and not any(row.state in _AT_WORK for row in rows)
+    needy = _NEEDS_A_HAND | ({RunState.PAUSED} if is_left else set())
+    ordered = sorted(rows, key=lambda row: (BY_NEED.index(row.state), not row.budget))
     detailed = {row.run for row in ordered[:DETAILED_RUNS]}
-    told = [_run_facts(row, runs.get(row.run), base, queue, page, row.run in detailed) for row in ordered]
+    told = [_run_facts(row, runs.get(row.run), base, queue, page, row.run in detailed, needy) for row in ordered]
     return {
         "version": __version__,
         "folder": str(base.resolve()),
@@ -71,19 +63,19 @@ def folder_facts(
         "written": time.time(),
         "promise": vars(promise),
         "kinds": [[kind.name.lower(), kind.value] for kind in Kind],
-        "states": [state.value for state in _ORDER],
+        "states": [state.value for state in BY_NEED],
         "runs": told,
     }
 
 
 def _run_facts(
-    row: RunStatus, run: Run | None, base: Path, queue: Queue, page: Path, is_detailed: bool
+    row: RunStatus, run: Run | None, base: Path, queue: Queue, page: Path, is_detailed: bool, needy: Set[RunState]
 ) -> dict[str, object]:
     places = run_folder(row.run, base) if run is None else RunFolder(row.run, base)
     facts: dict[str, object] = {
         "name": row.run,
         "state": row.state.value,
-        "needs_a_hand": row.state in _NEEDS_A_HAND or bool(row.budget),
+        "needs_a_hand": row.state in needy or bool(row.budget),
         "done": row.progress.done if row.progress else None,
         "goal": row.progress.goal if row.progress else (run.goal if run else None),
         "unit": row.progress.unit if row.progress else "",

@@ -1,4 +1,4 @@
-"""The overview: one row a run with what it came to and what it cost, for tables and the Snakemake report."""
+"""The overview: one row a run with what it came to and what it cost, for programs that read tables."""
 
 from __future__ import annotations
 

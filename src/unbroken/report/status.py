@@ -45,6 +45,17 @@ class RunState(Enum):
     UNREADABLE = "unreadable"
 
 
+# Where there is no room for all: those that need a hand first, those that are done last.
+BY_NEED = (
+    RunState.STOPPED,
+    RunState.UNREADABLE,
+    RunState.USED_UP,
+    RunState.WORKING,
+    RunState.QUEUED,
+    RunState.PAUSED,
+    RunState.NOT_STARTED,
+    RunState.FINISHED,
+)
 # A run that stands still has nothing to forecast but the time that it needs once it goes on.
 _GOES_ON = {RunState.WORKING, RunState.QUEUED, RunState.PAUSED}
 

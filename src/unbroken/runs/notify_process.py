@@ -1,21 +1,17 @@
-"""Starts the look that tells what has happened (`unbroken notify --check`), where the config has `notify:`.
-
-A process of its own with low priority, in a session of its own: nobody waits for it, and it harms nobody.
-"""
+"""Starts the look that tells what has happened (`unbroken notify --check`), where the config has `notify:`."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from unbroken.runs.beside import start_beside
 from unbroken.runs.layout import NOTES
 
 _FOLDER = NOTES / "notify"
 LOG = _FOLDER / "log.txt"
-_NICE = 10
 
 
 def want(is_wanted: bool, base: Path) -> None:
@@ -33,19 +29,7 @@ def start(base: Path, is_over: bool = False) -> subprocess.Popen[bytes] | None:
     if not (base / _FOLDER / "wanted").exists():
         return None
     words = [sys.executable, "-m", "unbroken", "notify", "--check", *(["--ended"] if is_over else [])]
-    with suppress(OSError), (base / LOG).open("ab") as log:
-        process = subprocess.Popen(
-            words,
-            cwd=base,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        return process
-    return None
+    return start_beside(words, base, base / LOG, is_kept=True)
 
 
 def start_and_wait(base: Path, seconds: float) -> None:

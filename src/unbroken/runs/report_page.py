@@ -1,4 +1,4 @@
-"""The page `results/report.html` as those see it who keep it fresh: how old it is, and the process that writes it."""
+"""The page `results/report.html` as those see it who keep it fresh: the process that writes it, and when it does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from unbroken.runs.beside import start_beside
 from unbroken.runs.layout import NOTES, RESULTS
 
 PAGE = RESULTS / "report.html"
@@ -17,7 +18,9 @@ VARIABLE = "UNBROKEN_REPORT"
 LOG = NOTES / "report.log"
 # Changed by whoever has one written, before it is: of many jobs that look, one goes on.
 _ASKED = NOTES / "report.asked"
-_NICE = 19
+# A page that takes long, of very many runs, is written more seldom: at most so much of the time is spent on it.
+MOST_SHARE = 0.02
+LEAVING_SECONDS = 5.0
 
 
 def is_off() -> bool:
@@ -25,34 +28,59 @@ def is_off() -> bool:
     return os.environ.get(VARIABLE) == "off"
 
 
-def begin_writing(
-    base: Path, every: float, writer: str, at_most_every: float = 0.0, config: Path | None = None
-) -> subprocess.Popen[bytes] | None:
-    """Has the page of the folder `base` written by a process of its own, which gives way to all others.
+class PageProcess:
+    """Has the page of a folder written, one process at a time; `writer` is who that is, in words for the page."""
 
-    The page says that `writer` will have it written again within `every` seconds; 0: nobody will.  None where nobody
-    wants it, where it was asked for less than `at_most_every` seconds ago, or where no process or file can be made:
-    nobody's work depends on it.
-    """
-    if is_off() or _age_seconds(base / _ASKED) < at_most_every:
-        return None
-    words = [sys.executable, "-m", "unbroken.report", str(every), writer]
-    with suppress(OSError):
-        (base / NOTES).mkdir(parents=True, exist_ok=True)
-        (base / _ASKED).touch()
-        with (base / LOG).open("wb") as log:
-            process = subprocess.Popen(
-                [*words, *([str(config)] if config else [])],
-                cwd=base,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+    def __init__(self, base: Path, writer: str, config: Path | None = None) -> None:
+        self._base, self._writer = base, writer
+        self._config = [str(config)] if config else []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
+        self._took = 0.0  # as long as the last one was seen to take
+
+    def is_at_work(self) -> bool:
+        """True while one is written; to be asked often."""
+        if self._process is None:
+            return False
+        self._took = time.monotonic() - self._began
+        if self._process.poll() is not None:
+            self._process = None
+        return self._process is not None
+
+    def is_due(self, every: float) -> bool:
+        """True if nothing is at work, and the last one began `every` seconds ago, or longer where that takes long."""
+        return not self.is_at_work() and time.monotonic() - self._began >= self._pause(every)
+
+    def begin(self, every: float, at_most_every: float = 0.0) -> None:
+        """Begins to write one, which says that the next will be there within `every` seconds; 0: there will be none.
+
+        Nothing where nobody wants it, where one of the folder was asked for less than `at_most_every` seconds ago, or
+        where no process or file can be made: nobody's work depends on it.
+        """
+        if is_off() or self.is_at_work() or _age_seconds(self._base / _ASKED) < at_most_every:
+            return
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        return process
-    return None
+            (self._base / NOTES).mkdir(parents=True, exist_ok=True)
+            (self._base / _ASKED).touch()
+            promised = self._pause(every) if every else 0.0
+            words = [sys.executable, "-m", "unbroken.report", f"{promised:.0f}", self._writer, *self._config]
+            self._began = time.monotonic()
+            self._process = start_beside(words, self._base, self._base / LOG)
+
+    def wait(self, seconds: float) -> None:
+        """Until the page is there, at most so long."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """The one who asked is about to leave, and waits for no page."""
+        if self.is_at_work() and self._process is not None:
+            self._process.kill()
+            self.wait(LEAVING_SECONDS)
+
+    def _pause(self, every: float) -> float:
+        return max(every, self._took / MOST_SHARE)
 
 
 def _age_seconds(path: Path) -> float:

@@ -1,28 +1,15 @@
 "use strict";
 // The charts, as Vega-Lite specifications over plain rows.  Names are values of the rows, never parts of an expression.
 
-const KIND_COLORS = {
-  useful: "#2e8b57", lost: "#d1352b", saving: "#7b5ea7", publishing: "#4f9da6", suspended: "#b07d2b",
-  starting: "#e69f00", unused: "#9a6a4f", queued: "#a9b4c0", idle: "#dfe3e8", unknown: "#cfcfcf",
-};
-const KIND_COLORS_DARK = { ...KIND_COLORS, queued: "#5f6b77", idle: "#30373e", unknown: "#4a4a4a" };
-
-const isDark = () => window.matchMedia("(prefers-color-scheme: dark)").matches;
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Of the kinds those that occur in the rows: what is not there needs no place in the legend.
-function kindScale(kinds, rows) {
-  const colors = isDark() ? KIND_COLORS_DARK : KIND_COLORS;
-  const there = kinds.filter(([, words]) => rows.some((row) => row.kind === words));
-  return { domain: there.map(([, words]) => words), range: there.map(([key]) => colors[key]) };
-}
+const kindScale = (kinds) => ({ domain: kinds.map(([, words]) => words), range: kinds.map(([key]) => ink(key)) });
 
 function config() {
   const [text, line] = [ink("ink"), ink("line")];
   return {
     background: null, font: "system-ui, sans-serif", view: { stroke: null },
     axis: { labelColor: text, titleColor: text, gridColor: line, domainColor: line, tickColor: line, labelLimit: 160 },
-    legend: { labelColor: text, titleColor: text, orient: "bottom", columns: 4, labelLimit: 200 },
   };
 }
 
@@ -38,7 +25,7 @@ function timelineSpec(rows, endings, kinds, description) {
         data: { values: rows }, mark: { type: "bar", height: 14 },
         encoding: {
           x, x2: { field: "end" }, y,
-          color: { field: "kind", type: "nominal", title: null, scale: kindScale(kinds, rows) },
+          color: { field: "kind", type: "nominal", title: null, legend: null, scale: kindScale(kinds) },
           tooltip: [{ field: "run" }, { field: "kind" }, { field: "begin", type: "temporal", format: "%d %b %H:%M" },
             { field: "end", type: "temporal", format: "%d %b %H:%M" }, { field: "length" }],
         },
@@ -47,7 +34,7 @@ function timelineSpec(rows, endings, kinds, description) {
         data: { values: endings }, mark: { type: "point", filled: true, size: 50, stroke: ink("paper"), strokeWidth: 0.7 },
         encoding: {
           x: { field: "at", type: "temporal" }, y,
-          shape: { field: "how", type: "nominal", title: null, scale: { domain: ["killed", "failed", "finished"], range: ["cross", "triangle-down", "circle"] } },
+          shape: { field: "how", type: "nominal", legend: null, scale: { domain: ["killed", "failed", "finished"], range: ["cross", "triangle-down", "circle"] } },
           fill: { field: "how", type: "nominal", legend: null, scale: { domain: ["killed", "failed", "finished"], range: [ink("bad"), ink("bad"), ink("good")] } },
           tooltip: [{ field: "run" }, { field: "how" }, { field: "at", type: "temporal", format: "%d %b %H:%M" }, { field: "what" }],
         },
@@ -88,7 +75,7 @@ function accountSpec(rows, kinds, description) {
     data: { values: rows }, mark: { type: "bar", height: 24 },
     encoding: {
       x: { field: "seconds", type: "quantitative", stack: "normalize", title: null, axis: { format: "%", grid: false } },
-      color: { field: "kind", type: "nominal", title: null, scale: kindScale(kinds, rows) },
+      color: { field: "kind", type: "nominal", title: null, legend: null, scale: kindScale(kinds) },
       order: { field: "place", type: "quantitative" },
       tooltip: [{ field: "kind" }, { field: "length" }, { field: "share" }],
     },

@@ -47,11 +47,22 @@ function table(title, columns, rows) {
     el("table", {}, el("caption", {}, title), el("thead", {}, head), el("tbody", {}, ...body)));
 }
 
-function figure(name, makeSpec, columns, rows, title) {
+// What the colors and signs of a chart mean; where colors are not seen, the numbers say it.
+function legend(rows, endings = []) {
+  const kinds = facts.kinds.filter(([, words]) => rows.some((row) => row.kind === words)).map(([key, words]) => {
+    const square = el("i", { "aria-hidden": "true" });
+    square.style.background = `var(--${key})`;
+    return el("span", {}, square, words);
+  });
+  const signs = [["killed", "\u271a"], ["failed", "\u25bc"], ["finished", "\u25cf"]].filter(([how]) => endings.some((row) => row.how === how));
+  return el("figcaption", { class: "legend" }, ...kinds, ...signs.map(([how, sign]) => el("span", {}, `${sign} ${how}`)));
+}
+
+function figure(name, makeSpec, columns, rows, title, caption = null) {
   const chart = el("div", { class: "chart", "data-chart": name });
   const data = el("details", { class: "data" }, el("summary", {}, `${title}: the numbers`));
   data.addEventListener("toggle", () => { if (data.open && data.childElementCount === 1) data.append(table(title, columns, rows())); });
-  const made = el("figure", {}, chart, data);
+  const made = el("figure", {}, chart, caption, data);
   // A chart takes the width of its place in the page, so it is drawn once it has one.
   queueMicrotask(() => draw(chart, makeSpec));
   return made;
@@ -144,7 +155,7 @@ function accountFigure(account, title) {
   if (!rows.length) return el("p", { class: "dim" }, "No time was spent yet.");
   const words = rows.map((row) => `${row.kind} ${row.share}`).join(", ");
   return figure("account", () => accountSpec(rows, facts.kinds, `${title}: ${words}`),
-    [["spent on", ""], ["time", "number"], ["share", "number"]], () => rows.map((row) => [row.kind, row.length, row.share]), title);
+    [["spent on", ""], ["time", "number"], ["share", "number"]], () => rows.map((row) => [row.kind, row.length, row.share]), title, legend(rows));
 }
 
 function showTotals() {
@@ -191,7 +202,7 @@ function timelineFigure(name, runs, title, since) {
   const endings = runs.flatMap(endingsOf).filter((row) => row.at >= from);
   return figure(name, () => timelineSpec(seen, endings, facts.kinds, `${title}: ${runs.length} runs, ${endings.filter((row) => row.how === "killed").length} kills`),
     [["run", ""], ["from", ""], ["to", ""], ["spent on", ""], ["time", "number"]],
-    () => seen.map((row) => [row.run, moment(row.begin), moment(row.end), row.kind, row.length]), title);
+    () => seen.map((row) => [row.run, moment(row.begin), moment(row.end), row.kind, row.length]), title, legend(seen, endings));
 }
 
 function showTimeline() {

@@ -1,0 +1,41 @@
+"""`unbroken watch`: the table of a campaign that others drive, again and again, and its page once a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from unbroken.cli.status_table import screen_of, total_of
+from unbroken.errors import ConfigError
+from unbroken.report.status import RunStatus
+from unbroken.runs.report_page import PageProcess
+
+WATCH_SECONDS = 2.0
+PAGE_SECONDS = 60.0
+# A driver may write the page as often.
+LEAST_PAGE_SECONDS = 45.0
+WRITER = "unbroken watch"
+
+
+def watch(read: Callable[[], Sequence[RunStatus]], directory: Path, config: Path) -> None:
+    """Shows the table anew every two seconds until Ctrl-C; ConfigError where the output is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        raise ConfigError(["watch: needs a terminal; type: unbroken status, or --json for programs"])
+    page = PageProcess(directory, WRITER, config)
+    try:
+        with Live(console=console, auto_refresh=False, transient=False) as live:
+            while True:
+                rows = read()
+                total = total_of(rows) if rows else "no runs yet"
+                live.update(screen_of(rows, console, total, "Ctrl-C ends this; the runs go on"), refresh=True)
+                if rows and page.is_due(PAGE_SECONDS):
+                    page.begin(PAGE_SECONDS, at_most_every=LEAST_PAGE_SECONDS)
+                time.sleep(WATCH_SECONDS)
+    finally:
+        page.kill()
+        page.begin(0.0)  # nobody waits for it: it says that there will be no further one
