@@ -1,13 +1,15 @@
-"""A folder of many runs as weeks on a cluster leave it: histories, checkpoints, metrics; made by hand, in seconds."""
+"""A folder of many runs as a week on a cluster leaves it: histories, checkpoints, metrics; made by hand, in seconds."""
 
 from __future__ import annotations
 
 import json
 import random
+import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
-from support.histories import MONDAY, PLAIN
+from support.histories import PLAIN
 from support.making import publish
 
 from unbroken.runs.history import Attempt, History
@@ -20,22 +22,29 @@ from unbroken.system.clock import utc_text
 
 GOAL = 2000.0
 HOUR = 3600.0
+WEEK = 168 * HOUR
 
 
-def make_runs(base: Path, count: int, segments: int = 20, seed: int = 1, metrics: int = 500) -> list[str]:
+def make_runs(
+    base: Path, count: int, segments: int = 20, seed: int = 1, metrics: int = 500, checkpoints: int = 3
+) -> list[str]:
     """`count` runs of at most so many segments in `base`, with a configuration; their names."""
-    rng = random.Random(seed)
+    with patch("os.fsync"):  # nothing depends on these files
+        return _made(base, count, segments, random.Random(seed), metrics, checkpoints)
+
+
+def _made(base: Path, count: int, segments: int, rng: random.Random, metrics: int, checkpoints: int) -> list[str]:
     names = [f"run{number:04d}" for number in range(1, count + 1)]
     for name in names:
         reached = 1.0 if rng.random() < 0.6 else rng.uniform(0, 0.95)
-        _make(RunFolder(name, base), rng, segments, reached, metrics)
+        _make(RunFolder(name, base), rng, segments, reached, metrics, checkpoints)
     (base / "config").mkdir(exist_ok=True)
     settings = {"engine": "toy", "segments": segments, "segment_minutes": 240, "settings": {"goal": int(GOAL)}}
     (base / "config" / "config.yaml").write_text(json.dumps({"runs": dict.fromkeys(names, settings)}))
     return names
 
 
-def _make(places: RunFolder, rng: random.Random, segments: int, reached: float, metrics: int) -> None:
+def _make(places: RunFolder, rng: random.Random, segments: int, reached: float, metrics: int, kept: int) -> None:
     store = Store(places.checkpoints)
     attempts = list(_attempts(rng, segments, reached))
     places.live.mkdir(parents=True)
@@ -45,16 +54,26 @@ def _make(places: RunFolder, rng: random.Random, segments: int, reached: float, 
         log = places.log(attempt.segment)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("what the program printed\n")
-    for number, attempt in enumerate(attempts[-3:], 1):
+    for number, attempt in enumerate(attempts[-kept:], 1):
         told = Progress(attempt.progress_to, GOAL, "steps", {"ns_per_day": 90 + rng.random()})
         is_over = attempt.outcome is Outcome.FINISHED
-        publish(store, number, progress=told, segment=attempt.segment, token=attempt.token, is_finished=is_over)
+        publish(
+            store,
+            number,
+            progress=told,
+            segment=attempt.segment,
+            token=attempt.token,
+            is_finished=is_over,
+            created_utc=attempt.ended_utc,
+        )
+    if not metrics:
+        return
     rows = ({"epoch": step // 100, "step": step, "loss": 3 / (1 + step) + rng.random() / 10} for step in range(metrics))
     (places.live / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _attempts(rng: random.Random, segments: int, reached: float) -> list[Attempt]:
-    at, done, segment, made = MONDAY + rng.uniform(0, 24 * HOUR), 0.0, 1, []
+    at, done, segment, made = time.time() - WEEK + rng.uniform(0, 24 * HOUR), 0.0, 1, []
     while done < GOAL * reached and len(made) < 3 * segments:
         started = at + rng.expovariate(1 / HOUR)
         step = started + 40
