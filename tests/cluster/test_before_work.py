@@ -170,9 +170,9 @@ def until_first_job_is_done(work: WorkDir, cluster: Cluster) -> None:
 
 def started(cluster: Cluster, work: WorkDir) -> int:
     """How often jobs of this folder have started; one that went back into the queue more than once."""
-    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%A|%N|%Z|%j").splitlines()
+    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%A|%N|%Z").splitlines()
     own = [row.split("|") for row in rows if row.split("|")[2].startswith(str(work.root))]
-    numbers = {number for number, nodes, _, name in own if nodes and "overview" not in name}
+    numbers = {number for number, nodes, _ in own if nodes}
     counted = cluster.run("squeue", "--noheader", "--states=all", "--Format=JobID:20,RestartCnt:20").splitlines()
     restarts = [int(row.split()[1]) for row in counted if row.split()[0] in numbers]
     return len(restarts) + sum(restarts)

@@ -12,6 +12,7 @@ import pytest
 from support.histories import MONDAY, PLAIN, chain
 from support.making import publish
 from support.many_runs import make_runs
+from support.pages import facts_in
 
 from unbroken.accounting.kinds import Kind, Span
 from unbroken.report.curves import BLOCK_BYTES, BLOCKS, POINTS, curves_of
@@ -35,12 +36,6 @@ BESIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!["'
 def facts(base: Path, *names: str, promise: Promise = NOBODY) -> dict[str, object]:
     rows = [status_of(name, base, None) for name in names]
     return folder_facts(rows, {}, base, NO_SLURM, base / "results" / "report.html", promise)
-
-
-def facts_in(page: Path) -> dict[str, object]:
-    found = re.search(r'<script type="application/json" id="facts">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found
-    return json.loads(found[1])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The overview and the report, made by real snakemake calls."""
+"""The overview, made by a real snakemake call."""
 
 import pandas as pd
 from support.workdir import WorkDir, one_step_segments
@@ -19,16 +19,3 @@ def test_the_overview_has_a_row_a_run_and_starts_none(work: WorkDir) -> None:
         ["half", "paused", 1.0, 2, 1, 1],
         ["new", "not started", 0.0, 2, 0, 0],
     ]
-
-
-def test_the_report_shows_the_overview(work: WorkDir) -> None:
-    work.configure({"demo": one_step_segments(segments=1, goal=1)})
-    work.snakemake()
-    work.snakemake("overview")
-
-    done = work.snakemake("overview", "--report", "report.html")
-
-    page = (work.root / "report.html").read_text()
-    assert done.code == 0, done.text
-    assert "results/overview.html" in page
-    assert "Long computations as chains of time-limited segments" in page

@@ -53,7 +53,7 @@ class PageWriter:
         self._page.begin(MINUTE)
         while not self._end.wait(LOOK_SECONDS):
             now = self._ended()
-            if self._page.is_due(MINUTE if now == ended else LEAST_SECONDS):
+            if self._page.is_due(MINUTE) or (now != ended and self._page.is_due(LEAST_SECONDS, is_news=True)):
                 ended = now
                 self._page.begin(MINUTE)
 

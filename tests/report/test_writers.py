@@ -1,0 +1,203 @@
+"""Who writes the page, when, and that nobody's work depends on it."""
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support.histories import PLAIN
+from support.many_runs import make_runs
+from support.pages import facts_in
+from support.workdir import WorkDir, one_step_segments, until
+
+from unbroken.detached.page_keeper import PageKeeper
+from unbroken.runs.history import History
+from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.report_page import PAGE, PageProcess
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of one run, in which we stand."""
+    monkeypatch.setenv("UNBROKEN_REPORT", "on")
+    make_runs(tmp_path, 1, segments=2)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def states_in(page: Path) -> dict[str, str]:
+    return {run["name"]: run["state"] for run in facts_in(page)["runs"]}
+
+
+def test_the_driver_writes_it_at_once_while_it_works_and_at_its_end(work: WorkDir) -> None:
+    settings = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
+    work.configure({"demo": {"engine": "toy", "segments": 3, "segment_minutes": 60, "settings": settings}})
+    driver = work.start()
+    page = work.root / PAGE
+
+    until(page.exists)
+    first = facts_in(page)
+    until(lambda: len(work.passports("demo")) > 1)
+    driver.interrupt()
+    driver.wait()
+
+    last = facts_in(page)
+    assert first["promise"] == {"seconds": 60, "writer": "The snakemake that drives these runs"}
+    assert last["promise"]["seconds"] == 0
+    assert [(run["state"], run["needs_a_hand"]) for run in last["runs"]] == [("paused", True)]
+    assert last["runs"][0]["done"] == work.passports("demo")[-1].progress.done
+
+
+def test_a_segment_s_end_brings_it_up_to_date(work: WorkDir) -> None:
+    """The second run works all the while, so the driver is not at its end."""
+    long = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
+    work.configure(
+        {
+            "short": one_step_segments(segments=1, goal=1),
+            "long": {"engine": "toy", "segments": 1, "segment_minutes": 60, "settings": long},
+        }
+    )
+    driver = work.start()
+    page = work.root / PAGE
+
+    until(
+        lambda: page.exists() and {run["name"]: run["state"] for run in facts_in(page)["runs"]}["short"] == "finished"
+    )
+
+    assert facts_in(page)["promise"]["seconds"] == 60
+    driver.interrupt()
+    driver.wait()
+
+
+def test_off_writes_none(work: WorkDir) -> None:
+    work.added_environment["UNBROKEN_REPORT"] = "off"
+    work.configure({"demo": one_step_segments(segments=1, goal=1)})
+
+    assert work.snakemake().code == 0
+
+    assert not (work.root / PAGE).exists()
+
+
+def test_snakemake_s_report_has_it_in_the_middle_of_a_campaign(work: WorkDir) -> None:
+    work.configure({"demo": one_step_segments(segments=1, goal=3)})
+    work.snakemake()
+    assert facts_in(work.root / PAGE)["runs"][0]["state"] == "segments used up"
+    work.configure({"demo": one_step_segments(segments=3, goal=3)})
+
+    done = work.snakemake("--report", "all.html")
+
+    assert done.code == 0, done.text
+    text = (work.root / "all.html").read_text()
+    assert '"results/report.html"' in text
+    assert "what needs a hand" in text  # its caption
+    assert "Long computations as chains of time-limited segments" in text
+    assert work.plan() == 2
+
+
+def test_a_page_that_cannot_be_written_harms_no_run(work: WorkDir) -> None:
+    work.configure({"demo": one_step_segments(segments=2, goal=2)})
+    (work.root / PAGE).mkdir(parents=True)
+
+    done = work.snakemake()
+
+    assert done.code == 0
+    assert work.final("demo")
+    assert "report.html" in (work.root / NOTES / "report.log").read_text()
+
+
+def test_a_config_that_is_just_edited_costs_no_page(base: Path) -> None:
+    (base / "config" / "config.yaml").write_text("runs: [")
+    page = PageProcess(base, "This test")
+
+    page.begin(60.0)
+    page.wait(240)
+
+    assert [run["name"] for run in facts_in(base / PAGE)["runs"]] == ["run0001"]
+
+
+def test_its_process_gives_way_to_all_others_and_outlives_a_hangup(base: Path) -> None:
+    page = PageProcess(base, "This test")
+
+    page.begin(60.0)
+
+    assert page.is_at_work()
+    assert page._process is not None
+    process = psutil.Process(page._process.pid)
+    assert process.nice() > psutil.Process().nice()
+    assert os.getsid(process.pid) == process.pid
+    page.kill()
+    assert not page.is_at_work()
+
+
+def test_of_many_who_look_one_writes(base: Path) -> None:
+    first, second = PageProcess(base, "The first"), PageProcess(base, "The second")
+    first.begin(600.0, at_most_every=600.0)
+    first.wait(240)
+
+    second.begin(600.0, at_most_every=600.0)
+
+    assert not second.is_at_work()
+    assert facts_in(base / PAGE)["promise"]["writer"] == "The first"
+
+
+def test_after_a_clock_was_set_back_somebody_writes_it_again(base: Path) -> None:
+    asked = base / NOTES / "report.asked"
+    asked.parent.mkdir(parents=True)
+    asked.touch()
+    os.utime(asked, (time.time() + 86400, time.time() + 86400))
+    page = PageProcess(base, "This test")
+
+    page.begin(600.0, at_most_every=600.0)
+    page.wait(240)
+
+    assert (base / PAGE).exists()
+
+
+def test_a_page_that_takes_long_is_written_more_seldom(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = PageProcess(base, "This test")
+    page._took, page._began = 6.0, time.monotonic() - 100
+
+    assert (page.is_due(60.0), page.is_due(5.0), page.is_due(5.0, is_news=True)) == (False, False, True)
+    page._began = time.monotonic() - 301
+    assert page.is_due(60.0)
+    page.begin(60.0)
+    page.wait(240)
+
+    assert facts_in(base / PAGE)["promise"]["seconds"] == 300
+
+
+def test_a_job_at_work_keeps_it_and_leaves_without_waiting(base: Path) -> None:
+    keeper = PageKeeper()
+    keeper.begin()
+    until((base / PAGE).exists)
+    assert facts_in(base / PAGE)["promise"] == {"seconds": 600, "writer": "A job of a run, while one is at work,"}
+    (base / PAGE).unlink()
+
+    other = PageKeeper()
+    other.begin()
+    keeper.end()
+    other.end()
+
+    assert not (base / PAGE).exists()  # the folder's next page is due in ten minutes
+
+
+def test_the_command_names_the_page_and_refuses_what_it_cannot_show(work: WorkDir) -> None:
+    nothing = work.unbroken("report")
+    History(RunFolder("demo", work.root).history).append(PLAIN)
+    (work.root / "results/demo/lease").mkdir()
+
+    done, one = work.unbroken("report"), work.unbroken("report", "demo")
+    several, unknown = work.unbroken("report", "demo", "demo2"), work.unbroken("report", "nobody")
+
+    assert (nothing.code, nothing.text.splitlines()) == (
+        1,
+        ["unbroken: config/config.yaml: not found, and nothing is in results; add -d FOLDER"],
+    )
+    assert (done.code, done.text.strip()) == (0, str(work.root / PAGE))
+    assert (one.code, one.text.strip()) == (0, str(work.root / "results/report-demo.html"))
+    assert several.text.splitlines() == [
+        "unbroken: unbroken report: for several runs, say where the page is to stand; add -o FILE"
+    ]
+    assert unknown.text.splitlines() == ["unbroken: no run is named 'nobody'; allowed: demo"]
+    assert facts_in(work.root / PAGE)["promise"]["seconds"] == 0
