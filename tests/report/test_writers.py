@@ -9,7 +9,8 @@ import pytest
 from support.histories import PLAIN
 from support.many_runs import make_runs
 from support.pages import facts_in
-from support.workdir import WorkDir, one_step_segments, until
+from support.terminal import Terminal
+from support.workdir import BIN, WorkDir, one_step_segments, until
 
 from unbroken.detached.page_keeper import PageKeeper
 from unbroken.runs.history import History
@@ -201,3 +202,26 @@ def test_the_command_names_the_page_and_refuses_what_it_cannot_show(work: WorkDi
     ]
     assert unknown.text.splitlines() == ["unbroken: no run is named 'nobody'; allowed: demo"]
     assert facts_in(work.root / PAGE)["promise"]["seconds"] == 0
+
+
+def test_watch_shows_a_campaign_that_others_drive_and_writes_its_page(work: WorkDir) -> None:
+    settings = {"goal": 4000, "step_seconds": 0.05, "save_steps": 20}
+    work.configure({"demo": {"engine": "toy", "segments": 3, "segment_minutes": 60, "settings": settings}})
+    work.added_environment["UNBROKEN_REPORT"] = "off"
+    driver = work.start()
+    until(lambda: work.passports("demo"))
+    work.added_environment["UNBROKEN_REPORT"] = "on"
+
+    with Terminal([str(BIN / "unbroken"), "watch"], work.root, work.environment(), 100, 12) as terminal:
+        terminal.wait_for("demo +working")
+        until((work.root / PAGE).exists)
+        during = facts_in(work.root / PAGE)
+        terminal.type("\x03")
+        code = terminal.wait()
+    until(lambda: facts_in(work.root / PAGE)["promise"]["seconds"] == 0)
+
+    assert code == 0
+    assert during["promise"] == {"seconds": 60, "writer": "unbroken watch"}
+    assert states_in(work.root / PAGE) == {"demo": "working"}  # which goes on
+    driver.interrupt()
+    driver.wait()

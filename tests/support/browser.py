@@ -70,8 +70,8 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
-    def width(self, pixels: int) -> None:
-        metrics = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": pixels < 600}
+    def width(self, pixels: int, height: int = 900) -> None:
+        metrics = {"width": pixels, "height": height, "deviceScaleFactor": 1, "mobile": pixels < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 

@@ -11,6 +11,7 @@ from support.needs import require
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
 TINY = {
+    "account_cost": ["--rounds=2"],
     "after_goal": ["--segments=3", "--jobs=3", "--rounds=1"],
     "chain": ["--segments=2", "--toy-seconds=1", "--torch-steps=4", "--rounds=1"],
     "command": ["--segments=1", "--seconds=6", "--rounds=1"],
@@ -24,11 +25,23 @@ TINY = {
     "loaders": ["--samples=640", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
+    "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
 }
 
 
+WITHOUT_TORCH = (
+    "account_cost",
+    "after_goal",
+    "plan",
+    "dmtcp",
+    "exec_cost",
+    "forecast_cases",
+    "handoff_exec",
+    "keras_fit",
+    "report_cost",
+)
 # These make real chains, or start Snakemake or a training for each cell.
 LONG = ("after_goal", "chain", "command", "gromacs", "handoff", "loaders", "plan", "save_beside")
 
@@ -57,7 +70,7 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
         require("gromacs")
     elif script.stem == "command":
         require("lammps", "gcc")
-    elif script.stem not in ("after_goal", "plan", "dmtcp", "exec_cost", "forecast_cases", "handoff_exec", "keras_fit"):
+    elif script.stem not in WITHOUT_TORCH:
         pytest.importorskip("torch", reason="missing: torch (pip install '.[torch]')")
 
     lines = [line for line in measure(script).splitlines() if line.startswith("|")]

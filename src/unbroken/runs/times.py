@@ -42,6 +42,7 @@ class Times:
 
 
 NO_TIMES = Times()
+_NAMES = {entry.name for entry in fields(Times)}
 
 
 def read_times(path: Path) -> Times:
@@ -56,8 +57,7 @@ def parse_times(data: object) -> Times:
     """What `to_json` gave; what a later version has added, and what is no time, is passed over."""
     if not isinstance(data, Mapping):
         return NO_TIMES
-    known = {entry.name for entry in fields(Times)}
-    return Times(**{name: float(value) for name, value in data.items() if name in known and _is_time(value)})
+    return Times(**{name: float(value) for name, value in data.items() if name in _NAMES and _is_time(value)})
 
 
 def _is_time(value: object) -> TypeGuard[float]:

@@ -38,17 +38,22 @@ class Moments:
             self._asking.start()
 
     def note(self, name: str, seconds_ago: float = 0.0) -> None:
-        """This happens now, or did a moment ago; of things that happen again the first counts, but of `saved`."""
-        if name == "saved" or getattr(self._times, name) is None:
+        """This happens now, or did a moment ago; of things that happen again the first counts."""
+        if getattr(self._times, name) is None:
             self._set(**{name: time.time() - seconds_ago - self._ahead})
+
+    def note_save(self, seconds_ago: float, stall_seconds: float) -> None:
+        """What the program had done by then is in a checkpoint; it stood still for so long to save it."""
+        stood = {"stall_seconds": (self._times.stall_seconds or 0.0) + stall_seconds} if stall_seconds else {}
+        self._set(saved=time.time() - seconds_ago - self._ahead, **stood)
+
+    def note_suspended(self, seconds: float) -> None:
+        """The job was stopped for so much longer."""
+        self._set(suspended_seconds=(self._times.suspended_seconds or 0.0) + seconds)
 
     def has(self, name: str) -> bool:
         """True if it has happened."""
         return getattr(self._times, name) is not None
-
-    def add(self, name: str, seconds: float) -> None:
-        """The program stood still for so much longer."""
-        self._set(**{name: (getattr(self._times, name) or 0.0) + seconds})
 
     def times(self) -> Times:
         """All that is known at the end of the attempt."""

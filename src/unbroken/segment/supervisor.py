@@ -143,7 +143,7 @@ class Work:
         too_long = time.monotonic() - before - seconds
         if too_long > SUSPENDED_SECONDS:
             self._next_look = 0.0
-            self.moments.add("suspended_seconds", too_long)
+            self.moments.note_suspended(too_long)
         return code
 
     def _hear_what_ended_it(self, code: int) -> None:
@@ -164,9 +164,7 @@ class Work:
                 self._learn_margin()
 
     def _note_saved(self, seconds_ago: float, stall_seconds: float | None) -> None:
-        self.moments.note("saved", seconds_ago)
-        if stall_seconds and not self._stop_asked:
-            self.moments.add("stall_seconds", stall_seconds)
+        self.moments.note_save(seconds_ago, 0.0 if self._stop_asked else stall_seconds or 0.0)
 
     def _note_first_step(self) -> None:
         """As the program's own progress shows it, to a look's precision; asked until then."""

@@ -4,6 +4,7 @@ const facts = JSON.parse(document.getElementById("facts").textContent);
 const isEmbedded = window.top !== window.self;
 const AT_A_TIME = 100; // runs in the list, before "show more"
 const IN_TIMELINE = 25;
+const HAND = 8; // of those that need one, before the list
 const OLD_SECONDS = 1800; // of a page that nobody promised to write again
 const ENDINGS = { died: "killed", failed: "failed", finished: "finished" };
 
@@ -178,8 +179,8 @@ function showWhatNeedsAHand() {
     button.addEventListener("click", () => openRun(run.name));
     return el("li", {}, button, ` ${run.state}: ${run.advice}`);
   };
-  byId("hand-list").replaceChildren(...needy.slice(0, 20).map(item));
-  if (needy.length > 20) byId("hand-list").append(el("li", { class: "dim" }, `and ${needy.length - 20} more, first in the list below`));
+  byId("hand-list").replaceChildren(...needy.slice(0, HAND).map(item));
+  if (needy.length > HAND) byId("hand-list").append(el("li", { class: "dim" }, `and ${needy.length - HAND} more, first in the list below`));
 }
 
 function endingsOf(run) {
