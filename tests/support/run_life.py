@@ -46,6 +46,14 @@ class Life:
     _work_began: float = BEGIN
     _done: float = 0.0
     _safe: float = 0.0
+    _job_ended: float | None = None  # of the last job, if its attempt could not know it
+    _last_job_ended: float | None = None
+
+    @property
+    def told(self) -> list[Attempt]:
+        """The attempts as they are told while Slurm still remembers the last job."""
+        last = self.attempts[-1]
+        return [*self.attempts[:-1], replace(last, times=replace(last.times, job_ended=self._last_job_ended))]
 
     def live(self, turn: Turn) -> None:
         """One job from its submission to the end of its allocation."""
@@ -112,6 +120,9 @@ class Life:
             if not is_goal:
                 self._spend(Kind.UNUSED, turn.unused)
         token = len(self.attempts) + 1
+        # One that lives on until its line is written cannot know when its job leaves: the next one asks.
+        self._last_job_ended = job_ended
+        previous, self._job_ended = self._job_ended, None if turn.ends == "killed" else job_ended
         line = replace(
             ATTEMPT,
             token=token,
@@ -122,7 +133,7 @@ class Life:
             from_checkpoint=f"{token - 1:06d}",
             to_checkpoint=f"{token:06d}" if done else None,
             before_work=before_work,
-            times=replace(times, job_ended=job_ended),
+            times=replace(times, job_ended=job_ended if turn.ends == "killed" else None, previous_job_ended=previous),
         )
         self._done += done
         self.attempts.append(line)

@@ -54,7 +54,7 @@ def test_each_kind_agrees_with_what_really_happened(lived: list[Turn], reaches_g
         life.live(turn)
     if reaches_goal:
         life.live(Turn("finished"))
-    history = [noted_by(line, ahead) for line, ahead in zip(life.attempts, [*clocks, 0.0], strict=False)]
+    history = [noted_by(line, ahead) for line, ahead in zip(life.told, [*clocks, 0.0], strict=False)]
 
     found = account(history, life.now)
 
@@ -117,9 +117,9 @@ def test_a_job_that_waits_and_one_that_is_held() -> None:
     life = Life()
     life.live(Turn("paused"))
     end = life.now
-    waits = account(life.attempts, end + 100, [Waiting(end + 40, end + 60)])
-    held = account(life.attempts, end + 100, [Waiting(end + 40)])
-    nobody = account(life.attempts, end + 100)
+    waits = account(life.told, end + 100, [Waiting(end + 40, end + 60)])
+    held = account(life.told, end + 100, [Waiting(end + 40)])
+    nobody = account(life.told, end + 100)
     assert [waits.seconds[kind] for kind in (Kind.IDLE, Kind.QUEUED)] == [pytest.approx(60), pytest.approx(40)]
     assert [held.seconds[kind] for kind in (Kind.IDLE, Kind.QUEUED)] == [pytest.approx(100), 0]
     assert [nobody.seconds[kind] for kind in (Kind.IDLE, Kind.QUEUED)] == [pytest.approx(100), 0]
@@ -129,7 +129,7 @@ def test_a_run_is_over_at_its_goal_until_somebody_raises_that() -> None:
     life = Life()
     life.live(Turn("finished"))
     assert account(life.attempts, life.now + 1e6).end == life.attempts[-1].times.ended
-    more = life.attempts[-1].times.job_ended or 0.0
+    more = life.told[-1].times.job_ended or 0.0
     life.now = more
     life.live(Turn("finished", idle=1000.0))
     found = account(life.attempts, life.now + 1e6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from unbroken.accounting.attempt_work import Work, set_back, work_of
@@ -55,7 +55,7 @@ def account(attempts: Sequence[Attempt], until: float, waiting: Sequence[Waiting
 
     Of one that is at work the last attempt is the live one: its times have no `ended`.
     """
-    works = [work_of(attempt, until) for attempt in attempts]
+    works = [work_of(attempt, until) for attempt in with_job_ends(attempts)]
     works = set_back(works)
     end = _end(works, until)
     claims = [claim for work in works for claim in work.spans] + list(_waits(works, waiting, until))
@@ -64,6 +64,16 @@ def account(attempts: Sequence[Attempt], until: float, waiting: Sequence[Waiting
     seconds = {kind: sum(span.end - span.begin for span in spans if span.kind is kind) for kind in Kind}
     kills, kept = _kills(works)
     return Account(min(begin, end), end, spans, seconds, kills, kept)
+
+
+def with_job_ends(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """The attempts, each with the end of its job where the next one has asked for it."""
+    for place, attempt in enumerate(attempts):
+        known = attempts[place + 1].times.previous_job_ended if place + 1 < len(attempts) else None
+        if known is None or attempt.times.job_ended is not None or attempt.times.ended is None:
+            yield attempt
+        else:
+            yield replace(attempt, times=replace(attempt.times, job_ended=max(known, attempt.times.ended)))
 
 
 def paint(claims: Sequence[Span], begin: float, end: float) -> Iterator[Span]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.accounting.account import Account, Waiting, account
@@ -11,6 +12,7 @@ from unbroken.accounting.kinds import Kind
 from unbroken.report.run_folders import run_folder
 from unbroken.runs.attempts import all_attempts, attempt_at_work
 from unbroken.runs.history import Attempt
+from unbroken.slurm.job_end import SLACK_SECONDS
 from unbroken.slurm.job_times import times_of
 from unbroken.slurm.jobs_out import Queue
 from unbroken.system.clock import duration
@@ -22,7 +24,20 @@ def account_of(name: str, base: Path, queue: Queue, attempts: Sequence[Attempt] 
     attempts = all_attempts(places) if attempts is None else attempts
     live = attempt_at_work(places, attempts)
     waiting = list(_waiting(name, queue))
-    return account([*attempts, *([live] if live else [])], time.time(), waiting)
+    return account([*_with_last_end(attempts, queue), *([live] if live else [])], time.time(), waiting)
+
+
+def _with_last_end(attempts: Sequence[Attempt], queue: Queue) -> Sequence[Attempt]:
+    """The last job's end stands in no history; the controller remembers it for some minutes."""
+    if not attempts:
+        return attempts
+    *before, last = attempts
+    if last.times.ended is None or last.times.job_ended is not None:
+        return attempts
+    ends = [job.end_unix for job in queue.over if job.job_id == last.slurm_job and job.end_unix is not None]
+    if not ends or ends[0] < last.times.ended - SLACK_SECONDS:
+        return attempts
+    return [*before, replace(last, times=replace(last.times, job_ended=max(ends[0], last.times.ended)))]
 
 
 def account_lines(name: str, found: Account) -> list[str]:

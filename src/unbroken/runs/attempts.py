@@ -35,10 +35,10 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     `until_utc` is when the next one began, which may have published the last state of this one.
     """
     made = [checkpoint for checkpoint in store.readable() if checkpoint.passport.token == claim.token]
-    died = _died(claim, made, attempts, how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster))
-    died = replace(
-        died, times=_times_of_killed(claim, RunFolder(store.root.parent.name, store=store.root.parent), died)
-    )
+    end = how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster)
+    died = _died(claim, made, attempts, end)
+    places = RunFolder(store.root.parent.name, store=store.root.parent)
+    died = replace(died, times=_times_of_killed(claim, places, died, end.at_unix if end else None))
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
@@ -198,16 +198,24 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
     return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
 
 
-def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt) -> Times:
-    """What the attempt had noted until it was killed, which is taken to be its last heartbeat."""
+def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: float | None) -> Times:
+    """What the attempt had noted until it was killed: when Slurm says that its job left, else its last heartbeat."""
     folder = places.work / f"{claim.token:06d}"
     began = unix_seconds(claim.started_utc)
     noted = read_times(folder / TIMES)
     saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
     known = [moment for moment in (began, saved, _changed_unix(folder / "progress.json")) if moment is not None]
     ended = max([*known, _changed_unix(claim_path(places.lease, claim.token)) or began])
+    ended = max(ended, job_ended or ended)
     last_step = _changed_unix(folder / "progress.json")
-    return replace(noted, job_started=noted.job_started or began, saved=saved, last_step=last_step, ended=ended)
+    return replace(
+        noted,
+        job_started=noted.job_started or began,
+        saved=saved,
+        last_step=last_step,
+        ended=ended,
+        job_ended=job_ended and ended,
+    )
 
 
 def _changed_unix(path: Path) -> float | None:

@@ -31,7 +31,8 @@ class Times:
     program_ended: float | None = None
     saved: float | None = None  # what the program had done by then is in its last checkpoint
     ended: float | None = None  # the attempt; of one that was killed: its last sign of life, or as Slurm says
-    job_ended: float | None = None
+    job_ended: float | None = None  # of one that was killed; others cannot know it, see below
+    previous_job_ended: float | None = None  # the end of the job of the attempt before, which this one asked for
     stall_seconds: float | None = None  # the program stood still to save, all saves before `stop_asked` together
     suspended_seconds: float | None = None
     clock_ahead_seconds: float | None = None  # what the node's clock was ahead by; taken off already

@@ -332,7 +332,7 @@ class _Segment:
             self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
         )
         moments = Moments(attempt_folder.times, slurm_job, self.held.clock_ahead_seconds)
-        moments.begin(own_start_unix())
+        moments.begin(own_start_unix(), next(reversed(self.attempts.all()), None))
         return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:

@@ -13,9 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.runs.history import Attempt
 from unbroken.runs.times import NO_TIMES, Times
+from unbroken.slurm.job_end import ended
 from unbroken.slurm.job_times import times_of
 from unbroken.slurm.this_job import SlurmJob
+from unbroken.system.clock import unix_seconds
 
 
 class Moments:
@@ -25,14 +28,16 @@ class Moments:
         self._path, self._job_id = path, slurm_job.job_id if slurm_job else ""
         self._ahead = slurm_job.clock_ahead_seconds if slurm_job else ahead_seconds
         self._times = replace(NO_TIMES, clock_ahead_seconds=self._ahead)
+        self._previous: Attempt | None = None
         self._lock = threading.Lock()
         self._asking = threading.Thread(target=self._ask_slurm, name="job-times", daemon=True)
 
-    def begin(self, job_started: float) -> None:
+    def begin(self, job_started: float, previous: Attempt | None = None) -> None:
         """The attempt begins; `job_started` (time.time()) counts where Slurm does not say when the job began.
 
-        Slurm is asked meanwhile, and nothing waits for it.
+        Slurm is asked meanwhile, also when the job of the `previous` attempt has left, and nothing waits for it.
         """
+        self._previous = previous
         self._set(job_started=job_started - self._ahead)
         if self._job_id:
             self._asking.start()
@@ -65,6 +70,11 @@ class Moments:
         if found is not None:
             known = {"submitted": found.submitted, "eligible": found.eligible, "job_started": found.started}
             self._set(**{name: value for name, value in known.items() if value is not None})
+        before = self._previous
+        if before is not None and before.slurm_job and before.times.job_ended is None:
+            end = ended(before.slurm_job, unix_seconds(before.started_utc), before.slurm_cluster)
+            if end is not None and end.at_unix is not None:
+                self._set(previous_job_ended=end.at_unix)
 
     def _set(self, **changes: float) -> None:
         """Also into the file; without a flush, because only a killed process has to leave it behind."""

@@ -6,7 +6,7 @@ Measured with Slurm 22.05: `squeue --states=all` shows the present start only; `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from unbroken.slurm.cluster import may_ask_here
@@ -75,6 +75,7 @@ class JobEnd:
     ending: EndState
     is_certain: bool  # false if processes of it may live on, on a node that Slurm does not reach
     who: str = ""
+    at_unix: float | None = field(default=None, compare=False)  # when it left its nodes, where Slurm says it
 
 
 def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
@@ -84,11 +85,11 @@ def ended(job_id: str, ran_at_unix: float, cluster: str = "") -> JobEnd | None:
     """
     if not may_ask_here(cluster):
         return None
-    state, start = _in_queue(job_id)
+    state, start, end = _in_queue(job_id)
     if state in STARTED and (start is None or start <= ran_at_unix + SLACK_SECONDS):
         return None
     if state and state not in ALIVE:
-        return _ended(state)
+        return _ended(state, end)
     # Either the controller has forgotten the job, or it has started it again since.
     return _in_accounting(job_id, ran_at_unix) or (JobEnd(EndState.REQUEUED, is_certain=False) if state else None)
 
@@ -102,23 +103,29 @@ def end_of(job_id: str) -> float | None:
     return min((float(end) for (end,) in rows if end.isdecimal()), default=None)
 
 
-def _in_queue(job_id: str) -> tuple[str, float | None]:
-    """The state of a job and since when it runs; empty if the controller does not know it."""
+def _in_queue(job_id: str) -> tuple[str, float | None, float | None]:
+    """The state of a job, since when it runs, and its end; empty if the controller does not know it."""
     words = ("squeue", "--states=all", "--jobs", job_id)
-    rows = table(*words, columns=("%T", "%S"), patience_seconds=PATIENCE_SECONDS)
-    state, start = rows[0] if rows else ("", "")
-    return state, float(start) if start.isdecimal() else None
+    rows = table(*words, columns=("%T", "%S", "%e"), patience_seconds=PATIENCE_SECONDS)
+    state, start, end = rows[0] if rows else ("", "", "")
+    return state, _unix(start), _unix(end)
 
 
 def _in_accounting(job_id: str, ran_at_unix: float) -> JobEnd | None:
     words = ("sacct", "--duplicates", "--allocations", "--jobs", job_id)
     rows = table(*words, columns=("State", "End"), patience_seconds=PATIENCE_SECONDS)
-    over = [state for state, end in rows or [] if end.isdecimal() and float(end) >= ran_at_unix - SLACK_SECONDS]
-    return _ended(over[0]) if over else None
+    ends = [(state, _unix(end)) for state, end in rows or []]
+    over = [(state, end) for state, end in ends if end is not None and end >= ran_at_unix - SLACK_SECONDS]
+    return _ended(*over[0]) if over else None
 
 
-def _ended(state: str) -> JobEnd:
+def _unix(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
+
+
+def _ended(state: str, at_unix: float | None) -> JobEnd:
     """From `TIMEOUT` or `CANCELLED by 1000`."""
     word, _, rest = state.partition(" ")
     ending = EndState(word) if word in EndState.__members__ else EndState.FAILED
-    return JobEnd(ending, ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}, rest.removeprefix("by ").strip())
+    is_certain = ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}
+    return JobEnd(ending, is_certain, rest.removeprefix("by ").strip(), at_unix)

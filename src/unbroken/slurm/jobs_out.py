@@ -14,12 +14,12 @@ from unbroken.slurm.tables import table
 
 # A user who types `unbroken status` waits for it.
 PATIENCE_SECONDS = 5.0
-_COLUMNS = ("%A", "%T", "%r", "%S", "%k", "%Z")
+_COLUMNS = ("%A", "%T", "%r", "%S", "%e", "%k", "%Z")
 
 
 @dataclass(frozen=True)
 class OutJob:
-    """A segment's job as Slurm lists it; `start_unix` is when it started or is expected to."""
+    """A segment's job as Slurm lists it; `start_unix` and `end_unix` are when it did, or is expected to."""
 
     job_id: str
     run: str
@@ -27,6 +27,7 @@ class OutJob:
     state: str
     reason: str
     start_unix: float | None
+    end_unix: float | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -59,7 +60,7 @@ def queue_of(folder: Path) -> Queue:
         return Queue(is_known=False)
     rows = table("squeue", "--me", "--states=all", columns=_COLUMNS, patience_seconds=PATIENCE_SECONDS)
     here = folder.resolve()
-    found = [_job(*row[:5]) for row in rows or [] if Path(row[5]).resolve() == here]
+    found = [_job(*row[:6]) for row in rows or [] if Path(row[6]).resolve() == here]
     jobs = sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
     out = tuple(job for job in jobs if job.state in ALIVE)
     return Queue(rows is not None, out, tuple(job for job in jobs if job not in out))
@@ -85,6 +86,10 @@ def jobs_out(folder: Path) -> list[OutJob]:
     return list(queue_of(folder).out)
 
 
-def _job(job_id: str, state: str, reason: str, start: str, comment: str) -> OutJob | None:
+def _job(job_id: str, state: str, reason: str, start: str, end: str, comment: str) -> OutJob | None:
     found = segment_in(comment)
-    return OutJob(job_id, *found, state, reason, float(start) if start.isdecimal() else None) if found else None
+    return OutJob(job_id, *found, state, reason, _unix(start), _unix(end)) if found else None
+
+
+def _unix(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
