@@ -71,7 +71,7 @@ def test_the_rest_of_what_is_overridden_comes_from_snakemake(name: str) -> None:
 
 INSIDE = """
     _job_submission_executor executor_error_callback persistence register_job=False remote_execution_settings
-    restart_times run_uuid slurm-jobstep slurm_logdir slurm_logfile spawned_job_args_factory _user_kill
+    restart_times run_uuid slurm-jobstep slurm_logdir slurm_logfile _user_kill
 """
 
 

@@ -284,7 +284,8 @@ def tell(lines: Iterable[str]) -> None:
         if driver_screen.is_taken_over():
             logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
         else:
-            print(f"unbroken: {line}", file=sys.stderr)
+            # In one piece: Snakemake's threads print too.
+            sys.stderr.write(f"unbroken: {line}\n")
 
 
 def needed_segments(last: Record, run: Run) -> int:

@@ -20,6 +20,8 @@ from unbroken.slurm.job_times import times_of
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import unix_seconds
 
+_LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)
+
 
 class Moments:
     """The times of one attempt; `ahead_seconds` is what this node's clock is ahead of the one that all share."""
@@ -72,9 +74,16 @@ class Moments:
             self._set(**{name: value for name, value in known.items() if value is not None})
         before = self._previous
         if before is not None and before.slurm_job and before.times.job_ended is None:
+            self._ask_for_end(before)
+
+    def _ask_for_end(self, before: Attempt) -> None:
+        """It may just be leaving: the controller calls that running, or completing, for some seconds."""
+        for seconds in _LOOKS_AFTER_SECONDS:
+            time.sleep(seconds)
             end = ended(before.slurm_job, unix_seconds(before.started_utc), before.slurm_cluster)
             if end is not None and end.at_unix is not None:
                 self._set(previous_job_ended=end.at_unix)
+                return
 
     def _set(self, **changes: float) -> None:
         """Also into the file; without a flush, because only a killed process has to leave it behind."""

@@ -1,0 +1,49 @@
+"""The account of a run on a real cluster: its times are Slurm's."""
+
+import itertools
+import json
+import os
+import signal
+from datetime import datetime
+
+import pytest
+from cluster.lab import Cluster
+from support.workdir import WorkDir, until
+
+from unbroken.accounting.account import account
+from unbroken.accounting.kinds import Kind
+from unbroken.runs.outcome import Outcome
+
+
+def end_of(cluster: Cluster, job: str) -> float:
+    """When the job left, in Unix seconds, as accounting tells it."""
+    words = ("--allocations", "--noheader", "--parsable2", "--format=End", "--jobs", job)
+    end = cluster.wait_until(lambda: (told := cluster.run("sacct", *words).strip()) != "Unknown" and told)
+    return datetime.fromisoformat(str(end)).timestamp()
+
+
+def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_job(
+    slurm_work: WorkDir, cluster: Cluster
+) -> None:
+    settings = {"goal": 900, "step_seconds": 0.05, "save_steps": 10}
+    slurm_work.configure({"a": {"engine": "toy", "segments": 9, "segment_minutes": 0.3, "settings": settings}})
+    driver = slurm_work.start("--executor", "unbroken", "--retries", "2")
+    until(lambda: {passport.token for passport in slurm_work.passports("a")} >= {2})
+    job = str(slurm_work.claim("a")["slurm_job"])
+
+    os.kill(slurm_work.holder("a"), signal.SIGKILL)  # as the out-of-memory killer does it
+    assert driver.wait().code == 0
+
+    history = slurm_work.history("a")
+    assert [line.outcome for line in history if not line.outcome.settles] == [Outcome.DIED]
+    (died,) = (line for line in history if line.outcome is Outcome.DIED)
+    assert (died.slurm_job, died.times.job_ended) == (job, pytest.approx(end_of(cluster, job), abs=1.0))
+    for before, after in itertools.pairwise(history):
+        assert after.times.job_started is not None and after.times.submitted is not None
+        if died not in (before, after):  # it was killed before Slurm said when the job before had left
+            assert after.times.previous_job_ended == pytest.approx(end_of(cluster, before.slurm_job), abs=1.0)
+    told = json.loads(slurm_work.unbroken("account", "--json", "a").text)[0]["seconds"]
+    assert told["unknown"] == 0
+    assert told["lost"] > 0
+    found = account(history, history[-1].times.ended or 0.0)
+    assert {kind for kind in Kind if found.seconds[kind] > 0} >= {Kind.USEFUL, Kind.LOST, Kind.STARTING, Kind.UNUSED}
