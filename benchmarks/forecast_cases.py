@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.forecast_world import HOUR, State, World, again, begin, go_on
 
 from unbroken.accounting.forecast import Forecast, forecast
+from unbroken.accounting.forecast_words import MANY, budget_words, least_segments
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import Outcome
 from unbroken.system.clock import unix_seconds
@@ -31,6 +32,9 @@ RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "histories"
 LOOKS = 3  # in the time that the work alone would take
 BEST_PLAYS = 80
 BEST_EVERY = 3
+# Of shorter runs a share is no whole number of segments.
+LEAST_SEGMENTS = 8
+ALLOWED = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Case:
     took: float
     segments: int
     best: float | None = None
+    used: int = 0  # segments that were settled before
+    least: int = MANY  # `least_segments`
 
     @property
     def counts(self) -> bool:
@@ -164,7 +170,9 @@ def simulated(family: str, number: int, seed: int, with_best: bool = False) -> l
         made = forecast(cut.attempts, cut.done, world.goal, moment, world.length, cut.began)
         best = _best_width(world, cut, rng) if with_best and made and len(found) % BEST_EVERY == 1 else None
         needed = end.segment - cut.segment + 1
-        found.append(Case(family, len(cut.attempts), made, end.moment - moment, needed, best))
+        least = least_segments(cut.attempts, cut.done, world.goal)
+        took, used = end.moment - moment, cut.segment - 1
+        found.append(Case(family, len(cut.attempts), made, took, needed, best, used, least))
         moment += step
     return found
 
@@ -209,12 +217,15 @@ def recorded(folder: Path = RECORDED, kind: str = "") -> Iterator[Case]:
             needed = len({attempt.segment for attempt in attempts[place:]})
             done, now = past[-1].progress_to, _end(past[-1])
             length = _limit(attempts)
-            yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed)
+            used = len({attempt.segment for attempt in attempts if attempt.outcome.settles}) - needed
+            least = least_segments(past, done, goal)
+            yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed, None, used, least)
             began = _begin(after)
             half = 0.5 * after.work_seconds
             reached = after.progress_from + 0.5 * (after.progress_to - after.progress_from)
             made = forecast(past, reached, goal, began + half, length, began)
-            yield Case(family, place, made, end - began - half, needed)
+            least = least_segments(past, reached, goal)
+            yield Case(family, place, made, end - began - half, needed, None, used, least)
 
 
 def _begin(attempt: Attempt) -> float:
@@ -284,6 +295,18 @@ def table_of(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def said_table(cases: Sequence[Case]) -> str:
+    """How often the line about `segments:` stands there, by how many of those that a run takes its config allows."""
+    long = [case for case in cases if case.made is not None and case.used + case.segments >= LEAST_SEGMENTS]
+    lines = ["| segments allowed, of those that the run took | the line was there |", "|---:|---:|"]
+    for share in ALLOWED:
+        said = [
+            budget_words(case.made, case.used, round(share * (case.used + case.segments)), case.least) for case in long
+        ]
+        lines.append(f"| {share:.0%} | {100 * sum(map(bool, said)) / max(len(said), 1):.0f} % |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=120, help="simulated runs of each family, each cut three times")
@@ -309,6 +332,7 @@ def main() -> None:
         for a, b in few
     ]
     print(table_of(rows))
+    print(f"\n{said_table(every)}")
     none, unknown = sum(case.made is None for case in every), sum(not case.counts for case in every)
     print(f"\n{len(every):,} cases; without a forecast yet: {none}, with unknown waits: {unknown - none}")
 

@@ -262,6 +262,23 @@ def test_in_the_dark_and_on_a_phone(browser: Browser, page: Path) -> None:
     assert [name for name, count in browser.marks() if count == 0] == []
 
 
+def test_on_paper_the_runs_that_are_open_stay_and_what_is_typed_goes(browser: Browser, page: Path) -> None:
+    browser.open(page, "#open=run0001")
+    visible = "return [...document.querySelectorAll(arguments[0])].filter((each) => each.offsetParent !== null).length"
+    before = browser.run(visible, "form.bar")
+
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        on_paper = browser.run(visible, "form.bar"), browser.run(visible, "details.run[open] table")
+        printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {})["data"]
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+    assert before == 2
+    assert on_paper == (0, 2)
+    assert len(printed) > 10_000
+
+
 def test_with_the_keyboard_alone(browser: Browser, page: Path) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
