@@ -42,6 +42,7 @@ def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_
         assert after.times.job_started is not None and after.times.submitted is not None
         if died not in (before, after):  # it was killed before Slurm said when the job before had left
             assert after.times.previous_job_ended == pytest.approx(end_of(cluster, before.slurm_job), abs=1.0)
+    assert {line.slurm_partition for line in history if line is not died} == {"short"}
     told = json.loads(slurm_work.unbroken("account", "--json", "a").text)[0]["seconds"]
     assert told["unknown"] == 0
     assert told["lost"] > 0

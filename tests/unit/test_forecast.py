@@ -14,6 +14,7 @@ from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.times import Times
+from unbroken.system.clock import utc_text
 
 HOUR = 3600.0
 SEEN = chain(100, 102, 98, 101, 99)
@@ -86,6 +87,23 @@ def test_waits_are_part_of_it() -> None:
 
     assert made.median_seconds > 4 * 3600 + 5 * 3500
     assert made.knows_waits
+
+
+def test_waits_are_those_of_the_partition_in_which_it_is_now() -> None:
+    """Six segments that waited for hours each, then four that waited for a minute."""
+    moments, lines = MONDAY, []
+    for number, each in enumerate(chain(*[100] * 10, slurm_job="1")):
+        moments += 3500 + (7 * HOUR if number < 6 else 60)
+        times = Times(submitted=moments - (7 * HOUR if number < 6 else 60), program_started=moments)
+        lines.append(replace(each, started_utc=utc_text(moments), times=times))
+    moved = [replace(line, slurm_partition="gpu" if n < 6 else "short") for n, line in enumerate(lines)]
+    few = [replace(line, slurm_partition="gpu" if n < 8 else "short") for n, line in enumerate(lines)]
+    now = moments + 3500
+
+    unknown, there, too_few = (of(forecast(each, 1000, 1500, now, HOUR)) for each in (lines, moved, few))
+
+    assert there.high_seconds < 5 * (3500 + 1800) < 5 * 3500 + 7 * HOUR < unknown.high_seconds
+    assert too_few == unknown  # two waits are not enough to go by
 
 
 def test_a_new_machine_is_followed_before_the_old_one_is_forgotten() -> None:

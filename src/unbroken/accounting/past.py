@@ -20,6 +20,8 @@ IDLE_SECONDS = 900.0
 CLOCK_SECONDS = 5.0
 # Waits depend on the length that is asked for; within this factor they are compared.
 SIMILAR_LENGTH = 2.0
+# With fewer waits of the same partition, or length, all are compared.
+LEAST_GAPS = 3
 _ENDED_EARLY = {Outcome.INTERRUPTED, Outcome.FAILED, Outcome.DIED}
 
 
@@ -134,8 +136,11 @@ def _gaps(attempts: Sequence[Attempt], segment_seconds: float | None) -> list[Ga
     """Those that are waits: none in which a person was missing, or of which an unknown part was lost work."""
     first = [(gap, attempts[0])] if attempts and (gap := _first_wait(attempts[0])) else []
     found = first + [(gap, after) for before, after in pairwise(attempts) if (gap := _gap(before, after)) is not None]
-    same = [gap for gap, after in found if _is_similar(after, segment_seconds)]
-    return same if len(same) >= min(3, len(found)) else [gap for gap, _ in found]
+    partition = next((each.slurm_partition for each in reversed(attempts) if each.slurm_partition), "")
+    there = [(gap, after) for gap, after in found if after.slurm_partition in {partition, ""}]
+    same = [(gap, after) for gap, after in there if _is_similar(after, segment_seconds)]
+    enough = min(LEAST_GAPS, len(found))
+    return [gap for gap, _ in next((gaps for gaps in (same, there) if len(gaps) >= enough), found)]
 
 
 def _first_wait(attempt: Attempt) -> Gap | None:

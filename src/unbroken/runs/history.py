@@ -48,6 +48,7 @@ class Attempt:
     start: str = ""  # the start of snakemake that it belongs to
     before_work: str = ""  # why its work never began (`BeforeWork`); empty if it did
     times: Times = NO_TIMES
+    slurm_partition: str = ""  # empty also of one that was killed
 
     @property
     def has_advanced(self) -> bool:

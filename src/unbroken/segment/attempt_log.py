@@ -131,4 +131,5 @@ class AttemptLog:
             is_hopeless=work.is_hopeless,
             start=self._held.claim.start,
             times=work.moments.times(),
+            slurm_partition=work.slurm_job.partition if work.slurm_job else "",
         )
