@@ -12,3 +12,4 @@ for final in "$1"/results/*/final; do
     printf '\n%s finished; what it came to lies in %s:\n' "$run" "$final"
     ls -l "$final"
 done
+[ ! -f "$1/results/report.html" ] || printf '\nall of it on one page, to open in a browser: %s\n' "$1/results/report.html"
