@@ -235,6 +235,47 @@ def test_a_run_whose_history_is_unreadable_is_told_and_the_others_are_shown(tmp_
     assert "attempts" in told[other]
 
 
+def test_a_spoilt_line_of_one_run_takes_the_page_from_nobody(tmp_path: Path) -> None:
+    one, other = make_runs(tmp_path, 2, segments=3, seed=2)
+    history = RunFolder(one, tmp_path).history
+    lines = history.read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), "progress_from": float("nan"), "work_seconds": float("inf")})
+    history.write_text("\n".join(lines) + "\n")
+
+    write_report(tmp_path, Path("config/config.yaml"), (), tmp_path / "page.html")
+
+    told = {run["name"]: run for run in facts_in(tmp_path / "page.html")["runs"]}
+    assert told[one]["attempts"][0]["from"] is None
+    assert told[other]["attempts"][0]["from"] == 0
+
+
+def test_a_working_run_whose_segments_will_not_do_comes_before_those_that_work_well(tmp_path: Path) -> None:
+    names = make_runs(tmp_path, 3, segments=2)
+    rows = [replace(status_of(name, tmp_path, None), state=RunState.WORKING, budget="") for name in names]
+    rows[2] = replace(rows[2], budget="`segments: 2` will not do")
+
+    told = folder_facts(rows, {}, tmp_path, NO_SLURM, tmp_path / "page.html", NOBODY)["runs"]
+
+    assert [(run["name"], run["needs_a_hand"]) for run in told] == [
+        (names[2], True),
+        (names[0], False),
+        (names[1], False),
+    ]
+
+
+def test_an_attempt_that_failed_leads_to_its_own_log(places: RunFolder) -> None:
+    for name in ("001.1.log", "001.log"):
+        places.log(1).parent.mkdir(parents=True, exist_ok=True)
+        places.log(1).with_name(name).touch()
+    failed = replace(PLAIN, outcome=Outcome.FAILED, message="exit code 1; read logs/demo/001.1.log")
+    History(places.history).append(failed)
+    History(places.history).append(replace(PLAIN, token=2))
+
+    (run,) = facts(places.base, "demo")["runs"]
+
+    assert [each["log"] for each in run["attempts"]] == ["../logs/demo/001.1.log", "../logs/demo/001.log"]
+
+
 # ---- the file
 
 

@@ -66,7 +66,7 @@ def test_a_segment_s_end_brings_it_up_to_date(work: WorkDir) -> None:
         lambda: page.exists() and {run["name"]: run["state"] for run in facts_in(page)["runs"]}["short"] == "finished"
     )
 
-    assert facts_in(page)["promise"]["seconds"] == 60
+    assert facts_in(page)["promise"]["seconds"] >= 60  # longer where a page takes long
     driver.interrupt()
     driver.wait()
 
@@ -125,7 +125,7 @@ def test_its_process_gives_way_to_all_others_and_outlives_a_hangup(base: Path) -
     assert page.is_at_work()
     assert page._process is not None
     process = psutil.Process(page._process.pid)
-    assert process.nice() > psutil.Process().nice()
+    assert process.nice() == max(psutil.Process().nice(), 10)
     assert os.getsid(process.pid) == process.pid
     page.kill()
     assert not page.is_at_work()

@@ -10,6 +10,7 @@ from unbroken.runs.report_page import PageProcess
 EVERY_SECONDS = 600.0
 LOOK_SECONDS = 60.0
 LAST_SECONDS = 60.0
+LEAVING_SECONDS = 2.0
 WRITER = "A job of a run, while one is at work,"
 
 
@@ -29,6 +30,8 @@ class PageKeeper:
     def end(self) -> None:
         """The job is about to leave, and waits for no page."""
         self._end.set()
+        if self._thread.ident:
+            self._thread.join(LEAVING_SECONDS)  # it may just be about to start one
         self._page.kill()
 
     def _watch(self) -> None:

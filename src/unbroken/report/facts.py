@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from unbroken.slurm.jobs_out import Queue
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150
 SHOWN_ATTEMPTS = 100
+_LOG = re.compile(r"logs/\S+\.log")
 _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 _NEEDS_A_HAND = {RunState.UNREADABLE, RunState.STOPPED, RunState.USED_UP}
 
@@ -53,9 +55,13 @@ def folder_facts(
     """All of the page: `rows` are the runs as `status` tells them, `page` is where it will stand, for its links."""
     is_left = not promise.seconds and not any(row.state in _AT_WORK for row in rows)
     needy = _NEEDS_A_HAND | ({RunState.PAUSED} if is_left else set())
-    ordered = sorted(rows, key=lambda row: (BY_NEED.index(row.state), not row.budget))
-    detailed = {row.run for row in ordered[:DETAILED_RUNS]}
-    told = [_run_facts(row, runs.get(row.run), base, queue, page, row.run in detailed, needy) for row in ordered]
+    needy_runs = {row.run for row in rows if row.state in needy or row.budget}
+    ordered = sorted(rows, key=lambda row: (row.run not in needy_runs, BY_NEED.index(row.state)))
+    told = [
+        _run_facts(row, runs.get(row.run), base, queue, page, place < DETAILED_RUNS)
+        | {"needs_a_hand": row.run in needy_runs}
+        for place, row in enumerate(ordered)
+    ]
     return {
         "version": __version__,
         "folder": str(base.resolve()),
@@ -69,13 +75,12 @@ def folder_facts(
 
 
 def _run_facts(
-    row: RunStatus, run: Run | None, base: Path, queue: Queue, page: Path, is_detailed: bool, needy: Set[RunState]
+    row: RunStatus, run: Run | None, base: Path, queue: Queue, page: Path, is_detailed: bool
 ) -> dict[str, object]:
     places = run_folder(row.run, base) if run is None else RunFolder(row.run, base)
     facts: dict[str, object] = {
         "name": row.run,
         "state": row.state.value,
-        "needs_a_hand": row.state in needy or bool(row.budget),
         "done": row.progress.done if row.progress else None,
         "goal": row.progress.goal if row.progress else (run.goal if run else None),
         "unit": row.progress.unit if row.progress else "",
@@ -91,7 +96,8 @@ def _run_facts(
     }
     if row.state is RunState.UNREADABLE:
         return facts
-    with suppress(OSError, UnbrokenError):
+    # What one run has spoilt takes nothing from the others.
+    with suppress(OSError, UnbrokenError, ValueError, TypeError, ArithmeticError):
         facts |= _what_it_cost(row, places, base, queue, page, is_detailed)
     return facts
 
@@ -109,23 +115,26 @@ def _what_it_cost(
     points = progress_points(attempts, checkpoints, found.end, done)
     link = _Links(page)
     logs = segment_logs(places)
-    if checkpoints and not facts.get("engine"):
-        facts["engine"] = checkpoints[-1].passport.engine
-    return facts | {
-        "begin": round(found.begin, 1),
-        "end": round(found.end, 1),
-        "spans": [
-            [list(Kind).index(span.kind), round(span.begin, 1), round(span.end, 1), span.token]
-            for span in thinned_spans(found.spans)
-        ],
-        "points": [[round(at, 1), value] for at, value in thinned(points)],
-        "forecast": _fan(row),
-        "attempts": [_attempt(each, link, logs) for each in attempts[-SHOWN_ATTEMPTS:]],
-        "checkpoints": [_checkpoint(each, link) for each in reversed(checkpoints)],
-        "curves": [curve.to_json() for curve in curves_of(places, checkpoints, unit)],
-        "type": _lines_to_type(row, places, attempts),
-        "links": link.all({"history": places.history, "results": places.final, "logs": places.log(1).parent}),
-    }
+    made_by = {"engine": checkpoints[-1].passport.engine} if checkpoints else {}
+    return (
+        facts
+        | made_by
+        | {
+            "begin": round(found.begin, 1),
+            "end": round(found.end, 1),
+            "spans": [
+                [list(Kind).index(span.kind), round(span.begin, 1), round(span.end, 1), span.token]
+                for span in thinned_spans(found.spans)
+            ],
+            "points": [[round(at, 1), value] for at, value in thinned(points)],
+            "forecast": _fan(row),
+            "attempts": [_attempt(each, link, logs, base) for each in attempts[-SHOWN_ATTEMPTS:]],
+            "checkpoints": [_checkpoint(each, link) for each in reversed(checkpoints)],
+            "curves": [curve.to_json() for curve in curves_of(places, checkpoints, unit)],
+            "type": _lines_to_type(row, places, attempts),
+            "links": link.all({"history": places.history, "results": places.final, "logs": places.log(1).parent}),
+        }
+    )
 
 
 def _account(found: Account) -> dict[str, object]:
@@ -145,10 +154,10 @@ def _fan(row: RunStatus) -> list[float] | None:
     return [round(each, 1) for each in (made.low_seconds, made.median_seconds, made.p90_seconds, made.high_seconds)]
 
 
-def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path]) -> dict[str, object]:
-    log = logs.get(attempt.segment)
+def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Path) -> dict[str, object]:
+    named = _LOG.search(attempt.message)  # an attempt that failed names its own
+    log = base / named[0] if named else logs.get(attempt.segment)
     return {
-        "token": attempt.token,
         "segment": attempt.segment,
         "outcome": attempt.outcome.value,
         "cause": attempt.cause,
@@ -158,7 +167,6 @@ def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path]) -> dict[s
         "began": attempt.started_utc,
         "ended": attempt.ended_utc,
         "work": round(attempt.work_seconds, 1),
-        "unused": attempt.unused_seconds,
         "node": attempt.slurm_node or attempt.host,
         "job": attempt.slurm_job,
         "message": attempt.message,

@@ -7,6 +7,7 @@ script, so that it is installed wherever the workflow is.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.util import find_spec
@@ -39,8 +40,20 @@ def page_text(facts: Mapping[str, object]) -> str:
 
 def json_in_html(value: object) -> str:
     """JSON that ends no script element and begins no comment, whatever is in it."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # NaN, say in a line of history that somebody has spoilt, is no JSON that a browser reads
+        text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: object) -> object:
+    """The same with null in the place of NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def library() -> str:

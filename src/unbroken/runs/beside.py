@@ -25,6 +25,7 @@ def start_beside(
                 words, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(own, _NICENESS))
         return process
     return None

@@ -268,7 +268,9 @@ function curveFigures(run) {
 }
 
 function bodyOf(run) {
-  const parts = [el("p", { class: `advice ${run.needs_a_hand ? "bad" : ""}` }, run.advice), run.note ? el("p", {}, run.note) : ""];
+  const saved = run.checkpoint_age === null ? "no checkpoint yet" : `the newest checkpoint is ${duration(run.checkpoint_age)} old`;
+  const parts = [el("p", { class: `advice ${run.needs_a_hand ? "bad" : ""}` }, run.advice), run.note ? el("p", {}, run.note) : "",
+    el("p", { class: "dim" }, `${run.engine ? `engine ${run.engine}; ` : ""}${saved}`)];
   if (run.account) parts.push(el("h3", {}, "Where the time went"), el("p", {}, killWords(run.account)), accountFigure(run.account, "Where the time went"));
   if (!run.attempts) {
     if (run.account) parts.push(el("p", { class: "dim" }, "Too many runs to show each in full: ", el("code", {}, `unbroken report ${run.name}`)));
