@@ -280,7 +280,6 @@ def test_on_paper_the_runs_that_are_open_stay_and_what_is_typed_goes(browser: Br
 
 
 def test_with_the_keyboard_alone(browser: Browser, page: Path) -> None:
-    from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
     browser.open(page)
@@ -291,5 +290,4 @@ def test_with_the_keyboard_alone(browser: Browser, page: Path) -> None:
 
     focused.send_keys(Keys.ENTER)
 
-    browser.until("return document.querySelector('details.run').open")
-    assert browser.driver.find_elements(By.CSS_SELECTOR, "details.run .body h3")
+    browser.until("return document.querySelector('details.run[open] .body h3')")
