@@ -305,6 +305,9 @@ def test_a_process_that_the_system_hides_is_not_taken_for_gone(
     assert waiter.look() == ""
 
 
+# State, start and end, as squeue is asked for them.
+ENDED_JOB = "CANCELLED|1700000000|1700003600"
+
 # --- what Slurm says -----------------------------------------------------------------------------------------------
 
 
@@ -317,7 +320,7 @@ def test_a_job_is_asked_for_on_its_own_cluster_alone(
     may_ask: bool,
 ) -> None:  # fmt: skip
     """Another cluster's job of the same number may have ended long ago."""
-    slurm_that_says(tmp_path, monkeypatch, squeue="CANCELLED|1700000000|1700003600", scontrol=f"ClusterName = {own}" * bool(own))
+    slurm_that_says(tmp_path, monkeypatch, squeue=ENDED_JOB, scontrol=f"ClusterName = {own}" * bool(own))
     put(folder, our_claim(**OTHER_HOST, slurm_job="17", slurm_cluster=of_the_claim))
 
     assert waiter.look() == ("the job was cancelled (CANCELLED)" if may_ask else "")
@@ -326,7 +329,7 @@ def test_a_job_is_asked_for_on_its_own_cluster_alone(
 def test_a_job_knows_its_cluster_without_asking(
     folder: Path, waiter: Waiter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm_that_says(tmp_path, monkeypatch, squeue="CANCELLED|1700000000|1700003600", scontrol="ClusterName = beta")
+    slurm_that_says(tmp_path, monkeypatch, squeue=ENDED_JOB, scontrol="ClusterName = beta")
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "alpha")
     put(folder, our_claim(**OTHER_HOST, slurm_job="17", slurm_cluster="beta"))
 
