@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 from cluster.lab import Cluster
+from support.pages import facts_in
 from support.workdir import WorkDir, until
 
 from unbroken.accounting.account import account
@@ -27,6 +28,7 @@ def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_
 ) -> None:
     settings = {"goal": 900, "step_seconds": 0.05, "save_steps": 10}
     slurm_work.configure({"a": {"engine": "toy", "segments": 9, "segment_minutes": 0.3, "settings": settings}})
+    slurm_work.added_environment["UNBROKEN_REPORT"] = "on"
     driver = slurm_work.start("--executor", "unbroken", "--retries", "2")
     until(lambda: {passport.token for passport in slurm_work.passports("a")} >= {2})
     job = str(slurm_work.claim("a")["slurm_job"])
@@ -46,5 +48,8 @@ def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_
     told = json.loads(slurm_work.unbroken("account", "--json", "a").text)[0]["seconds"]
     assert told["unknown"] == 0
     assert told["lost"] > 0
+    (run,) = facts_in(slurm_work.root / "results/report.html")["runs"]
+    assert (run["state"], run["segments"], run["account"]["kills"]) == ("finished", 9, 1)
+    assert len(run["attempts"]) == len(history)
     found = account(history, history[-1].times.ended or 0.0)
     assert {kind for kind in Kind if found.seconds[kind] > 0} >= {Kind.USEFUL, Kind.LOST, Kind.STARTING, Kind.UNUSED}

@@ -131,6 +131,42 @@ def test_its_process_gives_way_to_all_others_and_outlives_a_hangup(base: Path) -
     assert not page.is_at_work()
 
 
+def test_it_goes_by_the_configuration_of_the_driver_whatever_files_that_came_from(work: WorkDir) -> None:
+    """With --profile slurm too the last file is another one than that with the runs."""
+    later = one_step_segments(segments=1, goal=9)
+    del later["segments"]
+    work.configure({"demo": one_step_segments(segments=1, goal=3), "later": later})
+    more = work.write("more.yaml", "defaults: {segments: 7}\n")
+
+    done = work.snakemake("results/demo/segments/001.json", "--configfile", str(more))
+
+    assert done.code == 0, done.text
+    told = {run["name"]: run for run in facts_in(work.root / PAGE)["runs"]}
+    assert (told["later"]["state"], told["later"]["goal"], told["later"]["segments"]) == ("not started", 9, 7)
+    assert (told["demo"]["segments"], told["demo"]["engine"]) == (1, "toy")
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(base: Path) -> None:
+    old, young, users = (
+        base / "results" / name
+        for name in (
+            f".report.html-{'0' * 32}",
+            f".report.html-{'1' * 32}",
+            f".other-{'0' * 32}",
+        )
+    )
+    for path in (old, young, users):
+        path.write_text("half a page")
+    for path in (old, users):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    page = PageProcess(base, "This test")
+
+    page.begin(0.0)
+    page.wait(240)
+
+    assert [path.exists() for path in (old, young, users)] == [False, True, True]
+
+
 def test_of_many_who_look_one_writes(base: Path) -> None:
     first, second = PageProcess(base, "The first"), PageProcess(base, "The second")
     first.begin(600.0, at_most_every=600.0)

@@ -74,7 +74,7 @@ segment_resources = {
 }
 
 
-page_writer = PageWriter(plan.base, workflow)
+page_writer = PageWriter(plan.base, workflow, config)
 
 
 def tell_line(line):

@@ -108,7 +108,10 @@ def main(words: Sequence[str] | None = None) -> int:
     page = PageKeeper()
     try:
         chain = _Chain(this_job, job_id, page)
-        ended = chain.work()
+        try:
+            ended = chain.work()
+        finally:
+            page.end()  # before the last page of all, which none may replace
         if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(this_job, job_id, ended.why, ended.message)
         elif ended.why is BeforeWork.HELD:
@@ -119,8 +122,6 @@ def main(words: Sequence[str] | None = None) -> int:
         this_job.tell(f"the run stops: {stop}")
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
-    finally:
-        page.end()
     return exit_code_for(ended.why, ended.code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,16 @@ def written_page(base: Path) -> list[str]:
 class PageWriter:
     """A thread of the driver that has the page written by processes of their own."""
 
-    def __init__(self, base: Path, workflow: Any) -> None:
-        self._workflow = workflow
-        files = list(getattr(workflow, "configfiles", []))
-        self._page = PageProcess(base, WRITER, Path(files[-1]).absolute() if files else None)
+    def __init__(self, base: Path, workflow: Any, config: Mapping[str, object]) -> None:
+        self._base, self._workflow, self._config = base, workflow, config
+        self._page = PageProcess(base, WRITER)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="report", daemon=True)
 
     def begin(self) -> None:
         """From now on, until `end`."""
         if not report_page.is_off():
+            report_page.keep_config(self._config, self._base)
             self._thread.start()
 
     def end(self) -> None:

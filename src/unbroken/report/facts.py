@@ -31,7 +31,7 @@ from unbroken.slurm.jobs_out import Queue
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150
 SHOWN_ATTEMPTS = 100
-_LOG = re.compile(r"logs/\S+\.log")
+_LOG = re.compile(r"\S*logs/\S+\.log")
 _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 _NEEDS_A_HAND = {RunState.UNREADABLE, RunState.STOPPED, RunState.USED_UP}
 
@@ -156,7 +156,8 @@ def _fan(row: RunStatus) -> list[float] | None:
 
 def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Path) -> dict[str, object]:
     named = _LOG.search(attempt.message)  # an attempt that failed names its own
-    log = base / named[0] if named else logs.get(attempt.segment)
+    own = base / named[0] if named else None
+    log = own if own is not None and own.exists() else logs.get(attempt.segment)
     return {
         "segment": attempt.segment,
         "outcome": attempt.outcome.value,

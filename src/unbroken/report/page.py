@@ -16,6 +16,8 @@ from pathlib import Path
 from unbroken.errors import ConfigError
 from unbroken.system import fs
 
+# No page takes so long to write.
+ABANDONED_SECONDS = 600.0
 _LIBRARY = ("vega/vega.js", "vega-lite/vega-lite.js")
 _LICENSES = ("vega/LICENSE", "vega-lite/LICENSE")
 
@@ -23,6 +25,7 @@ _LICENSES = ("vega/LICENSE", "vega-lite/LICENSE")
 def write_page(facts: Mapping[str, object], path: Path) -> None:
     """Puts the page in the place of the one before in one step; StorageError if the disk is in the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    fs.remove_drafts(path.parent, ABANDONED_SECONDS, kind=path.name)  # of writers that were killed
     fs.write_atomic(path, page_text(facts))
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from unbroken.errors import UnbrokenError
 from unbroken.runs.beside import start_beside
 from unbroken.runs.layout import NOTES, RESULTS
+from unbroken.system import fs
 
 PAGE = RESULTS / "report.html"
 # `off` where nobody wants the page.
 VARIABLE = "UNBROKEN_REPORT"
 LOG = NOTES / "report.log"
+# The configuration as the driver has it: several files, and what was typed behind --config, are one in there.
+CONFIG = NOTES / "report.config.json"
 # Changed by whoever has one written, before it is: of many jobs that look, one goes on.
 _ASKED = NOTES / "report.asked"
 # A page that takes long, of very many runs, is written more seldom: at most so much of the time is spent on it, ...
@@ -30,12 +36,21 @@ def is_off() -> bool:
     return os.environ.get(VARIABLE) == "off"
 
 
+def keep_config(config: Mapping[str, object], base: Path) -> None:
+    """Keeps a driver's configuration for those who write the page; where that cannot be, the folder's own counts."""
+    with suppress(OSError, UnbrokenError):
+        (base / NOTES).mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(base / CONFIG, json.dumps(config, default=str) + "\n")
+
+
 class PageProcess:
-    """Has the page of a folder written, one process at a time; `writer` is who that is, in words for the page."""
+    """Has the page of a folder written, one process at a time; `writer` is who that is, in words for the page.
+
+    Without a `config` by the one that a driver has kept, else by the folder's own.
+    """
 
     def __init__(self, base: Path, writer: str, config: Path | None = None) -> None:
-        self._base, self._writer = base, writer
-        self._config = [str(config)] if config else []
+        self._base, self._writer, self._config = base, writer, config
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self._took = 0.0  # as long as the last one was seen to take
@@ -66,7 +81,9 @@ class PageProcess:
             (self._base / NOTES).mkdir(parents=True, exist_ok=True)
             (self._base / _ASKED).touch()
             promised = self._pause(every) if every else 0.0
-            words = [sys.executable, "-m", "unbroken.report", f"{promised:.0f}", self._writer, *self._config]
+            config = self._config or (CONFIG if (self._base / CONFIG).is_file() else None)
+            words = [sys.executable, "-m", "unbroken.report", f"{promised:.0f}", self._writer]
+            words += [str(config)] if config else []
             self._began = time.monotonic()
             self._process = start_beside(words, self._base, self._base / LOG)
 
