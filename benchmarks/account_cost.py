@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.histories import PLAIN
 
 from unbroken.runs.history import Attempt, History
+from unbroken.runs.moments import Moments
 from unbroken.runs.times import NO_TIMES, Times
-from unbroken.segment.moments import Moments
 
 
 def noted(path: Path, saves: int) -> Times:

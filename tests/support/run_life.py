@@ -27,7 +27,8 @@ class Turn:
     starting: float = 5.0
     work: tuple[float, ...] = (100.0,)  # between its saves; the last part is lost if it is killed
     stall: float = 0.0  # at each save
-    suspended: float = 0.0
+    suspended: float = 0.0  # of which an old history has the length alone
+    stopped: float = 0.0  # suspended for so long in the middle of each thing that it does
     saving: float = 3.0  # the last save, after the stop
     publishing: float = 1.0
     unused: float = 1.0
@@ -48,6 +49,7 @@ class Life:
     _safe: float = 0.0
     _job_ended: float | None = None  # of the last job, if its attempt could not know it
     _last_job_ended: float | None = None
+    _suspensions: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def told(self) -> list[Attempt]:
@@ -72,7 +74,8 @@ class Life:
         self._spend(Kind.QUEUED, room - self.now)
         started = self._work_began = self.now
         times = Times(submitted=submitted, eligible=eligible, job_started=started)
-        self._spend(Kind.STARTING, turn.starting)
+        self._suspensions = []
+        self._do(turn, Kind.STARTING, turn.starting)
         if turn.ends == "before work":
             self._end(turn, replace(times, ended=self.now), Outcome.FAILED, 0.0, before_work="refused")
             return
@@ -86,13 +89,13 @@ class Life:
         # Of a killed job nobody can note it; else it is taken for time between saves.
         suspended = turn.suspended if turn.ends != "killed" and (is_kept or len(turn.work) > 1) else 0.0
         for number, part in enumerate(turn.work[:-1]):
-            self._spend(Kind.USEFUL, part)
+            self._do(turn, Kind.USEFUL, part)
             self._spend(Kind.SUSPENDED, 0.0 if number else suspended)
-            self._spend(Kind.SAVING, turn.stall)
+            self._do(turn, Kind.SAVING, turn.stall)
             stalls += turn.stall
             saved = self.now
         done = sum(turn.work[:-1])
-        self._spend(Kind.USEFUL if is_kept else Kind.LOST, turn.work[-1])
+        self._do(turn, Kind.USEFUL if is_kept else Kind.LOST, turn.work[-1])
         self._spend(Kind.SUSPENDED, 0.0 if len(turn.work) > 1 else suspended)
         if not is_kept:
             self.kills += 1
@@ -100,9 +103,9 @@ class Life:
         times = replace(times, saved=saved, stall_seconds=stalls, suspended_seconds=suspended, last_step=self.now)
         if is_kept:
             stopped = self.now
-            ended = self._spend(Kind.SAVING, turn.saving) + turn.saving
-            times = replace(times, stop_asked=stopped, program_ended=ended, saved=ended)
-            self._spend(Kind.PUBLISHING, turn.publishing)
+            self._do(turn, Kind.SAVING, turn.saving)
+            times = replace(times, stop_asked=stopped, program_ended=self.now, saved=self.now)
+            self._do(turn, Kind.PUBLISHING, turn.publishing)
             done += turn.work[-1]
         else:
             times = replace(times, program_ended=self.now if turn.ends == "failed" else None)
@@ -133,10 +136,23 @@ class Life:
             from_checkpoint=f"{token - 1:06d}",
             to_checkpoint=f"{token:06d}" if done else None,
             before_work=before_work,
-            times=replace(times, job_ended=job_ended if turn.ends == "killed" else None, previous_job_ended=previous),
+            times=replace(
+                times,
+                job_ended=job_ended if turn.ends == "killed" else None,
+                previous_job_ended=previous,
+                suspensions=tuple(self._suspensions),
+            ),
         )
         self._done += done
         self.attempts.append(line)
+
+    def _do(self, turn: Turn, kind: Kind, seconds: float) -> None:
+        """The same in two halves, with a suspension between them."""
+        self._spend(kind, seconds / 2)
+        if turn.stopped:
+            began = self._spend(Kind.SUSPENDED, turn.stopped)
+            self._suspensions.append((began, self.now))
+        self._spend(kind, seconds / 2)
 
     def _spend(self, kind: Kind, seconds: float) -> float:
         """Lets so much time pass; the moment before."""
@@ -148,8 +164,11 @@ class Life:
 
 def noted_by(attempt: Attempt, clock_ahead: float) -> Attempt:
     """The same line by a node whose clock is ahead, which it takes off again, to the precision of a file."""
-    ahead = {
-        name: value + clock_ahead for name, value in attempt.times.to_json().items() if not name.endswith("seconds")
+    moments = {
+        name: value
+        for name, value in attempt.times.to_json().items()
+        if not name.endswith("seconds") and name != "suspensions"
     }
+    ahead = {name: value + clock_ahead for name, value in moments.items()}
     back = {name: round(value - clock_ahead, 3) for name, value in ahead.items()}
     return replace(attempt, times=replace(attempt.times, **back, clock_ahead_seconds=clock_ahead))

@@ -28,6 +28,7 @@ turns = st.builds(
     work=st.lists(st.floats(30, 4000), min_size=1, max_size=5).map(tuple),
     stall=few,
     suspended=few,
+    stopped=st.one_of(st.just(0.0), few),
     saving=few,
     publishing=few,
     unused=few,

@@ -78,33 +78,46 @@ def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_clai
     assert_in_order(died.times, "job_started", "ended")
 
 
-def test_a_program_that_is_stopped_for_a_while_is_told_apart(tmp_path: Path) -> None:
-    patch = {"segment.supervisor.SUSPENDED_SECONDS": 0.5}
-    settings = {"goal": 1_000_000, "save_steps": 1_000_000, "step_seconds": 0.01, "segment_minutes": 10}
-    process = start_segment(tmp_path, 1, patch=patch, **settings)
+def stop_for(seconds: float, *pids: int) -> tuple[float, float]:
+    """As `scontrol suspend` and `resume` do with a job; when they began to be stopped, and when they went on."""
+    began = time.time()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    return began, time.time()
+
+
+def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(tmp_path: Path) -> None:
+    patch = {"system.suspension.SUSPENDED_SECONDS": 3.0}
+    settings = {"goal": 1_000_000, "save_steps": 1_000_000, "step_seconds": 1.0}
+    process = start_segment(tmp_path, 1, patch=patch, segment_minutes=10, stall_minutes=0.15, **settings)
     places = RunFolder("demo", tmp_path)
     noted = places.work / "000001" / "times.json"
     until(lambda: read_times(noted).first_step is not None)
-    pids = process.pid, process.child_pid()
-    for _ in range(10):  # it looks at other things than its program in a hundredth of its time
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(3.0)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        time.sleep(1.5)
-        if read_times(noted).suspended_seconds is not None:
-            break
+
+    began, ended = stop_for(11.0, process.pid, process.child_pid())
+    until(lambda: read_times(noted).suspensions)
+    time.sleep(1.0)
     process.kill(signal.SIGTERM)
     process.end()
 
     (line,) = History(places.history).attempts()
-    assert line.times.suspended_seconds is not None and line.times.suspended_seconds > 0.5
+    assert line.outcome is Outcome.INTERRUPTED  # not stalled
+    found = max(line.times.suspensions, key=lambda pair: pair[1] - pair[0])
+    assert found == pytest.approx((began, ended), abs=1.5)
+    # What is planned and foretold by the time at work counts without it.
+    lived = (line.times.ended or 0) - (line.times.program_started or 0)
+    assert line.work_seconds <= lived - 8.0
+    assert account([line], time.time()).seconds[Kind.SUSPENDED] == pytest.approx(ended - began, abs=1.5)
 
 
 def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
-    times = Times(submitted=1.0, ended=2.5, stall_seconds=0.25)
-    assert parse_times({**times.to_json(), "dreamt": 3.0, "saved": float("nan"), "eligible": "soon"}) == times
+    times = Times(submitted=1.0, ended=2.5, stall_seconds=0.25, suspensions=((1.5, 2.0), (2.25, 2.5)))
+    told = times.to_json()
+    told["suspensions"] += [[1.0], "soon", [2.0, None]]
+    assert parse_times({**told, "dreamt": 3.0, "saved": float("nan"), "eligible": "soon"}) == times
     (tmp_path / "times.json").write_text('{"submitted": ')
     assert read_times(tmp_path / "times.json") == read_times(tmp_path / "none.json") == NO_TIMES
 

@@ -16,9 +16,9 @@ from support.toyrun import ProgramEngine, checkpoints, history, program, start_s
 from unbroken.detached.segment_command import LAST_SECONDS, give_up_at
 from unbroken.engines.base import Task
 from unbroken.program.contract import AttemptFolder
+from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.deadline import Margin, deadline_for
-from unbroken.segment.moments import Moments
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
 from unbroken.slurm import controller_clock

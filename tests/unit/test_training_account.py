@@ -7,12 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from unit.test_attempt_times import assert_in_order
 from unit.test_executor_interruptible import work
 from unit.test_training_home import content, train
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from snakemake_executor_plugin_unbroken.interruptible import newest_notes, paused_by
+from unbroken.accounting.account import account
+from unbroken.accounting.kinds import Kind
 from unbroken.runs import policy
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.exec_note import STARTED
@@ -22,6 +25,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.training import AtomicDirectory
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
 from unbroken.training.torch import Saves
+from unbroken.training.torch.serialization import save_verified
 
 EACH_STEP = Saves(steps=1)
 WHOLE_STEPS = 8
@@ -179,6 +183,45 @@ def test_what_a_killed_one_has_saved_counts_and_changes_no_byte(tmp_path: Path, 
     assert died.progress_to == pytest.approx(1.0)
     assert [(line.outcome.value, line.slurm_job) for line in history(folder)] == [("died", "17"), ("finished", "18")]
     assert content(folder) == content(tmp_path / "whole")
+
+
+def test_each_attempt_has_its_times_also_one_that_was_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "ckpt"
+    train(folder, stop_at=3, saves=EACH_STEP)
+    kill_at(5, folder)
+    train(folder, saves=EACH_STEP)
+    stopped, died, finished = history(folder)
+
+    for line in (stopped, finished):
+        assert_in_order(line.times, "job_started", "first_step", "saved", "ended")
+    assert_in_order(stopped.times, "first_step", "stop_asked", "saved")
+    assert_in_order(died.times, "job_started", "first_step", "saved", "ended")
+    assert stopped.times.stall_seconds and finished.times.stall_seconds
+    found = account([stopped, died, finished], time.time())
+    assert found.kills == 1
+    assert found.seconds[Kind.UNKNOWN] == 0
+    assert found.seconds[Kind.USEFUL] > 0 and found.seconds[Kind.SAVING] > 0
+    assert sorted(path.name for path in (folder / "lease").iterdir()) == ["000003.json", "000003.times.json"]
+
+
+def test_a_save_beside_the_training_counts_by_what_that_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*arguments, **options):
+        time.sleep(0.5)
+        return save_verified(*arguments, **options)
+
+    monkeypatch.setattr("unbroken.training.torch.writer.save_verified", slowly)
+    lines = {}
+    for in_background in (True, False):
+        folder = tmp_path / str(in_background)
+        train(folder, saves=Saves(steps=3, in_background=in_background), each_step=lambda *_: time.sleep(0.3))
+        (lines[in_background],) = history(folder)
+
+    beside, stopping = lines[True], lines[False]
+    assert beside.saves == stopping.saves == 3  # the last one, of the result, is never beside it
+    assert beside.save_seconds > 1.5
+    assert (beside.times.stall_seconds or 0) < (stopping.times.stall_seconds or 0) - 0.8
 
 
 def test_a_finished_training_gives_its_results_again_and_trains_no_step(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from unbroken.accounting.kinds import Kind, Span
@@ -37,7 +37,7 @@ def work_of(attempt: Attempt, until: float) -> Work:
     times = attempt.times
     if times == NO_TIMES:
         return _by_old_line(attempt)
-    spans = tuple(span for span in _spans(attempt, times, until) if span.end > span.begin)
+    spans = tuple(_stopped(_spans(attempt, times, until), times.suspensions))
     begun = _first(times.submitted, times.job_started, times.program_started, times.ended)
     left = None if times.ended is None else max(times.ended, times.job_ended or times.ended)
     return Work(attempt, spans, begun, times.ended, left)
@@ -90,12 +90,31 @@ def _work_spans(attempt: Attempt, times: Times, first_step: float, ended: float)
     has_kept_all = is_at_work or attempt.outcome.settles
     saved = stopped if has_kept_all else min(max(times.saved or first_step, first_step), stopped)
     worked = [Span(Kind.USEFUL, first_step, saved, token), Span(Kind.LOST, saved, stopped, token)]
+    worked = list(_stopped(worked, times.suspensions))
     worked = list(_with_tail(worked, Kind.USEFUL, Kind.SAVING, times.stall_seconds or 0.0))
     yield from _with_tail(worked, Kind.USEFUL, Kind.SUSPENDED, times.suspended_seconds or 0.0)
     has_saved_last = times.saved is not None and times.saved >= stopped
     last = Kind.SAVING if has_saved_last or has_kept_all else Kind.LOST
     yield Span(last, stopped, program_ended, token)
     yield Span(Kind.PUBLISHING, program_ended, ended, token)
+
+
+def _stopped(spans: Iterable[Span], suspensions: Sequence[tuple[float, float]]) -> Iterator[Span]:
+    """The spans that last, where each moment in which the job was stopped is that."""
+    for span in spans:
+        begin = span.begin
+        for since, until in sorted(suspensions):
+            since, until = max(since, begin), min(until, span.end)
+            if since < until:
+                yield from _lasting(replace(span, begin=begin, end=since))
+                yield Span(Kind.SUSPENDED, since, until, span.token)
+                begin = until
+        yield from _lasting(replace(span, begin=begin))
+
+
+def _lasting(span: Span) -> Iterator[Span]:
+    if span.end > span.begin:
+        yield span
 
 
 def _with_tail(spans: Sequence[Span], of: Kind, becomes: Kind, seconds: float) -> Iterator[Span]:

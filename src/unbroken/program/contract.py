@@ -68,7 +68,7 @@ class AttemptFolder:
 
     @property
     def times(self) -> Path:
-        """When what happened in this attempt so far (`segment.moments`)."""
+        """When what happened in this attempt so far (`runs.moments`)."""
         return self.root / TIMES
 
     def prepare(self) -> None:

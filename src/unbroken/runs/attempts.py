@@ -53,7 +53,7 @@ def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
         return None
     if claim is None or why_free or any(attempt.token == claim.token for attempt in attempts):
         return None
-    noted = read_times(places.work / f"{claim.token:06d}" / TIMES)
+    noted = _noted(claim, places)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
     return replace(_died(claim, [], attempts, None), outcome=Outcome.INTERRUPTED, message="", times=times)
 
@@ -200,14 +200,13 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
 
 def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: float | None) -> Times:
     """What the attempt had noted until it was killed: when Slurm says that its job left, else its last heartbeat."""
-    folder = places.work / f"{claim.token:06d}"
     began = unix_seconds(claim.started_utc)
-    noted = read_times(folder / TIMES)
+    noted = _noted(claim, places)
     saved = noted.saved or (unix_seconds(died.ended_utc) if died.to_checkpoint else None)
-    known = [moment for moment in (began, saved, _changed_unix(folder / "progress.json")) if moment is not None]
+    last_step = _last_step(claim, places)
+    known = [moment for moment in (began, saved, last_step) if moment is not None]
     ended = max([*known, _changed_unix(claim_path(places.lease, claim.token)) or began])
     ended = max(ended, job_ended or ended)
-    last_step = _changed_unix(folder / "progress.json")
     return replace(
         noted,
         job_started=noted.job_started or began,
@@ -216,6 +215,22 @@ def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: 
         ended=ended,
         job_ended=job_ended and ended,
     )
+
+
+def _noted(claim: Claim, places: RunFolder) -> Times:
+    in_attempt = places.work / f"{claim.token:06d}" / TIMES
+    return read_times(in_attempt if in_attempt.exists() else times_path(places.lease, claim.token))
+
+
+def _last_step(claim: Claim, places: RunFolder) -> float | None:
+    """When its progress changed last; that of a training alone lies in its folder."""
+    in_attempt = places.work / f"{claim.token:06d}"
+    return _changed_unix((in_attempt if in_attempt.is_dir() else places.root) / "progress.json")
+
+
+def times_path(lease_folder: Path, token: int) -> Path:
+    """Where a training alone notes its times: beside its claim, with which it is forgotten."""
+    return claim_path(lease_folder, token).with_suffix(f".{TIMES}")
 
 
 def _changed_unix(path: Path) -> float | None:

@@ -80,8 +80,9 @@ class Lease:
     def forget_earlier(self) -> None:
         """Removes the earlier claims, once what their holders did is in the history; what stays does no harm."""
         with contextlib.suppress(OSError):
-            for path in self.folder.glob("*.json"):
-                if path.stem.isdecimal() and int(path.stem) < self.claim.token:
+            for path in self.folder.iterdir():
+                number = path.name.partition(".")[0]  # what lies beside a claim has its number too
+                if number.isdecimal() and int(number) < self.claim.token:
                     path.unlink(missing_ok=True)
             fs.remove_drafts(self.folder, fs.DRAFT_SECONDS)
 

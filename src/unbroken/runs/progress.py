@@ -62,6 +62,17 @@ class Handover:
     algorithm: str = ""
     digests: Mapping[str, FileDigest] = field(default_factory=dict)
     is_milestone: bool = False  # stays for good
+    stall_seconds: float | None = None  # where it saves beside its work: how long it stood still for that
+
+    @property
+    def stood_still_seconds(self) -> float:
+        """How long the program stood still to save; 0 where it does not say."""
+        return (self.save_seconds if self.stall_seconds is None else self.stall_seconds) or 0.0
+
+    @property
+    def beside_seconds(self) -> float:
+        """How long it worked on while this was written; that work is not in it."""
+        return max((self.save_seconds or 0.0) - self.stood_still_seconds, 0.0)
 
 
 def read_told(path: Path) -> object:
@@ -106,6 +117,7 @@ def parse_handover(data: object, source: str) -> Handover:
         _clean(str(digests.get("algorithm", ""))),
         files,
         _flag(told, "is_milestone", source),
+        _number(told, "stall_seconds", source),
     )
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from unbroken.system import jsontext
 
-# In the folder of an attempt.
+# In the folder of an attempt; of a training alone, which has none, beside its claim under that one's number.
 FILE_NAME = "times.json"
+SUSPENSIONS = "suspensions"
+# A job may be stopped every half minute for days (gang scheduling): a line of history stays short.
+MOST_SUSPENSIONS = 50
 
 
 @dataclass(frozen=True)
 class Times:
     """Moments in Unix seconds by one clock for all attempts: Slurm's where there is one, else the file server's.
 
-    None where it did not happen, or nobody knows.  The last three are lengths in seconds.
+    None where it did not happen, or nobody knows; `..._seconds` are lengths.
     """
 
     submitted: float | None = None
@@ -34,16 +37,29 @@ class Times:
     job_ended: float | None = None  # of one that was killed; others cannot know it, see below
     previous_job_ended: float | None = None  # the end of the job of the attempt before, which this one asked for
     stall_seconds: float | None = None  # the program stood still to save, all saves before `stop_asked` together
-    suspended_seconds: float | None = None
+    suspended_seconds: float | None = None  # of those of which only the length is kept
     clock_ahead_seconds: float | None = None  # what the node's clock was ahead by; taken off already
+    suspensions: tuple[tuple[float, float], ...] = ()  # begin and end of each time that the job was stopped
 
-    def to_json(self) -> dict[str, float]:
+    def suspended(self, begin: float, end: float) -> Times:
+        """The same with one more suspension; of more than `MOST_SUSPENSIONS` the first count by their length alone."""
+        kept = (*self.suspensions, (begin, end))
+        first, kept = kept[:-MOST_SUSPENSIONS], kept[-MOST_SUSPENSIONS:]
+        length = sum(until - since for since, until in first)
+        seconds = (self.suspended_seconds or 0.0) + length if first else self.suspended_seconds
+        return replace(self, suspensions=kept, suspended_seconds=seconds)
+
+    def to_json(self) -> dict[str, Any]:
         """What is known, to the millisecond."""
-        return {name: round(value, 3) for name, value in vars(self).items() if value is not None}
+        known = {name: value for name, value in vars(self).items() if value is not None and name != SUSPENSIONS}
+        told: dict[str, Any] = {name: round(value, 3) for name, value in known.items()}
+        if self.suspensions:
+            told[SUSPENSIONS] = [[round(begin, 3), round(end, 3)] for begin, end in self.suspensions]
+        return told
 
 
 NO_TIMES = Times()
-_NAMES = {entry.name for entry in fields(Times)}
+_NAMES = {entry.name for entry in fields(Times)} - {SUSPENSIONS}
 
 
 def read_times(path: Path) -> Times:
@@ -58,7 +74,14 @@ def parse_times(data: object) -> Times:
     """What `to_json` gave; what a later version has added, and what is no time, is passed over."""
     if not isinstance(data, Mapping):
         return NO_TIMES
-    return Times(**{name: float(value) for name, value in data.items() if name in _NAMES and _is_time(value)})
+    known = {name: float(value) for name, value in data.items() if name in _NAMES and _is_time(value)}
+    return Times(**known, suspensions=tuple(_suspensions(data.get(SUSPENSIONS))))
+
+
+def _suspensions(data: object) -> Iterator[tuple[float, float]]:
+    for pair in data if isinstance(data, list) else ():
+        if isinstance(pair, list) and len(pair) == 2 and all(map(_is_time, pair)):
+            yield float(pair[0]), float(pair[1])
 
 
 def _is_time(value: object) -> TypeGuard[float]:

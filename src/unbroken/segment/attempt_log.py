@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
 from unbroken.runs import attempts as endings
@@ -114,7 +113,7 @@ class AttemptLog:
             progress_from=origin.passport.progress.done if origin else 0.0,
             progress_to=progress.done if progress else 0.0,
             unit=progress.unit if progress else "",
-            work_seconds=round(time.monotonic() - publisher.started, 3),
+            work_seconds=round(publisher.worked_seconds, 3),
             saves=publisher.saves,
             save_seconds=round(publisher.save_seconds, 3),
             stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),

@@ -28,6 +28,7 @@ from unbroken.runs import results as final
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.lease import Lease
+from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.progress import amount
@@ -40,7 +41,6 @@ from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
 from unbroken.segment.job import Job
-from unbroken.segment.moments import Moments
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.rejected import Rejections
@@ -328,11 +328,19 @@ class _Segment:
         task = Task(
             run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, lambda: bool(self.alarm.heard)
         )
-        publisher = Publisher(
-            self.job, self.engine, self.store, self.held, self.identity, slurm_job, origin, copier=self.copier
-        )
         moments = Moments(attempt_folder.times, slurm_job, self.held.clock_ahead_seconds)
         moments.begin(own_start_unix(), next(reversed(self.attempts.all()), None))
+        publisher = Publisher(
+            self.job,
+            self.engine,
+            self.store,
+            self.held,
+            self.identity,
+            slurm_job,
+            origin,
+            copier=self.copier,
+            clock=moments.watch.clock,
+        )
         return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments)
 
     def _write_final(self, checkpoint: Checkpoint) -> None:

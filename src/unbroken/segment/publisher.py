@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -50,28 +50,35 @@ class Publisher:
     last: Checkpoint | None  # at first the one that the attempt goes on from
     saves: int = 0
     save_seconds: float = 0.0
-    started: float = field(default_factory=time.monotonic)
+    already_worked_seconds: float = 0.0
     started_utc: str = field(default_factory=utc_now)
     doubtful: Checkpoint | None = None  # newer than what the attempt goes on from, and nothing came of it
     copier: SecondPlaceCopier | None = None  # who copies them to a second place, and must not lose one meanwhile
+    clock: Callable[[], float] = time.monotonic  # without the time in which the job was stopped
 
     def __post_init__(self) -> None:
+        self._started = self.clock() - self.already_worked_seconds
         # Its program may read it for as long as it works.
         self._origin = self.last.name if self.last else ""
+
+    @property
+    def worked_seconds(self) -> float:
+        """So far; not those in which the job was stopped."""
+        return self.clock() - self._started
 
     def publish(self, found: HandedOver, has_ended_done: bool = False) -> None:
         """Makes a checkpoint of a state; StorageError, CheckpointError or SegmentError if it cannot be one.
 
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
         """
-        began = time.monotonic()
+        began = self.clock()
         is_its_last = has_ended_done and found.draft.name == "loose"
         handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
         self._refuse_regress(handover)
         is_finished = _is_finished(found, handover, is_its_last)
         passport = self._passport(handover, is_finished)
         self.last = self.store.publish(found.taken().draft, passport, self.writer.confirm)
-        seconds = time.monotonic() - began
+        seconds = self.clock() - began
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)
         self.job.tell(f"checkpoint {self.last.name} ({describe_done(self.last)}) published in {seconds:.2f} s")
@@ -148,7 +155,7 @@ class Publisher:
             slurm_job=job.to_json() if job else None,
             attempt_started_utc=self.started_utc,
             created_utc=utc_now(),
-            work_seconds=round(time.monotonic() - self.started, 3),
+            work_seconds=round(self.worked_seconds, 3),
             save_seconds=handover.save_seconds,
             note=run.note,
             is_milestone=handover.is_milestone,

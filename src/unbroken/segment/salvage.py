@@ -90,7 +90,7 @@ class _Salvage:
                 return self.origin
             publisher = Publisher(
                 job, self.engine, self.store, estate, identity, None, self.origin,
-                started=time.monotonic() - worked_seconds, started_utc=claim.started_utc,
+                already_worked_seconds=worked_seconds, started_utc=claim.started_utc,
             )  # fmt: skip
             for found in states:
                 publisher.publish(found)

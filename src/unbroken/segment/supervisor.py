@@ -7,7 +7,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unbroken.engines.base import Engine, Task
 from unbroken.program import process as child
@@ -15,10 +15,11 @@ from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.moments import Moments
+from unbroken.runs.progress import Handover
 from unbroken.runs.store import Checkpoint
 from unbroken.segment.deadline import MOVED_SECONDS, Deadline, Margin
 from unbroken.segment.job import STARTING, Job
-from unbroken.segment.moments import Moments
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.signals import Alarm
 from unbroken.slurm.this_job import SlurmJob
@@ -34,8 +35,6 @@ TOLD_SECONDS = 1.0
 LOOK_SECONDS = 600.0
 LAST_LOOK_SECONDS = 15.0
 TERM_PATIENCE_SECONDS = 30.0
-# A wait that takes so much longer than it should: we were stopped with the job.
-SUSPENDED_SECONDS = 5.0
 # What a shell, or srun, says of a program that a KILL ended.
 SHELL_KILLED = 128 + signal.SIGKILL
 
@@ -70,6 +69,7 @@ class Work:
     _advanced_at: float = 0.0
     _next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_SECONDS)
     _has_looked_last: bool = False
+    _stopped_seconds: float = 0.0
     _reminders: int = 0
 
     def __post_init__(self) -> None:
@@ -106,8 +106,9 @@ class Work:
         self._publish_all(lambda: self.engine.last_states(self.task, has_left_well))
         since = self.engine.leaving_since(self.task) or self._stop_asked
         if since:
-            self.stop_seconds = time.monotonic() - since
-            self.moments.note("stop_asked", self.stop_seconds)
+            now = time.monotonic()
+            self.stop_seconds = self._lasting(since, now)
+            self.moments.note("stop_asked", now - since)
 
     def _memory_kills(self) -> Kills:
         return out_of_memory_kills(self.slurm_job.job_id if self.slurm_job else "")
@@ -124,7 +125,7 @@ class Work:
 
     def _watch(self, program: child.Child) -> None:
         poll_seconds = min(1.0, max(0.05, self.job.run.segment_minutes * 60 / 600))
-        while (code := self._waited(program, poll_seconds)) is None:
+        while (code := program.wait(poll_seconds)) is None:
             if self.publisher.writer.is_lost:
                 self.publisher.writer.confirm()
             self._publish_all(lambda: self.engine.states(self.task))
@@ -135,16 +136,6 @@ class Work:
         self.exit_code = code
         self.exit_means = self.engine.exit_meaning(self.task, code)
         self._hear_what_ended_it(code)
-
-    def _waited(self, program: child.Child, seconds: float) -> int | None:
-        """The program's exit code, if it ends by then; a job that was suspended meanwhile has another end."""
-        before = time.monotonic()
-        code = program.wait(seconds)
-        too_long = time.monotonic() - before - seconds
-        if too_long > SUSPENDED_SECONDS:
-            self._next_look = 0.0
-            self.moments.note_suspended(too_long)
-        return code
 
     def _hear_what_ended_it(self, code: int) -> None:
         """Slurm's TERM goes to all processes of a job, and the program may be gone before it reaches us."""
@@ -158,13 +149,26 @@ class Work:
     def _publish_all(self, states: Callable[[], list[HandedOver]]) -> None:
         for found in states():
             began = time.monotonic()
-            self.publisher.publish(found, self.exit_means == EXIT_FINISHED)
-            self._note_saved(time.monotonic() - began, found.handover.save_seconds if found.handover else None)
+            self.publisher.publish(self._without_suspension(found), self.exit_means == EXIT_FINISHED)
+            self._note_saved(time.monotonic() - began, found.handover)
             if self.exit_code is None and not self._stop_asked:
                 self._learn_margin()
 
-    def _note_saved(self, seconds_ago: float, stall_seconds: float | None) -> None:
-        self.moments.note_save(seconds_ago, 0.0 if self._stop_asked else stall_seconds or 0.0)
+    def _without_suspension(self, found: HandedOver) -> HandedOver:
+        """The program's clock counts also while it is stopped, and by what a save took the next stop is planned."""
+        told = found.handover
+        if told is None or told.save_seconds is None:
+            return found
+        now = time.monotonic()
+        took = self._lasting(now - told.save_seconds, now)
+        return replace(found, handover=replace(told, save_seconds=round(took, 3)))
+
+    def _note_saved(self, seconds_ago: float, told: Handover | None) -> None:
+        if told is None:
+            self.moments.note_save(seconds_ago, 0.0)
+        else:
+            stall = 0.0 if self._stop_asked else told.stood_still_seconds
+            self.moments.note_save(seconds_ago + told.beside_seconds, stall)
 
     def _note_first_step(self) -> None:
         """As the program's own progress shows it, to a look's precision; asked until then."""
@@ -187,16 +191,18 @@ class Work:
         progress = self.engine.progress(self.task) if minutes else None
         if minutes is None or self._stop_asked:
             return
-        now = time.monotonic()
+        now = self.moments.watch.clock()
         seen = (progress.done if progress else None, self.publisher.saves)
         if seen != self._advance:
             self._advance, self._advanced_at = seen, now
         elif now - self._advanced_at > minutes * 60:
-            self._start_stopping(StopReason.STALLED, now)
+            self._start_stopping(StopReason.STALLED, time.monotonic())
 
     def _watch_slurm(self) -> None:
         """Follows an administrator who gives the job more time, or takes some."""
-        now = time.monotonic()
+        now, stopped = time.monotonic(), self.moments.watch.seconds_between(0.0, math.inf)
+        if stopped > self._stopped_seconds:  # a job that was suspended has another end
+            self._next_look, self._stopped_seconds = 0.0, stopped
         is_nearly_over = self.deadline.left_seconds() <= self.margin.stop_seconds + LAST_LOOK_SECONDS
         is_last_look = is_nearly_over and not self._has_looked_last
         if self._stop_asked or not (is_last_look or now >= self._next_look):
@@ -277,11 +283,12 @@ class Work:
 
     def _escalate(self, program: child.Child, now: float) -> None:
         """TERM, then KILL: after long patience, or at the last moment before Slurm does it."""
-        waited, left = now - self._stop_asked, self.deadline.seconds_to_force()
+        waited, left = self._lasting(self._stop_asked, now), self.deadline.seconds_to_force()
         patience = max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds)
         must_term = waited > patience or left < min(5.0, self.margin.stop_seconds / 4)
         # From the TERM on: the time until it may have been spent on publishing what the program had saved.
-        has_had_term = self._terminated_at is not None and now - self._terminated_at > TERM_PATIENCE_SECONDS
+        termed = self._terminated_at
+        has_had_term = termed is not None and self._lasting(termed, now) > TERM_PATIENCE_SECONDS
         must_kill = has_had_term or left < 1.0
         if must_kill:
             if not self._killed:
@@ -292,3 +299,7 @@ class Work:
             self._terminated_at = now
             self.job.tell("the program does not exit by itself: sending TERM")
             program.terminate()
+
+    def _lasting(self, since: float, until: float) -> float:
+        """Seconds between two moments, without those in which the job was stopped."""
+        return until - since - self.moments.watch.seconds_between(since, until)

@@ -9,20 +9,23 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs.attempts import note_died
+from unbroken.runs.attempts import note_died, times_path
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
+from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import Handover
 from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
+from unbroken.system.host import own_start_unix
 
 _SAYS = {Outcome.FINISHED: "finished at", Outcome.PAUSED: "paused at", Outcome.INTERRUPTED: "told to leave; saved at"}
 
@@ -34,12 +37,16 @@ class Account:
         self,
         places: RunFolder,
         held: Lease,
+        slurm_job: SlurmJob | None,
         tell: Callable[[str], None],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._history, self._held, self._tell = History(places.history), held, tell
         self._segment = next_segment(places)
-        self._started, self._started_utc = time.monotonic(), utc_now()
+        self._slurm_job = slurm_job
+        self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
+        self._moments.begin(own_start_unix(), next(reversed(self._history.attempts()), None))
+        self._started, self._started_utc = self._moments.watch.clock(), utc_now()
         self._saves, self._save_seconds, self._has_ended = 0, 0.0, False
         top = top_folder(Path.cwd())
         self._name, self._store = _name(places.root, top), places.root
@@ -52,10 +59,16 @@ class Account:
             if died := note_died(self._history, claim, store, following.started_utc):
                 self._tell(f"attempt {died.token} (segment {died.segment}): {died.message}")
 
-    def note_save(self, seconds: float) -> None:
-        """A checkpoint was published."""
+    def note(self, moment: str) -> None:
+        """It happens now (a name of `runs.times.Times`)."""
+        self._moments.note(moment)
+
+    def note_save(self, handover: Handover, publish_seconds: float) -> None:
+        """A checkpoint was published, which took so long."""
         self._saves += 1
-        self._save_seconds += seconds
+        self._save_seconds += handover.save_seconds or 0.0
+        stall = 0.0 if self._moments.has("stop_asked") else handover.stood_still_seconds
+        self._moments.note_save(publish_seconds + handover.beside_seconds, stall)
 
     def end(
         self,
@@ -99,7 +112,7 @@ class Account:
             progress_from=begun,
             progress_to=progress.done if progress else 0.0,
             unit=progress.unit if progress else "",
-            work_seconds=round(time.monotonic() - self._started, 3),
+            work_seconds=round(self._moments.watch.clock() - self._started, 3),
             saves=self._saves,
             save_seconds=round(self._save_seconds, 3),
             stop_seconds=None,
@@ -113,6 +126,8 @@ class Account:
             slurm_cluster=claim.slurm_cluster,
             is_hopeless=is_hopeless,
             start=claim.start,
+            times=self._moments.times(),
+            slurm_partition=self._slurm_job.partition if self._slurm_job else "",
         )
 
 

@@ -11,11 +11,11 @@ from unbroken.errors import CheckpointError
 class AsyncSave:
     """Begins at once, in a thread that does not outlive the process: who wants the save done calls `wait`.
 
-    `write` returns the seconds that it took; `stall_seconds` is how long the training stood still for it.
+    `write` returns the seconds that it took; `stall_seconds` is how long the training has stood still for it.
     """
 
-    def __init__(self, write: Callable[[], float]) -> None:
-        self.seconds = self.stall_seconds = 0.0
+    def __init__(self, write: Callable[[], float], stall_seconds: float = 0.0) -> None:
+        self.seconds, self.stall_seconds = 0.0, stall_seconds
         self._write, self._error = write, None
         self._thread = threading.Thread(target=self._run, name="unbroken-save", daemon=True)
         self._thread.start()

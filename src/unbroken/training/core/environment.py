@@ -159,6 +159,8 @@ class SavePlace(Protocol):
 
     def reject(self, reason: str) -> Path | None: ...
 
+    def note(self, moment: str) -> None: ...
+
     def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None: ...
 
     def close(self) -> None: ...
@@ -195,6 +197,9 @@ class Outbox:
     def reject(self, reason: str) -> Path | None:
         """Nothing to do: the process that started us reads the verdict, and starts another one."""
         return None
+
+    def note(self, moment: str) -> None:
+        """Nothing to do: the process that started us sees it."""
 
     def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
         """Nothing to do: the process that started us writes the history."""
@@ -247,6 +252,8 @@ def handover_json(handover: Handover) -> dict[str, object]:
         "versions": dict(handover.versions),
         "save_seconds": handover.save_seconds,
     }
+    if handover.stall_seconds is not None:
+        data["stall_seconds"] = round(handover.stall_seconds, 3)
     if handover.digests:
         files = {name: vars(entry) for name, entry in handover.digests.items()}
         data["digests"] = {"algorithm": handover.algorithm, "files": files}

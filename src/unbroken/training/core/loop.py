@@ -33,6 +33,7 @@ class Loop(Placed, ABC):
     _course: Course
     _ranks: Processes
     _link: Connection | None
+    _has_stepped = False
 
     def log(self, **values: float) -> None:
         """Notes metrics of this step, a number each, for the progress and for final/metrics.csv."""
@@ -132,6 +133,9 @@ class Loop(Placed, ABC):
         if link is None:
             return
         link.pace.end_step(ended)
+        if not self._has_stepped and not self._is_repeating:
+            self._has_stepped = True
+            link.place.note("first_step")
         link.poll(following)
         if self._ranks.is_first and link.reporter.is_due:
             link.reporter.report(link.with_pace(self._progress(self._course.reported)))
@@ -140,6 +144,8 @@ class Loop(Placed, ABC):
         wish = self._ranks.agreed(lambda: self._wish(link, following), at_once=following is not Phase.BATCH)
         if wish.end:
             self._book.end(self._course)
+        if wish.stop:
+            link.place.note("stop_asked")
         if wish.is_to_save:
             self._save(self._course.reported, wish.best, following, is_last=wish.stop)
             self._book.watch.is_new_best = self._book.watch.is_new_best and not wish.best

@@ -91,12 +91,13 @@ class Home:
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)
-        self._started, self._started_utc, self._slurm_job = time.monotonic(), utc_now(), job_around_us()
+        self._started_utc, self._slurm_job = utc_now(), job_around_us()
+        self._started = time.monotonic()
         self.origin: Checkpoint | None = None
         self._last: Checkpoint | None = None
         self._account: Account | None = None
         try:
-            self._account = Account(self.places, self._lease, tell) if has_history else None
+            self._account = Account(self.places, self._lease, self._slurm_job, tell) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:
             self.note_end(Outcome.FAILED, str(error))
@@ -112,12 +113,12 @@ class Home:
 
     def hand_over(self, draft: Path, handover: Handover) -> Checkpoint:
         """Makes the draft the newest checkpoint, removes old ones, and renews `final/` at the end."""
-        origin = self._last
+        origin, began = self._last, time.monotonic()
         self._last = self._store.publish(draft, self._passport(handover), self._lease.confirm)
         if origin is None or origin.passport.segment != self._last.passport.segment:
             self._tell(f"{describe_done(self._last)}: {self._last.folder}")
         if self._account:
-            self._account.note_save(handover.save_seconds or 0.0)
+            self._account.note_save(handover, time.monotonic() - began)
         self._store.prune(self._keep, self._milestone_every)
         if self._last.passport.is_finished:
             once.note_finished(self.places.base)
@@ -148,6 +149,11 @@ class Home:
         self.origin = self._last = self._select()
         self._tell(f"bad checkpoint {bad}: {reason}; moved to {target}")
         return self.origin.folder if self.origin else None
+
+    def note(self, moment: str) -> None:
+        """It happens now; only the first time counts."""
+        if self._account:
+            self._account.note(moment)
 
     def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
         """How this process ends; where several are told, the first counts."""

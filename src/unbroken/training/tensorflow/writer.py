@@ -52,8 +52,8 @@ class KerasWriter(Connection):
         frozen, draft = state.frozen(), self._new_draft()
         rank_checkpoint.write_own(frozen, draft, self._workers)
         if self._workers.is_first:
-            self._async_save = AsyncSave(lambda: self._complete(draft, frozen, progress, is_best))
-            self._async_save.stall_seconds = time.monotonic() - began
+            stall = time.monotonic() - began
+            self._async_save = AsyncSave(lambda: self._complete(draft, frozen, progress, is_best, stall), stall)
             self.pace.is_saving = True
 
     def poll(self, following: Phase) -> None:
@@ -113,11 +113,11 @@ class KerasWriter(Connection):
         self._hand_over(draft, progress, is_best, False, seconds)
         return seconds
 
-    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool) -> float:
+    def _complete(self, draft: Path, state: KerasState, progress: Progress, is_best: bool, stall: float) -> float:
         """Beside the training: what the first worker writes, who asks nobody for it; how many seconds it took."""
         began = time.monotonic()
         rank_checkpoint.write(state, draft, self._alone)
-        self._hand_over(draft, progress, is_best, False, time.monotonic() - began)
+        self._hand_over(draft, progress, is_best, False, time.monotonic() - began, stall)
         return time.monotonic() - began
 
     def _write(self, state: KerasState, is_last: bool) -> Path:
@@ -142,7 +142,15 @@ class KerasWriter(Connection):
             number = int(self.place.new_draft().name.rpartition("-")[2])
         return outbox.draft(self._workers.number_of_first(number))
 
-    def _hand_over(self, draft: Path, progress: Progress, is_best: bool, is_finished: bool, seconds: float) -> None:
+    def _hand_over(
+        self,
+        draft: Path,
+        progress: Progress,
+        is_best: bool,
+        is_finished: bool,
+        seconds: float,
+        stall_seconds: float | None = None,
+    ) -> None:
         if not self._workers.is_first:
             return
         handover = Handover(
@@ -151,5 +159,6 @@ class KerasWriter(Connection):
             is_finished=is_finished,
             versions=self._made_with(),
             save_seconds=round(seconds, 3),
+            stall_seconds=stall_seconds,
         )
         self.place.hand_over(draft, handover)

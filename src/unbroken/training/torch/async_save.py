@@ -19,7 +19,11 @@ class TorchAsyncSave(AsyncSave):
     """
 
     def __init__(
-        self, snapshot: Snapshot, write: Callable[[TorchAsyncSave], float], optimizers: Iterable[torch.optim.Optimizer]
+        self,
+        snapshot: Snapshot,
+        write: Callable[[TorchAsyncSave], float],
+        optimizers: Iterable[torch.optim.Optimizer],
+        stall_seconds: float,
     ) -> None:
         self._snapshot = snapshot
         self.is_dropped = False
@@ -33,7 +37,7 @@ class TorchAsyncSave(AsyncSave):
             snapshot.copy_the_rest()
             return write(self)
 
-        super().__init__(complete)
+        super().__init__(complete, stall_seconds)
 
     def is_running_before(self, is_step_next: bool) -> bool:
         """False when nobody would have to wait for it.  What comes next may change anything, unless it is a step."""

@@ -88,10 +88,8 @@ class JointLink(TorchWriter):
         draft = self._draft_with_room() if self._ranks.is_first else ""
         offer = Offer(draft, platform.node(), tensor_bytes(pieces), available_bytes())
         self._offers = self._ranks.all_gather(offer)
-        waited = time.monotonic() - began
+        self._waited_seconds = time.monotonic() - began
         super().save(replace(point, state=pieces, weights=weights), following)
-        if self._async_save:
-            self._async_save.stall_seconds += waited
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Those that this rank writes: of what all have in common that is the first."""
@@ -127,9 +125,8 @@ class JointLink(TorchWriter):
             if is_torn:
                 shutil.rmtree(draft)
             else:
-                self._show(
-                    draft, {name: digest for each in said for name, digest in each.digests.items()}, point, began
-                )
+                digests = {name: digest for each in said for name, digest in each.digests.items()}
+                self._show(draft, digests, point, began, stall_seconds=save.stall_seconds if save else None)
 
         ranks.by_first(show)  # what goes wrong with it, such as a run that was lost to another job, ends all
         return time.monotonic() - began
@@ -165,6 +162,9 @@ class _Nowhere:
 
     def hand_over(self, draft: Path, handover: Handover) -> object:
         raise NotImplementedError
+
+    def note(self, moment: str) -> None:
+        return
 
     def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
         return

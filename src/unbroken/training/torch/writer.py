@@ -64,6 +64,7 @@ class TorchWriter(Connection):
         self._parts = parts
         self._buffer = SnapshotBuffer()
         self._async_save: TorchAsyncSave | None = None
+        self._waited_seconds = 0.0  # what ranks stood still for before they save
         self._may_leave_it_for_later = True
         self.give_up: Callable[[str], NoReturn] = sys.exit  # ends the training whose state must not be saved
 
@@ -118,16 +119,17 @@ class TorchWriter(Connection):
         later = optimizer_storages(optimizers) if may_wait else set()
         snapshot = self._buffer.take((point.state, point.weights), later)
         copy = replace(point, state=snapshot.state[0], weights=snapshot.state[1])
-        self._async_save = TorchAsyncSave(snapshot, lambda save: self._write(copy, save), optimizers)
+        stall = self._waited_seconds + time.monotonic() - began
+        self._async_save = TorchAsyncSave(snapshot, lambda save: self._write(copy, save), optimizers, stall)
         self.pace.is_saving = True
-        self._async_save.stall_seconds += time.monotonic() - began
 
     def _write(self, point: Point, save: TorchAsyncSave | None = None) -> float:
         """Writes, digests and hands over; returns the seconds.  A save beside the training has the last word."""
         began = time.monotonic()
         check_weights(point)
         draft = self.place.new_draft()
-        self._show(draft, {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}, point, began, save)
+        written = {STATE_FILE: save_verified(point.state, draft / STATE_FILE)}
+        self._show(draft, written, point, began, save, save.stall_seconds if save else None)
         return time.monotonic() - began
 
     def _show(
@@ -137,13 +139,16 @@ class TorchWriter(Connection):
         point: Point,
         began: float,
         save: TorchAsyncSave | None = None,
+        stall_seconds: float | None = None,
     ) -> None:
         """Adds the results to a draft that was begun at the moment `began`, and hands it over."""
         digests = dict(written)
         for name, content in (point.results or {}).items():
             digests[f"{FINAL}/{name}"] = write_result(draft / FINAL, name, content, _save_result)
         known = {name: digest for name, digest in digests.items() if digest}
-        handover = _handover(point, time.monotonic() - began, known, self._made_with())
+        handover = replace(
+            _handover(point, time.monotonic() - began, known, self._made_with()), stall_seconds=stall_seconds
+        )
         if point.is_over:
             _read_back(draft, known)
         if save and not save.may_be_shown():

@@ -1,7 +1,7 @@
 """When what happens in an attempt: noted as it happens, in a file that outlives a kill.
 
-The times go into the attempt's line of history; its file in the attempt folder is what a successor has of an attempt
-that was killed, and what others see of one at work.
+The times go into the attempt's line of history; the file is what a successor has of an attempt that was killed, and
+what others see of one at work.  Standard library alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.times import NO_TIMES, Times
@@ -19,6 +20,7 @@ from unbroken.slurm.job_end import ended
 from unbroken.slurm.job_times import times_of
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import unix_seconds
+from unbroken.system.suspension import SuspensionWatch
 
 _LOOKS_AFTER_SECONDS = (0.0, 3.0, 10.0, 30.0)
 
@@ -33,6 +35,7 @@ class Moments:
         self._previous: Attempt | None = None
         self._lock = threading.Lock()
         self._asking = threading.Thread(target=self._ask_slurm, name="job-times", daemon=True)
+        self.watch = SuspensionWatch(self._note_suspension)
 
     def begin(self, job_started: float, previous: Attempt | None = None) -> None:
         """The attempt begins; `job_started` (time.time()) counts where Slurm does not say when the job began.
@@ -40,6 +43,7 @@ class Moments:
         Slurm is asked meanwhile, also when the job of the `previous` attempt has left, and nothing waits for it.
         """
         self._previous = previous
+        self.watch.start()
         self._set(job_started=job_started - self._ahead)
         if self._job_id:
             self._asking.start()
@@ -50,13 +54,11 @@ class Moments:
             self._set(**{name: time.time() - seconds_ago - self._ahead})
 
     def note_save(self, seconds_ago: float, stall_seconds: float) -> None:
-        """What the program had done by then is in a checkpoint; it stood still for so long to save it."""
-        stood = {"stall_seconds": (self._times.stall_seconds or 0.0) + stall_seconds} if stall_seconds else {}
+        """What the program had done by then is in a checkpoint; it stood still for so long just before, to save it."""
+        saved = time.monotonic() - seconds_ago
+        stall_seconds -= self.watch.seconds_between(saved - stall_seconds, saved)
+        stood = {"stall_seconds": (self._times.stall_seconds or 0.0) + stall_seconds} if stall_seconds > 0 else {}
         self._set(saved=time.time() - seconds_ago - self._ahead, **stood)
-
-    def note_suspended(self, seconds: float) -> None:
-        """The job was stopped for so much longer."""
-        self._set(suspended_seconds=(self._times.suspended_seconds or 0.0) + seconds)
 
     def has(self, name: str) -> bool:
         """True if it has happened."""
@@ -64,6 +66,7 @@ class Moments:
 
     def times(self) -> Times:
         """All that is known at the end of the attempt."""
+        self.watch.stop()
         self.note("ended")  # a controller that has not answered by now is not waited for
         return self._times
 
@@ -85,10 +88,16 @@ class Moments:
                 self._set(previous_job_ended=end.at_unix)
                 return
 
+    def _note_suspension(self, begin: float, end: float) -> None:
+        to_unix = time.time() - self._ahead - time.monotonic()
+        with self._lock:
+            self._times = self._times.suspended(begin + to_unix, end + to_unix)
+        self._set()
+
     def _set(self, **changes: float) -> None:
         """Also into the file; without a flush, because only a killed process has to leave it behind."""
         with self._lock:
-            self._times = replace(self._times, **changes)
+            self._times = replace(self._times, **cast(dict[str, Any], changes))
             with suppress(OSError):
                 draft = self._path.with_suffix(".tmp")
                 draft.write_text(json.dumps(self._times.to_json()))

@@ -1,0 +1,59 @@
+"""Notices that this process was stopped for a while (`scontrol suspend`, SIGSTOP); standard library alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+LOOK_SECONDS = 1.0
+# Who comes so much later than it should was stopped; a busy machine is not so late.
+SUSPENDED_SECONDS = 5.0
+
+
+class SuspensionWatch:
+    """Looks at the clock once a second, from `start` to `stop`; who asks meanwhile looks as well, so it never lags.
+
+    `note` hears of each suspension its begin and end, as `time.monotonic()`, to a second.
+    """
+
+    def __init__(self, note: Callable[[float, float], None] = lambda begin, end: None) -> None:
+        self._note = note
+        self._found: list[tuple[float, float]] = []
+        self._due = float("inf")
+        self._lock, self._is_over = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="suspensions", daemon=True)
+
+    def start(self) -> None:
+        self._due = time.monotonic() + LOOK_SECONDS
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks for the last time."""
+        self._look()
+        self._is_over.set()
+        self._due = float("inf")
+
+    def clock(self) -> float:
+        """`time.monotonic()` without the time in which this process was stopped."""
+        self._look()
+        return time.monotonic() - sum(end - begin for begin, end in self._found)
+
+    def seconds_between(self, begin: float, end: float) -> float:
+        """How long it was stopped between two moments of `time.monotonic()`."""
+        self._look()
+        return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self._found)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            self._look()
+            self._due = time.monotonic() + LOOK_SECONDS
+
+    def _look(self) -> None:
+        with self._lock:
+            now, due = time.monotonic(), self._due
+            if now - due <= SUSPENDED_SECONDS:
+                return
+            self._found.append((due, now))
+            self._due = now + LOOK_SECONDS
+        self._note(due, now)
