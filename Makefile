@@ -11,6 +11,8 @@ TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
 WORKFLOW := Snakefile workflow
 # The one of DMTCP needs DMTCP.
 BENCHMARKS := $(filter-out $(if $(shell command -v dmtcp_launch),,benchmarks/dmtcp.py),$(wildcard benchmarks/*.py))
+# Where tests on a cluster are (tests/conftest.py sees to that): no worker of those stages reads the other files.
+ON_SLURM := tests/cluster tests/unit/test_benchmarks.py
 CODE := $(wildcard src scripts tests tools examples benchmarks)
 
 # Where it is set, each of the tests' processes compiles its modules again, and pytest rewrites each test file again.
@@ -86,7 +88,7 @@ test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folde
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200
+	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
@@ -104,7 +106,7 @@ slow-tests: setup
 	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
 
 slow-slurm-tests: setup
-	@$(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200
+	@$(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
 
 cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
 	@$(BIN)/python tests/cluster/lab.py shell

@@ -38,6 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_promise(item.path):
             item.add_marker("promise")
+        is_there = item.path.parent.name == "cluster" or item.path.stem == "test_benchmarks"
+        if item.get_closest_marker("slurm") and not is_there:
+            raise pytest.UsageError(f"{item.nodeid}: marked slurm, but not in a folder of ON_SLURM (Makefile)")
     # They take minutes: begun last, each would keep a stage waiting alone.
     items.sort(key=lambda item: item.path.stem != "test_benchmarks")
 

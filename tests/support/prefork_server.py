@@ -5,6 +5,7 @@ A child stands at the top of this file when it runs its program, so that it ends
 
 import array
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -82,6 +83,9 @@ def main() -> None:
         loaded = importlib.import_module(name)
         if function:
             getattr(loaded, function)()
+    # Else each fork looks through all of it once more at its end, and copies it for that: 0.4 s, with torch 0.8 s.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     entry, *words = serve(socket.socket(fileno=int(number)))
     sys.argv = words

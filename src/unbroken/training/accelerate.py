@@ -17,6 +17,7 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
+from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.save_schedule import Phase
@@ -205,3 +206,6 @@ class _Announced(DataLoaderStateMixin):  # type: ignore[misc]
         self.gradient_state = accelerate.state.GradientState()
         self._drop_last = True  # no rank gets a sample twice, so there is no remainder
         self.batches = batches
+
+
+keep_what_is_loaded()

@@ -17,6 +17,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
+from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.framework_session import NextAction
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
@@ -210,3 +211,6 @@ def _put_back(trainer: pl.Trainer, state: Mapping[str, Any], own: Mapping[str, A
     loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
     trainer.callback_metrics.update(own["metrics"])
     torch_state.restore_random(own["random"], {})
+
+
+keep_what_is_loaded()

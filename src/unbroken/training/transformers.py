@@ -14,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
+from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.framework_session import NextAction
 from unbroken.training.torch.framework_session import RanksSession, refuse
 
@@ -167,3 +168,6 @@ def _check_arguments(args: TrainingArguments, output_dir: str) -> None:
             f"output_dir={args.output_dir!r}, allowed: callback.output_dir(...); type "
             f"output_dir=callback.output_dir({args.output_dir!r})",
         )
+
+
+keep_what_is_loaded()

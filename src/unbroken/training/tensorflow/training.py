@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
@@ -154,3 +155,6 @@ class Training(Core):
 def seed_everything(seed: int) -> None:
     """Seeds Python's, numpy's, TensorFlow's and Keras's generators; call it before the model is made."""
     keras.utils.set_random_seed(seed)
+
+
+keep_what_is_loaded()

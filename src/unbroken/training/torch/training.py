@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.program.verdict import Kind
+from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.position import UNITS
@@ -226,3 +227,6 @@ class Training(Loop):
             if non_finite:
                 self._give_up(Kind.HOPELESS, non_finite)
         return state
+
+
+keep_what_is_loaded()
