@@ -15,7 +15,7 @@ from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
-from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages  # noqa: E402
+from unbroken.training.torch.snapshot import LATER_BYTES, SnapshotBuffer, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
 PATIENCE_SECONDS = 600
@@ -97,6 +97,46 @@ def test_a_snapshot_has_the_bytes_of_its_original_however_tensors_share_their_me
         assert (was_copied, snapshot.is_torn()) == (name == "at once", False)
         assert (tmp_path / name).read_bytes() == (tmp_path / "original").read_bytes()
         assert snapshot.state["model"]["0.weight"].data_ptr() != model[0].weight.data_ptr()
+
+
+class QueueOfGpu:
+    """An event of a GPU that has done all already."""
+
+    def synchronize(self) -> None:
+        return
+
+    def wait_event(self, event: object) -> None:
+        return
+
+
+def test_a_state_on_cpu_and_gpu_is_changed_only_after_both_parts_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.nn.Parameter(torch.zeros(LATER_BYTES))
+    snapshot = SnapshotBuffer().take({"weight": weight.detach()}, optimizer_storages([torch.optim.SGD([weight])]))
+    snapshot._events.append((torch.device("cuda"), QueueOfGpu()))  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: QueueOfGpu())
+    training = threading.Thread(target=snapshot.wait_for_copy)
+
+    training.start()
+    training.join(0.2)
+    has_waited = training.is_alive()
+    snapshot.copy_the_rest()
+    training.join(PATIENCE_SECONDS)
+
+    assert (has_waited, training.is_alive()) == (True, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_a_change_that_no_version_tells_shows_in_the_numbers_that_were_noted(dtype: torch.dtype) -> None:
+    """As that of a CUDA graph, which runs no Python."""
+    weight = torch.nn.Parameter(torch.zeros(LATER_BYTES + 1, dtype=dtype), requires_grad=False)
+    later = optimizer_storages([torch.optim.SGD([weight])])
+    quiet = SnapshotBuffer().take({"weight": weight.detach()}, later)
+    quiet.copy_the_rest()
+    changed = SnapshotBuffer().take({"weight": weight.detach()}, later)
+    weight.data.add_(1)
+    changed.copy_the_rest()
+
+    assert [(each.is_torn(), each.is_other()) for each in (quiet, changed)] == [(False, False), (False, True)]
 
 
 def test_room_for_a_snapshot_is_used_again() -> None:

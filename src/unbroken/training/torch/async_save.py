@@ -57,6 +57,7 @@ class TorchAsyncSave(AsyncSave):
     def may_be_shown(self) -> bool:
         """For the writing thread: waits until it is known whether all of the snapshot is of one moment."""
         self._is_decided.wait()
+        self.is_dropped = self.is_dropped or self._snapshot.is_other()
         return not self.is_dropped
 
     def _before_step(self, *_: object) -> None:

@@ -23,6 +23,8 @@ from unbroken.training.torch.state import local
 LATER_BYTES = 256 * 1024
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
+# So many numbers of eight bytes are noted of each piece that is copied later; a step changes nearly all of them.
+NOTED = 64
 
 
 def optimizer_storages(parts: Iterable[object]) -> set[int]:
@@ -41,12 +43,14 @@ def has_memory_for(size_bytes: int) -> bool:
 
 @dataclass
 class Snapshot:
-    """A state as it was, complete once `wait_for_copy` returned and `is_torn` says False."""
+    """A state as it was, complete once `copy_the_rest` returned, `is_torn` and `is_other` say False."""
 
     state: Any
     _later: list[tuple[torch.UntypedStorage, torch.UntypedStorage]] = field(default_factory=list)
     _seen: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    _noted: list[tuple[torch.UntypedStorage, torch.Tensor]] = field(default_factory=list)
     _events: list[tuple[torch.device, torch.cuda.Event]] = field(default_factory=list)
+    _host_copied: threading.Event = field(default_factory=threading.Event)
     _copied: threading.Event = field(default_factory=threading.Event)
 
     def copy_the_rest(self) -> None:
@@ -54,17 +58,18 @@ class Snapshot:
         try:
             for source, target in self._later:
                 _bytes(target)[:] = _bytes(source)
+            self._host_copied.set()
             for _, event in self._events:
                 event.synchronize()
         finally:
+            self._host_copied.set()
             self._copied.set()
 
     def wait_for_copy(self) -> None:
         """Returns when the original may be changed; a GPU waits by itself, without this process."""
         for device, event in self._events:
             torch.cuda.current_stream(device).wait_event(event)
-        if not self._events:
-            self._copied.wait()
+        self._host_copied.wait()
 
     @property
     def is_copied(self) -> bool:
@@ -73,6 +78,13 @@ class Snapshot:
     def is_torn(self) -> bool:
         """True if something that was to be copied later has been changed before an optimizer's step."""
         return any(tensor._version != version for tensor, version in self._seen)
+
+    def is_other(self) -> bool:
+        """True if a piece was changed before it was copied and no version tells, as a replay of a CUDA graph does.
+
+        Asked once all is copied; by the numbers that were noted of it.
+        """
+        return any(not torch.equal(_numbers(target), noted.cpu()) for target, noted in self._noted)
 
 
 class Room(NamedTuple):
@@ -110,8 +122,10 @@ class _Taking:
         for device, stream in self._streams.items():
             for one in (stream, torch.cuda.current_stream(device)):
                 snapshot._events.append((device, one.record_event()))
-        if not snapshot._later and not snapshot._events:
-            snapshot._copied.set()
+        if not snapshot._later:
+            snapshot._host_copied.set()
+            if not snapshot._events:
+                snapshot._copied.set()
         return snapshot
 
     def _value(self, value: Any) -> Any:
@@ -168,6 +182,7 @@ class _Taking:
         is_later = source.data_ptr() in self._later and source.nbytes() >= LATER_BYTES
         if is_later:
             self._snapshot._seen.append((tensor, tensor._version))
+            self._snapshot._noted.append((target, _numbers(source)))
         if source.device.type == "cuda":
             self._copy_from_gpu(source, target, is_later)
         elif is_later:
@@ -200,6 +215,13 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _bytes(storage: torch.UntypedStorage) -> Any:
     """The memory as an array, whose copies leave the interpreter to others."""
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+
+
+def _numbers(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Some of the memory's bytes, eight at a time from everywhere in it, on the device where it lies."""
+    at = torch.linspace(0, storage.nbytes() - 8, NOTED, dtype=torch.float64, device=storage.device).long()
+    places = (at[:, None] + torch.arange(8, device=storage.device)).flatten()
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)[places]
 
 
 def _values(state: object) -> Iterable[object]:
