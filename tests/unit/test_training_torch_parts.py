@@ -259,3 +259,43 @@ def test_without_xxhash_there_is_a_file_and_no_digest(tmp_path: Path, monkeypatc
 def test_a_full_disk_is_one_line_with_the_bytes() -> None:
     with pytest.raises(StorageError, match=r"/dev/full: No space left on device; 4,000,000 bytes needed"):
         save_verified({"a": torch.ones(1_000_000)}, Path("/dev/full"))
+
+
+def restored(saved: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    torch_state.put_back({"optimizer": fresh}, {"optimizer": saved.state_dict()}, "ckpt")
+    (state,) = fresh.state.values()
+    return state
+
+
+def test_moments_of_another_type_than_their_parameter_come_back_bit_for_bit() -> None:
+    """torch casts them to the type of the parameter when it loads them."""
+    parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    optimizer = torch.optim.AdamW([parameter])
+    moments = {"step": torch.tensor(7.0), "exp_avg": torch.tensor([1.0001, float("nan"), 3.0])}
+    optimizer.state[parameter] = {**moments, "exp_avg_sq": torch.tensor([1e-9, 2.0, 3.0], dtype=torch.float64)}
+
+    found = restored(optimizer, torch.optim.AdamW([parameter]))
+
+    for key, value in optimizer.state[parameter].items():
+        assert found[key].dtype == value.dtype
+        assert torch.equal(found[key].nan_to_num(), value.nan_to_num())
+
+
+def test_an_optimizer_that_does_not_take_its_state_and_a_model_of_another_type_are_refused_in_one_line() -> None:
+    class Forgetful(torch.optim.SGD):
+        def load_state_dict(self, state_dict):
+            super().load_state_dict(state_dict)
+            for state in self.state.values():
+                state["momentum_buffer"] = torch.zeros(3)
+
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([parameter], momentum=0.9)
+    optimizer.state[parameter]["momentum_buffer"] = torch.ones(3)
+    with pytest.raises(CheckpointError, match=r"optimizer\.state\.0\.momentum_buffer has other values"):
+        restored(optimizer, Forgetful([parameter], momentum=0.9))
+
+    model = torch.nn.Linear(2, 1)
+    with pytest.raises(
+        CheckpointError, match=r"model\.weight was saved as torch\.float32, and here it is torch\.float16"
+    ):
+        torch_state.put_back({"model": torch.nn.Linear(2, 1).half()}, {"model": model.state_dict()}, "ckpt")
