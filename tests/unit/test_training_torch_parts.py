@@ -13,14 +13,22 @@ from support.telling import told_here
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import numpy as np  # noqa: E402
-from torch.utils.data import Dataset, default_collate  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
+from unbroken.training.core.batch_order import Share  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
+from unbroken.training.core.position import Position  # noqa: E402
+from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import Training, save_verified  # noqa: E402
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
+from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
+from unbroken.training.torch.content import Content  # noqa: E402
+from unbroken.training.torch.loader import EpochSampler, make_loader  # noqa: E402
+from unbroken.training.torch.process_group import Ranks  # noqa: E402
+from unbroken.training.torch.samplers import SamplePlan, order_of  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -299,3 +307,86 @@ def test_an_optimizer_that_does_not_take_its_state_and_a_model_of_another_type_a
         CheckpointError, match=r"model\.weight was saved as torch\.float32, and here it is torch\.float16"
     ):
         torch_state.put_back({"model": torch.nn.Linear(2, 1).half()}, {"model": model.state_dict()}, "ckpt")
+
+
+def test_a_sample_that_comes_twice_in_an_epoch_draws_anew_and_the_first_time_as_before() -> None:
+    def drawn_with(order) -> list[tuple[int, float]]:
+        training = Training(seed=3)
+        loader = training.loader(Noisy(), 2, order=order, shuffle=False)
+        found = []
+        for _ in training.epochs(1):
+            for batch in training.batches(loader):
+                found += [(round(float(row[0])), float(row[1])) for row in batch]
+        return found
+
+    once = dict(drawn_with(lambda generator: range(6)))
+    again = drawn_with(lambda generator: torch.tensor([4, 1, 4, 4, 0, 1]))
+
+    values = [value for _, value in again]
+    assert len(set(values)) == len(values)
+    assert [index for index, _ in again] == [4, 1, 4, 4, 0, 1]
+    assert again[0] == (4, once[4]) and again[1] == (1, once[1])
+
+
+def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
+    """Neither in the next segment, which starts in the middle of an epoch, nor on another rank."""
+    streams = []
+    for rank, epoch, batch in ((0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
+        position = Position(epoch=epoch, batch=batch)
+        plan = SamplePlan(order_of(12, shuffle=False), 5, 2, share=Share(rank, 2))
+        sampler = EpochSampler(position, plan)
+        loader = make_loader(Drawing(), sampler, None, None, False, {"num_workers": 1}, DataLoader)
+        streams.append(torch.cat(list(PlannedFeed(loader, sampler, position).begin())).flatten().tolist())
+
+    numbers = [number for stream in streams for number in stream]
+    assert len(set(numbers)) == len(numbers)
+
+
+class Drawing(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.rand(1, dtype=torch.float64)
+
+
+def test_batches_that_may_come_in_any_order_are_refused() -> None:
+    with pytest.raises(TypeError, match="in_order=False"):
+        Training(seed=3).loader(Noisy(), num_workers=1, in_order=False)
+
+
+def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> None:
+    """A split of the data that is drawn after Training(...) is that of all ranks, in each segment."""
+    splits, later = [], []
+    for rank in (0, 1):
+        torch.manual_seed(7)
+        content = Content(3, {}, Book(Guard(), None), None, Ranks(rank, 2))
+        splits.append(torch.randperm(100).tolist())
+        content.put_the_rest_back()
+        later.append(torch.randperm(100).tolist())
+
+    assert splits[0] == splits[1]
+    assert later[0] != later[1]
+
+
+def test_a_rank_on_another_gpu_has_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus, at_work = [torch.tensor([10]), torch.tensor([11])], [0]
+
+    def put(state, index=None):
+        gpus[at_work[0] if index is None else index] = state
+
+    for name, value in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "get_rng_state_all": lambda: list(gpus),
+        "get_rng_state": lambda: gpus[at_work[0]],
+        "set_rng_state": put,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    saved = torch_state.collect_random({})
+    gpus[:], at_work[0] = [torch.tensor([0]), torch.tensor([0])], 1
+
+    torch_state.restore_random(saved, {})
+
+    assert gpus[1] == torch.tensor([10])

@@ -38,11 +38,14 @@ class BatchRow(Sequence[Batch]):
 
 
 def grouped(indices: Sequence[int], groups: Sequence[object], batch_size: int, drop_last: bool = False) -> list[Batch]:
-    """The indices in batches of one group each; a batch stands where its last sample stood."""
+    """The indices in batches of one group each, which `groups` names for each of them in turn.
+
+    A batch stands where its last sample stood.
+    """
     open_batches: dict[object, list[int]] = {}
     row: list[Batch] = []
-    for index in indices:
-        batch = open_batches.setdefault(groups[index], [])
+    for index, group in zip(indices, groups, strict=True):
+        batch = open_batches.setdefault(group, [])
         batch.append(index)
         if len(batch) == batch_size:
             row.append(tuple(batch))

@@ -66,8 +66,16 @@ class PlannedFeed:
         return len(self._steps) > 0
 
     def begin(self) -> Iterator[Any]:
+        self._seed_workers()
         with self._sampler.starting_at(self._position.batch), start_of_workers(self._loader):
             return iter(self._loader)
+
+    def _seed_workers(self) -> None:
+        """What worker processes draw without a seed of ours is never what they drew before, or on another rank."""
+        at, plan = self._position, self._sampler.plan
+        own = () if self._loader.dataset.is_seeded else (plan.share.rank, at.batch)  # type: ignore[attr-defined]
+        if self._loader.generator is not None:
+            self._loader.generator.manual_seed(seed_from(plan.seed, "workers", at.epoch, *own))
 
     def end_after(self, place: int) -> int:
         return self._steps.end_after(place)
@@ -217,6 +225,8 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
 
 def _check(name: str, loader: DataLoader[Any]) -> None:
     """TypeError if torchdata would go on with other samples, and not say so."""
+    if not getattr(loader, "in_order", True):
+        raise TypeError(f"Training({name}=...): the StatefulDataLoader has in_order=False; allowed: True")
     if loader.generator is not None:
         raise TypeError(
             f"Training({name}=...): the StatefulDataLoader has a generator of its own, which moves on when an epoch "

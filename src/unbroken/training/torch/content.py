@@ -42,8 +42,9 @@ class Content:
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
-        if ranks.size > 1:  # else all of them would drop out the same
-            torch_state.reseed(self._seed_of_rank(0), {})
+        # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
+        # of them must have in common, and each segment again, such as the split of its data.
+        self._first_random = torch_state.reseeded(self._seed_of_rank(0), {}) if ranks.size > 1 else None
 
     def state(self) -> dict[str, Any]:
         """All of it, in a form that can be saved."""
@@ -69,7 +70,7 @@ class Content:
         state, source = rank_checkpoint.read(folder, self._ranks), str(folder)
         torch_state.check_origin(state, FORMAT, self._seed, source)
         seed = self._seed_of_rank(state["position"]["step"])
-        random = state["random"] or torch_state.reseed(seed, self._generators)
+        random = state["random"] or torch_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
         gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
@@ -82,7 +83,7 @@ class Content:
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
-        self._random = random
+        self._random, self._first_random = random, None
         return self.trust.validation_error(state["trust"])
 
     @property
@@ -92,6 +93,9 @@ class Content:
 
     def put_the_rest_back(self) -> None:
         """What the script's own beginning may change: random generators and gradients."""
+        if self._first_random is not None:
+            torch_state.restore_random(self._first_random, {})
+            self._first_random = None
         if self._random is not None:
             torch_state.restore_random(self._random, self._generators)
             self.gradients.put_back()

@@ -31,6 +31,13 @@ class SampleKey:
 
     epoch: int
     indices: tuple[int, ...]
+    stride: int = 0  # of `SamplePlan`
+
+    def samples(self) -> Iterator[tuple[int, int]]:
+        """Each index, and how often it came before in this epoch."""
+        for number in self.indices:
+            again, index = divmod(number, self.stride) if self.stride else (0, number)
+            yield index, again
 
 
 def make_loader(
@@ -43,6 +50,10 @@ def make_loader(
     kind: type[Loader],
 ) -> Loader:
     """The DataLoader behind `Training.loader`; `kind` is its class."""
+    if not options.get("in_order", True):
+        raise TypeError(
+            "loader(in_order=False): batches would come in an order that no restart can go on with; allowed: True"
+        )
     refused = [name for name in _OURS if name in options]
     if refused:
         raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
@@ -68,7 +79,8 @@ class EpochSampler(Sampler[SampleKey]):
 
     def __iter__(self) -> Iterator[SampleKey]:
         epoch = self._position.epoch
-        return (SampleKey(epoch, batch) for batch in self._plan.steps(epoch, self._start))
+        steps = self._plan.steps(epoch, self._start)
+        return (SampleKey(epoch, batch, self._plan.stride) for batch in steps)
 
     @contextmanager
     def starting_at(self, batch: int) -> Iterator[None]:
@@ -94,18 +106,23 @@ class Batches(Dataset[Any]):
         self.dataset = dataset
         self._collate, self._seed = collate, seed
 
+    @property
+    def is_seeded(self) -> bool:
+        return self._seed is not None
+
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def __getitem__(self, key: SampleKey) -> Any:
         if self._seed is None:
-            fetch = getattr(self.dataset, "__getitems__", None)
-            samples = fetch(list(key.indices)) if fetch else [self.dataset[index] for index in key.indices]
+            fetch, indices = getattr(self.dataset, "__getitems__", None), [index for index, _ in key.samples()]
+            samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
             return self._collate(samples)
         with generators_kept():
             samples = []
-            for index in key.indices:
-                seed_generators(seed_from(self._seed, key.epoch, index))
+            for index, again in key.samples():
+                # A sample that comes twice is not twice the same.
+                seed_generators(seed_from(self._seed, key.epoch, index, *([again] if again else [])))
                 samples.append(self.dataset[index])
             seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
             return self._collate(samples)

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed
 from torch.utils.data import Sampler
@@ -32,6 +33,20 @@ def drawn(order: Order, seed: int, epoch: int) -> list[int]:
     """The indices of one epoch."""
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
     return indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
+
+
+def numbered(indices: Sequence[int]) -> tuple[Sequence[int], int]:
+    """The indices with `stride` added for each time that one came before, and that stride; 0 if all come once."""
+    array = np.asarray(indices, dtype=np.int64)
+    places = np.argsort(array, kind="stable")
+    is_first = np.ones(len(array), dtype=bool)
+    is_first[1:] = np.diff(array[places]) != 0
+    if is_first.all() or array.min() < 0:
+        return indices, 0
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(array)), 0))
+    stride = int(array.max()) + 1
+    array[places] += stride * (np.arange(len(array)) - first)
+    return array.tolist(), stride
 
 
 def order_of(size: int, shuffle: bool) -> Order:
@@ -71,8 +86,11 @@ class SamplePlan:
         share: Share = Share(),  # noqa: B008, it is frozen
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
+        may_repeat: bool = False,
     ) -> None:
         self.seed, self.share = seed, share
+        self.stride = 0  # where it is not 0, what stands in the batches is index + stride * (how often before)
+        self._may_repeat = may_repeat
         self._order, self._batch_size = order, batch_size
         self._drop_last, self._groups = drop_last, groups
         self._known: tuple[int, Sequence[Batch]] = (-1, ())
@@ -92,10 +110,13 @@ class SamplePlan:
         return EpochSteps(self.row(epoch), self.share, start, self._drop_last, mixed=self._groups is None)
 
     def _draw(self, epoch: int) -> Sequence[Batch]:
-        indices = drawn(self._order, self.seed, epoch)
-        if self._groups is None:
+        indices: Sequence[int] = drawn(self._order, self.seed, epoch)
+        groups = None if self._groups is None else [self._groups[index] for index in indices]
+        if self._may_repeat:
+            indices, self.stride = numbered(indices)
+        if groups is None:
             return BatchRow(indices, self._batch_size, self._drop_last)
-        row = grouped(indices, self._groups, self._batch_size, self._drop_last)
+        row = grouped(indices, groups, self._batch_size, self._drop_last)
         # What was left of each group at the end would come together, one small batch after the other.
         mixer = torch.Generator().manual_seed(seed_from(self.seed, "groups", epoch))
         return [row[number] for number in torch.randperm(len(row), generator=mixer).tolist()]

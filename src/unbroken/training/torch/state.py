@@ -198,26 +198,40 @@ def collect_random(generators: Mapping[str, RandomGenerator]) -> dict[str, objec
         "numpy": _without_arrays(np.random.get_state(legacy=False)),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if is_used else [],
+        "cuda_own": torch.cuda.get_rng_state() if is_used else None,  # of the device that this rank works on
         "generators": {name: _state_of(generator) for name, generator in generators.items()},
     }
 
 
 def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGenerator]) -> None:
-    """Puts back what `collect_random` gave; says so where a GPU of then is missing now."""
+    """Puts back what `collect_random` gave; says so where a GPU of then is missing now.
+
+    A rank that works on another device than then has its own random numbers there.
+    """
     random.setstate(state["python"])
     np.random.set_state(_with_arrays(state["numpy"]))
     torch.set_rng_state(state["torch"])
     here = torch.cuda.device_count() if state["cuda"] else 0
     for index, cuda_state in enumerate(state["cuda"][:here]):
         torch.cuda.set_rng_state(cuda_state, index)
+    if here and state.get("cuda_own") is not None:
+        torch.cuda.set_rng_state(state["cuda_own"])
     if here < len(state["cuda"]):
         print(f"unbroken: {len(state['cuda'])} GPUs when this was saved, {here} now: random numbers will differ")
     for name, generator in generators.items():
         _restore(generator, state["generators"][name])
 
 
-def reseed(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
-    """Seeds the global generators and those given; returns their state."""
+def reseeded(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
+    """The state that the global generators and those given would have if they were seeded; they stay as they are."""
+    before = collect_random(generators)
+    try:
+        return _reseed(seed, generators)
+    finally:
+        restore_random(before, generators)
+
+
+def _reseed(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -107,8 +107,15 @@ class Training(Loop):
         share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
         """
         size = len(dataset)  # type: ignore[arg-type]
-        order, share = order or order_of(size, shuffle), self._ranks.share
-        plan = SamplePlan(order, self._seed, batch_size, share=share, drop_last=drop_last, groups=groups)
+        plan = SamplePlan(
+            order or order_of(size, shuffle),
+            self._seed,
+            batch_size,
+            share=self._ranks.share,
+            drop_last=drop_last,
+            groups=groups,
+            may_repeat=order is not None,
+        )
         sampler = EpochSampler(self._course.position, plan)
         seed = self._seed if seeded_samples else None
         loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, DataLoader)
