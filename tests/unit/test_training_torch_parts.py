@@ -390,3 +390,20 @@ def test_a_rank_on_another_gpu_has_its_own_random_numbers(monkeypatch: pytest.Mo
     torch_state.restore_random(saved, {})
 
     assert gpus[1] == torch.tensor([10])
+
+
+class Marked(torch.Tensor):
+    """Somebody's own kind of tensor."""
+
+
+def test_a_tensor_of_ones_own_class_is_refused_before_the_first_step_unless_it_is_to_be_trusted(told: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("scale", torch.ones(2).as_subclass(Marked))
+    with pytest.raises(CheckpointError, match=r"model\.scale is a \S+\.Marked, a kind of tensor .* type torch"):
+        Training(model=model)
+
+    with torch.serialization.safe_globals([Marked]):
+        state = torch_state.canonical(model.state_dict(), "model")
+        save_verified(state, told / "state.pt")
+        found = torch_state.load_file(told / "state.pt")
+    assert type(found["scale"]) is Marked

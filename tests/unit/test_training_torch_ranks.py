@@ -15,15 +15,16 @@ from unbroken.runs import lease
 from unbroken.runs.history import History
 from unbroken.system.digests import digest_file
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from support import ranks_program
-from support.forked_ranks import ForkedRanks
+from support import ranks_program  # noqa: E402
+from support.forked_ranks import ForkedRanks  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("training_torch_ranks")  # one process, one `whole`
 
 SAMPLES = list(range(ranks_program.SAMPLES))
 TEXT = Path(ranks_program.__file__).read_text()
+EXAMPLE = Path(__file__).parents[2] / "examples" / "torch_ddp" / "train.py"
 BESIDE = Path(ranks_program.__file__).with_name("ranks_beside.py").read_text()
 
 
@@ -62,6 +63,22 @@ def test_a_stop_of_two_ranks_changes_no_byte_of_the_result(whole: TrainingParent
     assert pieces.codes == [85, 0]
     assert files_of(pieces) == files_of(whole)
     assert [seen_in(pieces, epoch) for epoch in range(3)] == [every_sample_once()] * 3
+
+
+def test_the_shipped_example_evaluates_and_saves_its_best_with_sharded_parameters(tmp_path: Path) -> None:
+    example = ForkedRanks(tmp_path / "run", EXAMPLE.read_text(), ["--sharded"], ranks=2)
+
+    example.run_to_the_end()
+
+    assert example.codes == [0], example.log
+    assert example.latest is not None
+    model = torch.load(example.latest / "final" / "model.pt", weights_only=True)
+    assert {name: (type(value), tuple(value.shape)) for name, value in model.items()} == {
+        "0.weight": (torch.Tensor, (128, 64)),
+        "0.bias": (torch.Tensor, (128,)),
+        "3.weight": (torch.Tensor, (10, 128)),
+        "3.bias": (torch.Tensor, (10,)),
+    }
 
 
 def test_saves_beside_the_training_of_two_ranks_change_no_byte_of_the_result(

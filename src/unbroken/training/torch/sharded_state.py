@@ -113,11 +113,15 @@ def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ra
     return filled
 
 
-def whole(value: Any) -> Any:
-    """The same with each spread tensor whole; all ranks call it."""
+def whole(value: Any, is_kept: bool = True) -> Any:
+    """The same with each spread tensor whole, in host memory where it `is_kept`, else empty; all ranks call it.
+
+    One tensor after the other: a whole model need not fit where each rank has its part of it.
+    """
     if isinstance(value, DTensor):
-        return value.full_tensor()
-    return _mapped(value, "", lambda item, place: whole(item))
+        full = value.full_tensor().detach()
+        return full.cpu() if is_kept else full.new_empty(0)
+    return _mapped(value, "", lambda item, place: whole(item, is_kept))
 
 
 def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 
@@ -43,6 +44,7 @@ def canonical(value: object, where: str) -> Any:
     """
     match value:
         case torch.Tensor():
+            _refuse_unknown_kind(value, where)
             # A fresh view: one tensor under two names and two views of one memory must look the same.
             return value if value.requires_grad else value.detach()
         case None | bool() | bytes():
@@ -58,6 +60,17 @@ def canonical(value: object, where: str) -> Any:
         case torch.Size():
             return torch.Size(tuple(value))
     return _canonical_container(value, where)
+
+
+def _refuse_unknown_kind(tensor: torch.Tensor, where: str) -> None:
+    """A tensor of somebody's own class is written without a word, and no checkpoint with one in it can be read."""
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter, DTensor, *torch.serialization.get_safe_globals()):
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        raise CheckpointError(
+            f"{where} is a {name}, a kind of tensor that cannot be read back safely; allowed: plain tensors; if that "
+            f"class is to be trusted, type torch.serialization.add_safe_globals([{kind.__qualname__}]) before Training"
+        )
 
 
 def _canonical_container(value: object, where: str) -> Any:

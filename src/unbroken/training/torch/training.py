@@ -173,7 +173,8 @@ class Training(Loop):
         self._book.close(self._course.position.step)
         if self._link is None:
             return
-        results = {**sharded_state.whole(dict(files or {})), **self._book.results(self._course)}
+        files = sharded_state.whole(dict(files or {}), is_kept=self._ranks.is_first)  # which alone writes them
+        results = {**files, **self._book.results(self._course)}
         self._book.forget_end(self._course)
         self._save(self._course.done, self._book.watch.is_new_best, results=results)
 
@@ -217,8 +218,10 @@ class Training(Loop):
     def _save(self, done: float, is_best: bool, following: Phase | None = None, **more: Any) -> None:
         if self._link:
             trust, step = self._content.trust, self._course.position.step
+            # Before the weights: after an evaluation FSDP2 holds whole ones, which it frees when it is asked for these.
+            state = self._state()
             more |= {"weights": trust.weights() if self._book.watch.guard.finite else {}, "where": self._where()}
-            self._link.save(Point(self._state(), self._progress(done), step, is_best, **more), following)
+            self._link.save(Point(state, self._progress(done), step, is_best, **more), following)
 
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
