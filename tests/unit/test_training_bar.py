@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.position import Course
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.progress_bar import FIRST_LINE_SECONDS, LINE_SECONDS, Lines, Standing, check_kind
 from unbroken.training.core.run_log import Book
 
@@ -88,9 +89,9 @@ def test_a_bar_and_the_lines_of_a_log_begin_at_the_step_of_a_restart(tmp_path: P
     assert "30/30" in rich and "epoch 2, loss 2" in rich
 
 
-@pytest.mark.parametrize(("rank", "told"), [("0", ["unbroken: step 0 of 9 (0%), epoch 0"]), ("1", [])])
-def test_of_several_ranks_the_first_one_tells(rank: str, told: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    book = Book(Guard(), None, {"RANK": rank, "WORLD_SIZE": "2"})
+@pytest.mark.parametrize(("rank", "told"), [(0, ["unbroken: step 0 of 9 (0%), epoch 0"]), (1, [])])
+def test_of_several_ranks_the_first_one_tells(rank: int, told: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    book = Book(Guard(), None, Processes(rank, 2), {})
     book.bar = "lines"
 
     book.show_steps(Course(goal=9, unit="steps"))

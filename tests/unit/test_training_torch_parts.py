@@ -3,6 +3,7 @@
 import pickle
 import random
 import signal
+import threading
 import zipfile
 from collections import OrderedDict, defaultdict
 from pathlib import Path
@@ -360,7 +361,7 @@ def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> No
     splits, later = [], []
     for rank in (0, 1):
         torch.manual_seed(7)
-        content = Content(3, {}, Book(Guard(), None), None, Ranks(rank, 2))
+        content = Content(3, {}, Book(Guard(), None, Ranks(rank, 2)), None, Ranks(rank, 2))
         splits.append(torch.randperm(100).tolist())
         content.put_the_rest_back()
         later.append(torch.randperm(100).tolist())
@@ -407,3 +408,20 @@ def test_a_tensor_of_ones_own_class_is_refused_before_the_first_step_unless_it_i
         save_verified(state, told / "state.pt")
         found = torch_state.load_file(told / "state.pt")
     assert type(found["scale"]) is Marked
+
+
+def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def train() -> None:
+        try:
+            Training(model=torch.nn.Linear(2, 1), folder=tmp_path / "ckpt")
+        except RuntimeError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=train, name="trainer")
+    thread.start()
+    thread.join()
+
+    assert said and said[0].startswith("a training is made in the thread 'trainer'; allowed: the main thread")
+    assert not (tmp_path / "ckpt").exists()

@@ -23,6 +23,7 @@ from unbroken.training.core.guard import Guard  # noqa: E402
 from unbroken.training.core.live_log import Live  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
+from unbroken.training.core.process_group import Processes  # noqa: E402
 from unbroken.training.core.report_targets import report_targets  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.core.timers import Timers  # noqa: E402
@@ -195,7 +196,7 @@ def test_a_file_that_is_not_the_checkpoints_is_written_anew(tmp_path: Path) -> N
 
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
-    book = Book(Guard(), None, {"UNBROKEN_LIVE": str(tmp_path / "live"), "RANK": "1"})
+    book = Book(Guard(), None, Processes(1, 2), {"UNBROKEN_LIVE": str(tmp_path / "live")})
 
     book.open(0, tmp_path)
     book.close(0)
@@ -247,7 +248,7 @@ def test_times_add_up_over_segments() -> None:
 
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
-    book = Book(Guard(), None, {})
+    book = Book(Guard(), None, Processes(), {})
     course = Course(Position(epoch=1, batch=0, step=10, batches=10), goal, unit)
 
     before = book.figures(course)

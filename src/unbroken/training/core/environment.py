@@ -10,6 +10,7 @@ import json
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -145,6 +146,19 @@ class Signals:
         elif number == signal.SIGTERM:  # a forked helper, whose parent ends it so and then waits for its death
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+def check_thread() -> None:
+    """RuntimeError outside of the main thread, in which alone Python hears the signals that tell a training to leave.
+
+    To be called before anything is taken, such as the lease of a folder.
+    """
+    here = threading.current_thread()
+    if here is not threading.main_thread():
+        raise RuntimeError(
+            f"a training is made in the thread {here.name!r}; allowed: the main thread, because Python hears no "
+            "signals in another one"
+        )
 
 
 class SavePlace(Protocol):

@@ -14,7 +14,15 @@ from typing import NoReturn
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core import once
-from unbroken.training.core.environment import Contract, Outbox, Reporter, Signals, read_contract, schedule_of
+from unbroken.training.core.environment import (
+    Contract,
+    Outbox,
+    Reporter,
+    Signals,
+    check_thread,
+    read_contract,
+    schedule_of,
+)
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 
@@ -42,6 +50,7 @@ class FrameworkSession:
         self._has_begun = False
         if self.contract is None:
             return
+        check_thread()
         self._signals = Signals()
         self._signals.install()
         self._outbox, self._reporter = Outbox(self.contract.save), Reporter(self.contract.progress)

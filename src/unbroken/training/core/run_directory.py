@@ -35,7 +35,14 @@ from unbroken.system.digests import preferred_algorithm
 from unbroken.system.host import this_host
 from unbroken.training.core import once
 from unbroken.training.core.account import Account, next_segment
-from unbroken.training.core.environment import Contract, DeadlineFile, Outbox, SavePlace, read_contract
+from unbroken.training.core.environment import (
+    Contract,
+    DeadlineFile,
+    Outbox,
+    SavePlace,
+    check_thread,
+    read_contract,
+)
 from unbroken.training.core.save_policy import Saves
 
 # A holder on another machine shows that it is dead by silence alone.
@@ -254,15 +261,17 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     """What this process is told, and where its checkpoints go: to unbroken's workflow, which comes first, or a folder.
 
     The folder may be named by UNBROKEN_FOLDER as well.  None if there is neither.  CheckpointError if a
-    training of this process was there before.
+    training of this process was there before, RuntimeError outside of the main thread.
     """
     contract = read_contract()
+    place = folder or os.environ.get("UNBROKEN_FOLDER")
+    if not contract and not place:
+        return None
+    check_thread()
     if contract:
         once.check_run(contract)
         return contract, Outbox(contract.save)
-    place = folder or os.environ.get("UNBROKEN_FOLDER")
-    if not place:
-        return None
+    assert place
     once.check_folder(Path(place))
     home = Home(Path(place), "training", saves.keep, saves.milestone_every, say, has_history=True)
     return home.contract(saves), home

@@ -14,6 +14,7 @@ from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.live_log import Live
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.position import Course
+from unbroken.training.core.process_group import Processes
 from unbroken.training.core.progress_bar import Bar, Kind, Standing, open_bar
 from unbroken.training.core.timers import Timers
 
@@ -22,14 +23,19 @@ Listener = Callable[[int, Mapping[str, float]], None]
 
 
 class Book:
-    """The notes of one process; the first rank also keeps the files in UNBROKEN_LIVE."""
+    """The notes of one process; of several, the first also keeps the files in UNBROKEN_LIVE."""
 
-    def __init__(self, guard: Guard, best: tuple[str, str] | None, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        best: tuple[str, str] | None,
+        processes: Processes,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
         self.listeners: list[Listener] = []
         self._ending = ""  # why the training has ended well, when that is forgotten
-        self.is_alone = True  # else all ranks agree on the end
-        self._is_first = int(environment.get("RANK") or 0) == 0
+        self._processes = processes
         told = environment.get("UNBROKEN_LIVE")
         self.folder = Path(told) if told else None
         self._live: Live | None = None
@@ -40,7 +46,7 @@ class Book:
     def open(self, step: int, home: Path) -> None:
         """To be called once, after a restart has put the notes back; without UNBROKEN_LIVE they go to `home/live`."""
         self.folder = self.folder or home / "live"
-        if not self._is_first:
+        if not self._processes.is_first:
             return
         self._live = Live(self.folder)
         if times := self._live.cut_back(self.metrics, step):
@@ -56,13 +62,13 @@ class Book:
         wrong = self.watch.look(values)
         if wrong and self._live:
             self._live.write(self.metrics, is_over=True)
-        if self.watch.ending and self.is_alone:
+        if self.watch.ending and self._processes.size == 1:  # else all agree on the end
             self.end(course)
         return wrong
 
     def end(self, course: Course) -> None:
         """The training ends well, because it gets no better."""
-        if self._is_first and not course.position.is_stopped:
+        if self._processes.is_first and not course.position.is_stopped:
             print(f"unbroken: the training ends here: {self.watch.ending}", flush=True)
         course.position.is_stopped = True
 
@@ -92,7 +98,7 @@ class Book:
 
     def show_steps(self, course: Course) -> None:
         """To be called before the steps of an epoch and after each of them."""
-        if self.bar is None or not self._is_first:
+        if self.bar is None or not self._processes.is_first:
             return
         if self._shown is None:  # not before, because now it is known how many steps there are
             self._shown = open_bar(self.bar, self._standing(course))

@@ -38,7 +38,7 @@ class Core(Loop):
         self,
         model: Any,
         seed: int,
-        book: Book,
+        new_book: Callable[[Workers], Book],
         validate: Validate | Callable[[], Any] | None,
         folder: str | os.PathLike[str] | None,
         saves: Saves,
@@ -46,9 +46,9 @@ class Core(Loop):
     ) -> None:
         tensorflow_state.check_built(model, parts)
         self.model = model
-        self.book, self.course, self.workers = book, Course(), Workers.of(model)
+        self.course, self.workers = Course(), Workers.of(model)
+        self.book = new_book(self.workers)
         self._book, self._course, self._ranks = self.book, self.course, self.workers  # as the loop calls them
-        book.is_alone = self.workers.size == 1
         self._seed, self._parts, self._trust = seed, parts, KerasValidation(validate, model)
         self._running: Mapping[str, Any] = {}
         self._origin: Path | None = None  # the checkpoint that was restored,

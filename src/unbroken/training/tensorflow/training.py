@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -52,7 +53,7 @@ class Training(Core):
         saves: Saves = OFTEN,
         **parts: Any,
     ) -> None:
-        super().__init__(model, seed, Book(guard, best), validate, folder, saves, parts)
+        super().__init__(model, seed, partial(Book, guard, best), validate, folder, saves, parts)
 
     def data(
         self,

@@ -20,7 +20,14 @@ from unbroken.program.memory import available_bytes
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover
 from unbroken.training.core import once
-from unbroken.training.core.environment import WAIT_POLL_SECONDS, Contract, Outbox, SavePlace, read_contract
+from unbroken.training.core.environment import (
+    WAIT_POLL_SECONDS,
+    Contract,
+    Outbox,
+    SavePlace,
+    check_thread,
+    read_contract,
+)
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -182,6 +189,7 @@ def _connect_all(
     """The workflow tells each rank; a folder of one's own is opened, and locked, by the first."""
     told = read_contract()
     if told:
+        check_thread()
         once.check_run(told)
         return told, Outbox(told.save) if ranks.is_first else _Nowhere()
     opened: list[tuple[Contract, SavePlace]] = []

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.provenance import is_wrapped_by_compile
+from unbroken.training.torch.state import state_of
 
 SHARDS = "shards"
 # As it stands in checkpoints that are older than the name of this project.
@@ -134,7 +135,7 @@ def _likes(part: Any, name: str) -> Callable[[str], torch.Tensor | None]:
             return value
         return _mapped(value, where, note)
 
-    note(part if isinstance(part, Mapping) else part.state_dict(), name)
+    note(part if isinstance(part, Mapping) else state_of(part), name)
     if not isinstance(part, torch.optim.Optimizer):
         return found.get
     parameters = [parameter for group in part.param_groups for parameter in group["params"]]

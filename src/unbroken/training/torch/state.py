@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor
 from unbroken.errors import CheckpointError
 
 STATE_FILE = "state.pt"
+# What torch.compile puts before the names of what it has compiled.
+COMPILED = "_orig_mod."
 
 
 @runtime_checkable
@@ -116,22 +118,57 @@ def tensor_bytes(value: object) -> int:
 
 
 def collect(parts: Mapping[str, Stateful]) -> dict[str, object]:
-    """The state of each part."""
-    return {name: part.state_dict() for name, part in parts.items()}
+    """The state of each part, of a model by the names that it has without `torch.compile`."""
+    return {name: state_of(part) for name, part in parts.items()}
+
+
+def state_of(part: Stateful) -> Any:
+    """Its state; of a model whose blocks are compiled one by one by the names that they have if they are not."""
+    state = part.state_dict()
+    return _plainly_named(state) if isinstance(part, torch.nn.Module) else state
+
+
+def _plainly_named(state: Mapping[str, Any]) -> Any:
+    if not any(COMPILED in key for key in state):
+        return state
+    fresh: Any = OrderedDict((key.replace(COMPILED, ""), value) for key, value in state.items())
+    versions = getattr(state, "_metadata", None)
+    if versions is not None:  # by the names of modules, to which the wrappers belong too
+        fresh._metadata = OrderedDict((_unwrapped(name), version) for name, version in versions.items())
+    return fresh
+
+
+def _unwrapped(module: str) -> str:
+    return f"{module}.".replace(COMPILED, "").removesuffix(".")
+
+
+def _named_as_in(part: object, state: Any) -> Any:
+    """A saved state by the names that the model has here, whether its blocks are compiled or not."""
+    if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
+        return state
+    here, plain = part.state_dict(), _plainly_named(state)
+    if not any(COMPILED in key for key in here):
+        return plain
+    names = {key.replace(COMPILED, ""): key for key in here}
+    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in plain.items())
+    versions = getattr(plain, "_metadata", {})
+    modules = getattr(here, "_metadata", {})
+    fresh._metadata = OrderedDict((name, versions.get(_unwrapped(name), modules[name])) for name in modules)
+    return fresh
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
     """Gives each part its saved state; CheckpointError if one does not fit."""
     for name, part in parts.items():
         try:
-            part.load_state_dict(states[name])
+            part.load_state_dict(_named_as_in(part, states[name]))
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{source}: the state of {name!r} does not fit: {error}") from error
         if isinstance(part, torch.optim.Optimizer):
             _undo_casts(part, states[name])
         if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
             is_exact = isinstance(part, torch.optim.Optimizer)  # a module may make of what it loads what it likes
-            if place := _first_difference(states[name], part.state_dict(), name, is_exact):
+            if place := _first_difference(states[name], state_of(part), name, is_exact):
                 raise CheckpointError(f"{source}: {place}")
 
 

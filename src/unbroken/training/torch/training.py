@@ -69,8 +69,8 @@ class Training(Loop):
     ) -> None:
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
-        self._seed, self._book, self._ranks = seed, Book(guard, best), Ranks.here()
-        self._book.is_alone = self._ranks.size == 1
+        self._seed, self._ranks = seed, Ranks.here()
+        self._book = Book(guard, best, self._ranks)
         self._content = Content(seed, parts, self._book, validate, self._ranks)
         self._course = self._content.course
         stateful = self._content.loaders
