@@ -10,6 +10,8 @@ import pytest
 from support.needs import require
 from support.promises import is_promise
 
+from unbroken.training.core import collector
+
 
 def pytest_configure() -> None:
     """What the tests' processes inherit."""
@@ -22,6 +24,8 @@ def pytest_configure() -> None:
     os.environ["UNBROKEN_REPORT"] = "off"
     # Else each process compiles its modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # This process lives on, as that of a segment does not, and hypothesis asks of objects who refers to them.
+    collector.keep_what_is_loaded = lambda environment=os.environ: None
 
 
 def _listen_to_signals() -> None:

@@ -3,6 +3,7 @@
 import pickle
 import random
 import signal
+import sys
 import threading
 import zipfile
 from collections import OrderedDict, defaultdict
@@ -22,14 +23,19 @@ from unbroken.training.core.batch_order import Share  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.position import Position  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
-from unbroken.training.torch import Training, save_verified  # noqa: E402
+from unbroken.training.torch import (  # noqa: E402
+    Training,
+    save_verified,
+    sharded_state,
+)
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
-from unbroken.training.torch.samplers import SamplePlan, order_of  # noqa: E402
+from unbroken.training.torch.provenance import made_with  # noqa: E402
+from unbroken.training.torch.samplers import SamplePlan, drawn, order_of  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -425,3 +431,40 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
 
     assert said and said[0].startswith("a training is made in the thread 'trainer'; allowed: the main thread")
     assert not (tmp_path / "ckpt").exists()
+
+
+def test_the_order_of_an_epoch_takes_eight_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
+    size = 100_000
+    shuffled, straight = (drawn(order_of(size, shuffle), 0, 0) for shuffle in (True, False))
+    assert sorted(shuffled) == list(straight)
+    assert sys.getsizeof(shuffled) < 9 * size and sys.getsizeof(straight) < 100
+    assert list(drawn(lambda generator: [3, 1, 3], 0, 0)) == [3, 1, 3]
+
+
+def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
+    note = {"longhaul.shard": "model/weight", "shape": [2], "dtype": torch.float32}
+
+    with pytest.raises(CheckpointError, match="is no part of a description of tensors"):
+        sharded_state.check(tmp_path, {"model": {"weight": note}})
+
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_passport_names_the_gpu_and_how_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = made_with(1, {})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+
+    found = made_with(1, {})
+
+    assert {name: found[name] for name in found.keys() - without.keys()} == {
+        "gpu": "NVIDIA H100",
+        "cudnn": "91002",
+        "tf32": "matmul highest, cudnn on",
+    }

@@ -271,9 +271,9 @@ def connect(folder: str | os.PathLike[str] | None, saves: Saves) -> tuple[Contra
     if contract:
         once.check_run(contract)
         return contract, Outbox(contract.save)
-    assert place
-    once.check_folder(Path(place))
-    home = Home(Path(place), "training", saves.keep, saves.milestone_every, say, has_history=True)
+    root = Path(place or "")
+    once.check_folder(root)
+    home = Home(root, "training", saves.keep, saves.milestone_every, say, has_history=True)
     return home.contract(saves), home
 
 

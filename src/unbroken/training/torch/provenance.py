@@ -20,7 +20,20 @@ def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
         "ranks": str(ranks),
         "threads": str(torch.get_num_threads()),
         "gpus": str(torch.cuda.device_count()),
+        **_gpu(),
         "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
+    }
+
+
+def _gpu() -> dict[str, str]:
+    """The model of the GPU that this process works on, and how that computes; nothing where there is none."""
+    if not torch.cuda.is_available():
+        return {}
+    precision = torch.get_float32_matmul_precision()
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
     }
 
 

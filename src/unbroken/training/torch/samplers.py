@@ -7,8 +7,9 @@ count.  A state is three numbers, and the same for all ranks.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Shar
 
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
+Indices: TypeAlias = "array[int] | range"
 Tail = Literal["repeat", "drop", "uneven"]
 Item = TypeVar("Item", covariant=True)
 
@@ -29,24 +31,33 @@ def seed_from(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def drawn(order: Order, seed: int, epoch: int) -> list[int]:
-    """The indices of one epoch."""
+def drawn(order: Order, seed: int, epoch: int) -> Indices:
+    """The indices of one epoch, eight bytes each."""
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
-    return indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
+    if isinstance(indices, torch.Tensor):
+        return _compact(indices.numpy())
+    return indices if isinstance(indices, range) else array("q", indices)
 
 
-def numbered(indices: Sequence[int]) -> tuple[Sequence[int], int]:
+def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
+    """A list of them would take six times the memory."""
+    found = array("q")
+    found.frombytes(np.ascontiguousarray(indices, dtype=np.int64).data.cast("B"))
+    return found
+
+
+def numbered(indices: Indices) -> tuple[Indices, int]:
     """The indices with `stride` added for each time that one came before, and that stride; 0 if all come once."""
-    array = np.asarray(indices, dtype=np.int64)
-    places = np.argsort(array, kind="stable")
-    is_first = np.ones(len(array), dtype=bool)
-    is_first[1:] = np.diff(array[places]) != 0
-    if is_first.all() or array.min() < 0:
+    numbers = np.array(indices, dtype=np.int64)
+    places = np.argsort(numbers, kind="stable")
+    is_first = np.ones(len(numbers), dtype=bool)
+    is_first[1:] = np.diff(numbers[places]) != 0
+    if is_first.all() or numbers.min() < 0:
         return indices, 0
-    first = np.maximum.accumulate(np.where(is_first, np.arange(len(array)), 0))
-    stride = int(array.max()) + 1
-    array[places] += stride * (np.arange(len(array)) - first)
-    return array.tolist(), stride
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(numbers)), 0))
+    stride = int(numbers.max()) + 1
+    numbers[places] += stride * (np.arange(len(numbers)) - first)
+    return _compact(numbers), stride
 
 
 def order_of(size: int, shuffle: bool) -> Order:
@@ -110,7 +121,7 @@ class SamplePlan:
         return EpochSteps(self.row(epoch), self.share, start, self._drop_last, mixed=self._groups is None)
 
     def _draw(self, epoch: int) -> Sequence[Batch]:
-        indices: Sequence[int] = drawn(self._order, self.seed, epoch)
+        indices = drawn(self._order, self.seed, epoch)
         groups = None if self._groups is None else [self._groups[index] for index in indices]
         if self._may_repeat:
             indices, self.stride = numbered(indices)
@@ -158,7 +169,7 @@ class InterruptibleSampler(_Interruptible[int]):
         super().__init__(seed)
         self._count = data if isinstance(data, int) else len(data)
         self._order = order or order_of(self._count, shuffle)
-        self._known: tuple[int, list[int]] = (-1, [])
+        self._known: tuple[int, Indices] = (-1, range(0))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._indices()[self.done :])
@@ -170,7 +181,7 @@ class InterruptibleSampler(_Interruptible[int]):
         """Counts samples that were trained."""
         self.done = min(self.done + samples, len(self._indices()))
 
-    def _indices(self) -> list[int]:
+    def _indices(self) -> Indices:
         if self._known[0] != self.epoch:
             self._known = (self.epoch, drawn(self._order, self.seed, self.epoch))
         return self._known[1]
@@ -202,7 +213,8 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
         self._share, self._tail = own_share(rank, ranks), tail
 
     def __iter__(self) -> Iterator[int]:
-        rest, ranks = self._indices()[self.done :], self._share.ranks
+        ranks = self._share.ranks
+        rest: Sequence[int] = self._indices()[self.done :]
         if self._tail == "drop":
             rest = rest[: len(rest) // ranks * ranks]
         elif self._tail == "repeat" and rest:

@@ -6,6 +6,7 @@ changed.  What is not spread stays in the state as it is, with a note where each
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -27,6 +28,25 @@ from unbroken.training.torch.state import state_of
 SHARDS = "shards"
 # As it stands in checkpoints that are older than the name of this project.
 _NOTE = "longhaul.shard"
+
+METADATA = ".metadata"
+_IN_METADATA = {
+    "torch.distributed.checkpoint.metadata": (
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    ),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch": ("Size", "device"),
+    "torch.serialization": ("_get_layout",),
+    "pathlib": ("Path", "PosixPath"),
+    "collections": ("OrderedDict",),
+}
 
 Shards = dict[str, torch.Tensor]
 
@@ -51,6 +71,25 @@ def own_part(part: Any) -> Any:
             part = part._orig_mod
         else:
             return part
+
+
+class _Reader(FileSystemReader):
+    """That of torch, which unpickles `.metadata`; here that can make nothing but what a description is made of."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        with open(Path(self.path) / METADATA, "rb") as file:
+            found: Metadata = _Unpickler(file).load()
+        found.storage_meta = found.storage_meta or StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_type or name in _IN_METADATA.get(module, ()):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a description of tensors")
 
 
 def taken_out(value: Any, where: str, shards: Shards) -> Any:
@@ -83,7 +122,7 @@ def write(shards: Shards, folder: Path, ranks: Ranks) -> list[Path]:
         told = "; ".join(f"rank {rank}: {failure!r}" for rank, (failure, _) in error.failures.items())
         raise CheckpointError(f"{folder}: {told}") from error
     own = sorted(folder.glob(f"__{ranks.rank}_*"))
-    return [*own, folder / ".metadata"] if ranks.is_first else own
+    return [*own, folder / METADATA] if ranks.is_first else own
 
 
 def check(folder: Path, states: Any) -> None:
@@ -92,7 +131,7 @@ def check(folder: Path, states: Any) -> None:
     if not wanted:
         return
     try:
-        there = FileSystemReader(folder).read_metadata().state_dict_metadata
+        there = _Reader(folder).read_metadata().state_dict_metadata
     except Exception as error:  # reading a pickle ends in whatever its bytes lead to
         raise CheckpointError(f"{folder}: cannot be read ({error!r})") from error
     for note in wanted:
@@ -109,7 +148,7 @@ def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], folder: Path, ra
     shards: Shards = {}
     filled = {name: _filled(state, name, _likes(parts[name], name), shards) for name, state in states.items()}
     if shards:
-        reader, alone = FileSystemReader(folder), ranks.size == 1
+        reader, alone = _Reader(folder), ranks.size == 1
         state_dict_loader.load(shards, storage_reader=reader, process_group=ranks.group, no_dist=alone)
     return filled
 
