@@ -264,6 +264,23 @@ def test_other_programs_find_their_checksums_where_they_are_wanted(tmp_path: Pat
         assert archive.testzip() is None
 
 
+def test_what_the_user_saves_meanwhile_in_another_thread_has_its_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch has one switch for them in the whole process, and a save takes seconds."""
+    seen, write = [], torch_save._Writer.write
+
+    def looking(writer, data):
+        written = write(writer, data)
+        seen.append(torch.serialization.get_crc32_options())
+        return written
+
+    monkeypatch.setattr(torch_save._Writer, "write", looking)
+    save_verified({"weight": torch.ones(1000)}, tmp_path / "state.pt")
+
+    assert seen and all(seen)
+
+
 def test_without_xxhash_there_is_a_file_and_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_save, "preferred_algorithm", lambda: "blake2b")
 

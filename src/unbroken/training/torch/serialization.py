@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,27 +29,30 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False) -> FileD
     is_inline = preferred_algorithm() == INLINE_ALGORITHM
     hasher = new_hasher(INLINE_ALGORITHM) if is_inline else None
     with fs.storage_errors(path, tensor_bytes(obj)), path.open("wb", buffering=CHUNK_BYTES) as file:
-        writer = _Writer(file, hasher)
-        with _zip_checksums(zip_checksums or not is_inline):
-            try:
-                torch.save(obj, writer)  # type: ignore[arg-type]
-            except RuntimeError:
-                # torch hides what went wrong in `write` behind an error about the zip archive.
-                if writer.error is None:
-                    raise
-                raise writer.error from None
+        writer = _Writer(file, hasher, ZipChecksums(zip_checksums or not is_inline))
+        try:
+            torch.save(obj, writer)  # type: ignore[arg-type]
+        except RuntimeError:
+            # torch hides what went wrong in `write` behind an error about the zip archive.
+            if writer.error is None:
+                raise
+            raise writer.error from None
+        finally:
+            writer.checksums.restore()
     return FileDigest(writer.size_bytes, hasher.hexdigest()) if hasher else None
 
 
 class _Writer:
     """What torch.save needs of a file; `error` is why a write failed."""
 
-    def __init__(self, file: BinaryIO, hasher: Hasher | None) -> None:
+    def __init__(self, file: BinaryIO, hasher: Hasher | None, checksums: ZipChecksums) -> None:
+        self.checksums = checksums
         self.size_bytes = 0
         self.error: OSError | None = None
         self._file, self._hasher = file, hasher
 
     def write(self, data: bytes | memoryview) -> int:
+        self.checksums.restore()
         view = memoryview(data)
         try:
             for start in range(0, len(view), CHUNK_BYTES):
@@ -68,11 +70,22 @@ class _Writer:
         self._file.flush()
 
 
-@contextmanager
-def _zip_checksums(is_wanted: bool) -> Iterator[None]:
-    before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(is_wanted)
-    try:
-        yield
-    finally:
-        torch.serialization.set_crc32_options(before)
+class ZipChecksums:
+    """torch's switch for them, turned until the first byte is written: torch has looked at it by then.
+
+    It is one for the whole process, in which the user may save something in another thread.
+    """
+
+    _lock = threading.Lock()
+
+    def __init__(self, is_wanted: bool) -> None:
+        self._lock.acquire()
+        self._before: bool | None = torch.serialization.get_crc32_options()
+        torch.serialization.set_crc32_options(is_wanted)
+
+    def restore(self) -> None:
+        """Turns it back; the first time counts."""
+        if self._before is not None:
+            torch.serialization.set_crc32_options(self._before)
+            self._before = None
+            self._lock.release()
