@@ -33,7 +33,8 @@ class Ranks(Processes):
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             # On the CPU, whatever the training itself uses: what is said here must not wait for a GPU's queue.  One rank
             # may evaluate for an hour while the others are here; how long is too long, the training's own group says.
-            return cls(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=PATIENCE))
+            group = dist.new_group(backend="gloo", timeout=PATIENCE)
+            return cls(dist.get_rank(), dist.get_world_size(), group)
         size = int(environment.get("WORLD_SIZE") or 1)
         if size > 1:
             raise CheckpointError(
