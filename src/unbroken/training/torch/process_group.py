@@ -31,8 +31,8 @@ class Ranks(Processes):
     def here(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
         """The ranks of this process's training; CheckpointError if there are several and torch was not told."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            # On the CPU, whatever the training itself uses: what is said here must not wait for a GPU's queue.  One rank
-            # may evaluate for an hour while the others are here; how long is too long, the training's own group says.
+            # On the CPU, whatever the training itself uses: what is said here must not wait for a GPU's queue.  One
+            # rank may evaluate for an hour while the others are here: the training's own group says what is too long.
             group = dist.new_group(backend="gloo", timeout=PATIENCE)
             return cls(dist.get_rank(), dist.get_world_size(), group)
         size = int(environment.get("WORLD_SIZE") or 1)
