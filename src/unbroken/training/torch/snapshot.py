@@ -219,9 +219,10 @@ def _bytes(storage: torch.UntypedStorage) -> Any:
 
 def _numbers(storage: torch.UntypedStorage) -> torch.Tensor:
     """Some of the memory's bytes, eight at a time from everywhere in it, on the device where it lies."""
-    at = torch.linspace(0, storage.nbytes() - 8, NOTED, dtype=torch.float64, device=storage.device).long()
-    places = (at[:, None] + torch.arange(8, device=storage.device)).flatten()
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)[places]
+    device, together = storage.device, min(8, storage.nbytes())
+    at = torch.linspace(0, storage.nbytes() - together, NOTED, dtype=torch.float64, device=device).long()
+    places = (at[:, None] + torch.arange(together, device=device)).flatten()
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)[places]
 
 
 def _values(state: object) -> Iterable[object]:
