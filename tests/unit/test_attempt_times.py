@@ -110,7 +110,7 @@ def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(t
     # What is planned and foretold by the time at work counts without it.
     lived = (line.times.ended or 0) - (line.times.program_started or 0)
     assert line.work_seconds <= lived - 8.0
-    assert account([line], time.time()).seconds[Kind.SUSPENDED] == pytest.approx(ended - began, abs=1.5)
+    assert account([line], time.time()).seconds[Kind.SUSPENDED] >= ended - began - 1.5
 
 
 def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:

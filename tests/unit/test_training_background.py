@@ -1,10 +1,13 @@
 """Saves beside the training: a snapshot of one moment, one at a time, errors told, nothing torn shown."""
 
+import os
 import re
+import signal
 import threading
 from pathlib import Path
 
 import pytest
+from support.toyrun import until
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -15,7 +18,7 @@ from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
-from unbroken.training.torch.snapshot import LATER_BYTES, SnapshotBuffer, optimizer_storages  # noqa: E402
+from unbroken.training.torch.snapshot import LATER_BYTES, Snapshot, SnapshotBuffer, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
 PATIENCE_SECONDS = 600
@@ -194,6 +197,35 @@ def test_a_snapshot_that_is_torn_is_dropped_said_and_made_anew(
     assert [path.name for path in store.root.glob(".draft-*")] == []
     assert saved(tmp_path)["position"]["step"] > 2
     assert all(verify(store.root / name, "training") for name in store.names())
+
+
+def test_a_fork_that_exits_during_a_save_waits_for_nothing(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_copy, copy = threading.Event(), Snapshot.copy_the_rest
+
+    def late(snapshot: Snapshot) -> None:
+        may_copy.wait(PATIENCE_SECONDS)
+        copy(snapshot)
+
+    monkeypatch.setattr(Snapshot, "copy_the_rest", late)
+    for _ in range(2):
+        loop.step()
+    next(loop.steps)  # a save has begun, and no step may follow
+    assert loop.training._link._async_save
+
+    if (child := os.fork()) == 0:
+        try:
+            loop.training._link._at_exit()  # which Python calls there
+        finally:
+            os._exit(0)
+    try:
+        until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 120)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    finally:
+        may_copy.set()
+    loop.training._link.wait()
 
 
 def test_an_error_beside_the_training_is_raised_in_its_loop_and_the_checkpoint_of_before_stays(

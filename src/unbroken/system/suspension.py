@@ -31,8 +31,8 @@ class SuspensionWatch:
     def stop(self) -> None:
         """Looks for the last time."""
         self._look()
-        self._is_over.set()
-        self._due = float("inf")
+        with self._lock:
+            self._is_over.set()
 
     def clock(self) -> float:
         """`time.monotonic()` without the time in which this process was stopped."""
@@ -46,14 +46,15 @@ class SuspensionWatch:
 
     def _watch(self) -> None:
         while not self._is_over.wait(LOOK_SECONDS):
-            self._look()
-            self._due = time.monotonic() + LOOK_SECONDS
+            self._look(is_due=True)
 
-    def _look(self) -> None:
+    def _look(self, is_due: bool = False) -> None:
         with self._lock:
             now, due = time.monotonic(), self._due
-            if now - due <= SUSPENDED_SECONDS:
-                return
-            self._found.append((due, now))
-            self._due = now + LOOK_SECONDS
-        self._note(due, now)
+            is_late = now - due > SUSPENDED_SECONDS and not self._is_over.is_set()
+            if is_late:
+                self._found.append((due, now))
+            if is_late or is_due:
+                self._due = now + LOOK_SECONDS
+        if is_late:
+            self._note(due, now)

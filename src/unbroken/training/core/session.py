@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -49,6 +50,7 @@ class Connection(ABC):
         signals = Signals()
         signals.install()
         self.pace = schedule_of(contract, saves, guessed_bytes / GUESSED_BYTES_PER_SECOND, signals)
+        self._pid = os.getpid()
         self._has_memory: bool | None = None
         self._told_interval = math.nan
         atexit.register(self._at_exit)
@@ -137,6 +139,8 @@ class Connection(ABC):
 
     def _at_exit(self) -> None:
         """A training that ends by an error still keeps what it saved before."""
+        if os.getpid() != self._pid:
+            return  # a fork has no thread that writes, and would wait for it for ever
         try:
             self._wait_at_exit()
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)

@@ -80,7 +80,8 @@ class EpochSampler(Sampler[SampleKey]):
     def __iter__(self) -> Iterator[SampleKey]:
         epoch = self._position.epoch
         steps = self._plan.steps(epoch, self._start)
-        return (SampleKey(epoch, batch, self._plan.stride) for batch in steps)
+        stride = self._plan.stride  # of this epoch
+        return (SampleKey(epoch, batch, stride) for batch in steps)
 
     @contextmanager
     def starting_at(self, batch: int) -> Iterator[None]:

@@ -174,9 +174,11 @@ def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: s
 
 def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
     """Gives each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
+    if not saved.keys() >= {"param_groups", "state"}:
+        return  # one with a state of its own making
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in zip(numbers, parameters, strict=True):
+    for number, parameter in zip(numbers, parameters, strict=False):
         state = optimizer.state.get(parameter, {})
         for key, value in saved["state"].get(number, {}).items():
             here = state.get(key)
