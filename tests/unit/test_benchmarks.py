@@ -24,6 +24,7 @@ TINY = {
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
     "loaders": ["--samples=640", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
+    "process_end": ["--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],

@@ -22,7 +22,7 @@ _ADVICE = (
 )
 
 
-_LOOK = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_THERE = {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}
 
 

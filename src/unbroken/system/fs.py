@@ -158,7 +158,8 @@ def copy_range(source: int, target: int, count: int) -> int:
     The kernel copies, on some file systems without moving a byte; where it cannot, we do.
     """
     try:
-        return os.copy_file_range(source, target, count)
+        if hasattr(os, "copy_file_range"):
+            return os.copy_file_range(source, target, count)
     except OSError as error:
         if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
             raise

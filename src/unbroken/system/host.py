@@ -30,8 +30,12 @@ class Host:
 def this_host() -> Host:
     """The machine that this process runs on, asked once."""
     gpu, driver = _nvidia()
-    count = len(os.sched_getaffinity(0))
-    return Host(platform.node(), platform.platform(), _cpu_model(), count, gpu, driver)
+    return Host(platform.node(), platform.platform(), _cpu_model(), _cpu_count(), gpu, driver)
+
+
+def _cpu_count() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

@@ -110,10 +110,11 @@ class _RankProcesses:
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    parent = os.getpid()
+    parent, die_with_parent = os.getpid(), getattr(ctypes.CDLL(None), "prctl", None)  # which Linux alone has
 
     def prepare() -> None:  # between fork and exec; safe, because there are no threads here
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if die_with_parent is not None:
+            die_with_parent(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it would end a Python that has not come to its handler yet
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_TOLD, signal.SIGCHLD})
         if os.getppid() != parent:

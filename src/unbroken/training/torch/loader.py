@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_
 from unbroken.training.core.position import Position
 from unbroken.training.torch.samplers import SamplePlan, seed_from
 
+# How often a worker process looks for its parent where it cannot hear of its end.
+PARENT_SECONDS = 1.0
 _OURS = ("sampler", "batch_sampler", "generator")
 Loader = TypeVar("Loader", bound=DataLoader[Any])
 
@@ -208,6 +211,10 @@ def seed_everything(seed: int) -> None:
 
 
 def _leave_when_told(parent: int) -> None:
+    if not hasattr(signal, "sigwaitinfo"):  # nobody says whose TERM it is: it may be meant for all of the job
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os._exit(0)
     while True:
         if signal.sigwaitinfo({signal.SIGTERM}).si_pid == parent:
             os._exit(0)
