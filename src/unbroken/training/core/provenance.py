@@ -14,6 +14,9 @@ _TELLING = {
     "keras": "Keras",
     "threads": "threads",
     "gpus": "GPUs",
+    "gpu": "GPU",
+    "cudnn": "cuDNN",
+    "tf32": "TF32",
     "compiled": "compiled parts",
 }
 
