@@ -50,6 +50,13 @@ def test_what_is_kept_is_the_newest_the_best_each_nth_and_the_milestones(tmp_pat
     assert kept == [2, 3, 4, 8, 9]
 
 
+def test_all_are_kept_if_that_is_wanted(tmp_path: Path) -> None:
+    with AtomicDirectory(tmp_path, keep=-1) as directory:
+        for done in range(1, 6):
+            write(directory, done)
+    assert [each.passport.progress.done for each in Store(tmp_path / "checkpoints").readable()] == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("name", ["checkpoints", "final", "lease", "parts"])
 def test_a_link_in_the_place_of_one_of_its_folders_is_refused_and_not_followed(tmp_path: Path, name: str) -> None:
     with AtomicDirectory(tmp_path / "run") as directory:
@@ -102,7 +109,7 @@ def test_one_program_writes_a_folder_at_a_time(tmp_path: Path) -> None:
 def test_mistakes_in_the_calls_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"milestones='some'\), allowed: 'any' or 'all'"):
         AtomicDirectory(tmp_path, milestones="some")
-    with pytest.raises(ValueError, match=r"keep=0\), allowed: 1 or more"):
+    with pytest.raises(ValueError, match=r"keep=0\), allowed: 1 or more, or -1"):
         AtomicDirectory(tmp_path, keep=0)
 
 

@@ -41,6 +41,13 @@ def test_what_is_saved_is_loaded_and_nothing_else_lies_there(tmp_path: Path) -> 
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 7
 
 
+def test_options_of_torch_save_are_handed_on(tmp_path: Path) -> None:
+    atomic_torch_save({"a": 1}, tmp_path / "state.pt", pickle_protocol=4)
+
+    assert b"\x80\x04" in (tmp_path / "state.pt").read_bytes()
+    assert verified_torch_load(tmp_path / "state.pt", trusted=True) == {"a": 1}
+
+
 def test_without_xxhash_the_digest_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unbroken.system.digests.HAS_XXHASH", False)
     atomic_torch_save(STATE, tmp_path / "state.pt")

@@ -22,6 +22,7 @@ from unbroken.system.digests import digest_file  # noqa: E402
 from unbroken.training.core.batch_order import Share  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.position import Position  # noqa: E402
+from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
@@ -30,6 +31,7 @@ from unbroken.training.torch import (  # noqa: E402
 )
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
+from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, make_loader  # noqa: E402
@@ -162,6 +164,24 @@ def note(tmp_path: Path) -> None:
 def test_a_result_outside_of_final_is_refused(told: Path) -> None:
     with pytest.raises(CheckpointError, match=r"'../state.pt' lies outside of final/"):
         Training().finish({"../state.pt": "mine"})
+
+
+def test_results_by_the_name_of_safetensors_are_in_that_format(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch", reason="missing: safetensors (pip install safetensors)")
+    model = torch.nn.Linear(2, 1)
+
+    write_result(tmp_path, "model.safetensors", model.state_dict(), torch_link._save_result)
+
+    found = safetensors.load_file(tmp_path / "model.safetensors")
+    assert {name: value.tolist() for name, value in found.items()} == {
+        name: value.tolist() for name, value in model.state_dict().items()
+    }
+    shared = {"a": model.weight, "b": model.weight}
+    for wrong in (shared, {"a": 1}, 5):
+        with pytest.raises(
+            CheckpointError, match=r"finish\(\): model.safetensors: .*; allowed: a dictionary of tensors"
+        ):
+            write_result(tmp_path, "model.safetensors", wrong, torch_link._save_result)
 
 
 def test_what_a_restart_repeats_is_not_logged_twice(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:

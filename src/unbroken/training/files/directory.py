@@ -22,8 +22,8 @@ VOTES = {"any": any, "all": all}
 class AtomicDirectory:
     """A folder of checkpoints that are shown by one rename, `latest` and `best` being links to two of them.
 
-    Kept are the newest `keep`, the best, every `milestone_every`-th, and the milestones.  In a process group of
-    torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
+    Kept are the newest `keep` (-1: all), the best, every `milestone_every`-th, and the milestones.  In a process group
+    of torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
     calls it one, or only if all do (`milestones`).  LeaseError if another program writes the folder, CheckpointError if
     not all ranks name the same one.
     """
@@ -33,12 +33,14 @@ class AtomicDirectory:
     ) -> None:
         if milestones not in VOTES:
             raise ValueError(f"AtomicDirectory(milestones={milestones!r}), allowed: 'any' or 'all'")
-        if keep < 1:
-            raise ValueError(f"AtomicDirectory(keep={keep!r}), allowed: 1 or more")
+        if keep < 1 and keep != -1:
+            raise ValueError(f"AtomicDirectory(keep={keep!r}), allowed: 1 or more, or -1 for all")
         self._vote, self._ranks = VOTES[milestones], _ranks()
         self._check_same(Path(folder).absolute())
         self._home: Home | None = None  # of the first rank
-        self._newest = self._ranks.by_first(lambda: self._open(Path(folder), keep, milestone_every))
+        self._newest = self._ranks.by_first(
+            lambda: self._open(Path(folder), keep if keep > 0 else sys.maxsize, milestone_every)
+        )
 
     @property
     def newest(self) -> Path | None:

@@ -28,19 +28,20 @@ DIGEST_SUFFIX = ".digest"
 Location = str | os.PathLike[str]
 
 
-def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = ()) -> FileDigest:
+def atomic_torch_save(obj: object, path: Location, *, copies: Iterable[Location] = (), **options: Any) -> FileDigest:
     """Saves like `torch.save(obj, path)`, whole or not at all, and returns size and digest.
 
     The file is on the disk when this returns, and so is the digest beside it.  `copies` are further places (a file, or
     a folder that exists): each is written the same way and read back.  A kill leaves the file of before.  One process
-    may write a file at a time.  StorageError if the disk is full, CheckpointError if a copy reads back differently.
+    may write a file at a time; `options` are those of `torch.save`.  StorageError if the disk is full, CheckpointError
+    if a copy reads back differently.
     """
     target = Path(path)
     _remove_drafts(target)
     draft = target.with_name(fs.unique_name(target.name))
     with fs.storage_errors(target, tensor_bytes(obj)):
         try:
-            made = save_verified(obj, draft, zip_checksums=True)
+            made = save_verified(obj, draft, zip_checksums=True, **options)
             entry = _Entry(INLINE_ALGORITHM, made) if made else _digested(draft)
             fs.flush_file(draft)
             _show(draft, target, entry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 
@@ -19,8 +19,10 @@ CHUNK_BYTES = 1024 * 1024
 INLINE_ALGORITHM = "xxh3_128"
 
 
-def save_verified(obj: object, path: Path, zip_checksums: bool = False) -> FileDigest | None:
+def save_verified(obj: object, path: Path, zip_checksums: bool = False, **options: Any) -> FileDigest | None:
     """Saves like `torch.save` and returns size and digest; None where xxhash is missing (digest the file later).
+
+    `options` are those of `torch.save`.
 
     The zip checksums (CRC-32) inside the file are left out, because torch never looks at them and the digest finds
     more in less time; other programs that unzip the file want `zip_checksums=True`.  Nothing is flushed to the disk.
@@ -31,7 +33,7 @@ def save_verified(obj: object, path: Path, zip_checksums: bool = False) -> FileD
     with fs.storage_errors(path, tensor_bytes(obj)), path.open("wb", buffering=CHUNK_BYTES) as file:
         writer = _Writer(file, hasher, ZipChecksums(zip_checksums or not is_inline))
         try:
-            torch.save(obj, writer)  # type: ignore[arg-type]
+            torch.save(obj, writer, **options)  # type: ignore[arg-type]
         except RuntimeError:
             # torch hides what went wrong in `write` behind an error about the zip archive.
             if writer.error is None:

@@ -29,6 +29,8 @@ from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, opt
 from unbroken.training.torch.state import STATE_FILE, canonical, tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
+# In `finish`, the name of a file in that format.
+SAFETENSORS = ".safetensors"
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
 
@@ -193,6 +195,22 @@ def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
 
 
 def _save_result(path: Path, content: object) -> FileDigest | None:
+    if path.suffix == SAFETENSORS:
+        _save_safetensors(path, content)
+        return None
     with suppress(CheckpointError):  # it is the user's own file: what torch.save can write is good enough
         content = canonical(content, path.name)
     return save_verified(content, path, zip_checksums=True)
+
+
+def _save_safetensors(path: Path, content: object) -> None:
+    """CheckpointError if it is not a dictionary of tensors that do not share memory, or the package is missing."""
+    try:
+        from safetensors.torch import save_file
+
+        save_file({name: value.detach().cpu().contiguous() for name, value in dict(content).items()}, path)  # type: ignore[call-overload]
+    except ImportError as error:
+        raise CheckpointError(f"finish(): {path.name} needs a package; type pip install safetensors") from error
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        found = str(error).strip().splitlines()[0]
+        raise CheckpointError(f"finish(): {path.name}: {found}; allowed: a dictionary of tensors by name") from error
