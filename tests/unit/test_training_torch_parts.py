@@ -505,3 +505,14 @@ def test_the_passport_names_the_gpu_and_how_it_computes(monkeypatch: pytest.Monk
         "cudnn": "91002",
         "tf32": "matmul highest, cudnn on",
     }
+
+
+def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    ours, others = torch.optim.SGD([model.weight], momentum=0.9), torch.optim.AdamW([model.bias])
+    training = Training(model=model, optimizer=[ours, others])
+    state = training._state()["parts"]
+
+    assert list(state) == ["model", "optimizer.0", "optimizer.1"]
+    with pytest.raises(TypeError, match=r"Training\(optimizer\.1=\.\.\.\) is a int"):
+        Training(optimizer=[ours, 5])

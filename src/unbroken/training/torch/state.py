@@ -13,7 +13,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class Stateful(Protocol):
 
 
 RandomGenerator = torch.Generator | np.random.Generator
+Part = Stateful | RandomGenerator
 
 
 def canonical(value: object, where: str) -> Any:
@@ -212,6 +213,17 @@ def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
+
+
+def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
+    """The parts, those of a list by its name and their number: `optimizer.0`."""
+    found: dict[str, Part] = {}
+    for name, part in parts.items():
+        if isinstance(part, (list, tuple)):
+            found |= {f"{name}.{number}": each for number, each in enumerate(part)}
+        else:
+            found[name] = cast(Part, part)
+    return found
 
 
 def check_parts(parts: Mapping[str, object]) -> None:

@@ -27,7 +27,7 @@ from unbroken.training.torch.loader import EpochSampler, end_workers, make_loade
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
-from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
@@ -42,11 +42,11 @@ NO_MORE = object()
 class Training(Loop):
     """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
 
-    Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, or a random generator of
-    torch or numpy.  `seed` fixes the order of the data and what is drawn for each sample; `best` names the metric
-    whose best value so far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the
-    metrics ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several
-    ranks all make one; `own` names the parts that each rank has for itself.
+    Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch or
+    numpy, or a list of such things, say of optimizers.  `seed` fixes the order of the data and what is drawn for each
+    sample; `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is
+    best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
+    checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -65,8 +65,10 @@ class Training(Loop):
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         own: Collection[str] = (),
-        **parts: Stateful | RandomGenerator,
+        **given: Part | Sequence[Part],
     ) -> None:
+        parts = torch_state.one_by_one(given)
+        own = {*own} - given.keys() | {name for name in parts if name.partition(".")[0] in own}
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
         self._seed, self._ranks = seed, Ranks.here()
