@@ -1,0 +1,81 @@
+"""The metrics of a training: in pieces those of the whole, byte for byte, and small."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbroken.training.core.metrics import Metrics
+
+Logged = list[tuple[int, bool, list[tuple[str, float]]]]
+# A metric may have the name of a column.
+NAMES = ("loss", "rate", "accuracy", "epoch")
+logged = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # so many steps further, or at the same one
+        st.booleans(),  # in the next epoch
+        st.lists(st.tuples(st.sampled_from(NAMES), st.floats(-1e9, 1e9)), min_size=1, max_size=3),
+    ),
+    max_size=40,
+)
+
+
+def again(metrics: Metrics, is_json: bool) -> Metrics:
+    """As a restart gets them from a checkpoint."""
+    restored = Metrics()
+    saved = metrics.arrays().items()
+    restored.restore(metrics.names, **{key: list(own) if is_json else own for key, own in saved})
+    return restored
+
+
+@given(logged, st.sets(st.integers(0, 40), max_size=3), st.booleans())
+def test_in_pieces_they_are_those_of_the_whole(calls: Logged, cuts: set[int], is_json: bool) -> None:
+    whole, pieces, epoch, step = Metrics(), Metrics(), 0, 0
+    rows: dict[tuple[int, int], dict[str, float]] = {}
+    flat: list[tuple[int, str, float]] = []
+    for number, (ahead, is_next_epoch, values) in enumerate(calls):
+        if number in cuts:
+            pieces = again(pieces, is_json)
+        epoch, step = epoch + is_next_epoch, step + ahead
+        for name, value in values:
+            whole.add(epoch, step, {name: value})
+            pieces.add(epoch, step, {name: value})
+            rows.setdefault((epoch, step), {})[name] = value
+            flat.append((epoch, name, value))
+    pieces = again(pieces, is_json)
+
+    assert pieces.arrays() == whole.arrays()
+    assert (pieces.names, list(pieces.latest.items())) == (whole.names, list(whole.latest.items()))
+    assert pieces.to_csv() == whole.to_csv()
+    table = [{"epoch": at[0], "step": at[1], **values} for at, values in rows.items()]
+    assert pieces.table() == whole.table() == table
+    assert pieces.size == len(rows)
+    for cut in cuts:
+        assert whole.table(cut, cut + 5) == table[cut : cut + 5]
+    last = [value for at, name, value in flat if (at, name) == (epoch, "loss")]
+    mean = math.fsum(last) / len(last) if last else math.nan
+    assert pieces.mean("loss", epoch) == pytest.approx(mean, nan_ok=True)
+
+
+def test_a_name_of_a_column_is_a_column_of_its_own() -> None:
+    metrics = Metrics()
+    metrics.add(0, 1, {"epoch": 0.5})
+    assert metrics.to_csv() == "epoch,step,epoch\n0,1,0.5\n"
+
+
+def test_a_million_steps_would_take_little_more_than_their_numbers() -> None:
+    metrics = Metrics()
+    for step in range(1, 10_001):
+        metrics.add(step // 1000, step, {"loss": 0.5, "rate": 0.1})
+    size = sum(len(own) * own.itemsize for own in metrics.arrays().values())
+    assert size < 2 * 8 * 10_000 + 1000
+
+
+def test_those_of_an_older_checkpoint_are_read() -> None:
+    metrics = Metrics()
+    numbers = {"epochs": [0, 0, 1], "steps": [1, 2, 3], "rows": [0, 1, 1, 2], "columns": [0, 0, 1, 0]}
+    metrics.restore(["loss", "accuracy"], **numbers, values=[4.0, 3.0, 0.5, 2.0])
+
+    assert metrics.to_csv() == "epoch,step,loss,accuracy\n0,1,4.0,\n0,2,3.0,0.5\n1,3,2.0,\n"
+    assert metrics.latest == {"loss": 2.0, "accuracy": 0.5}
