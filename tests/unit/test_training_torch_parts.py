@@ -516,3 +516,24 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
     assert list(state) == ["model", "optimizer.0", "optimizer.1"]
     with pytest.raises(TypeError, match=r"Training\(optimizer\.1=\.\.\.\) is a int"):
         Training(optimizer=[ours, 5])
+
+
+@pytest.mark.parametrize("can_be_mapped", [True, False])
+def test_what_all_ranks_of_a_node_load_is_mapped_where_that_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_be_mapped: bool
+) -> None:
+    path, load = tmp_path / "state.pt", torch.load
+    save_verified({"weight": torch.arange(100_000.0)}, path)
+
+    def refusing(*words, mmap: bool = False, **more):
+        if mmap and not can_be_mapped:
+            raise RuntimeError("mmap: no such device")
+        return load(*words, mmap=mmap, **more)
+
+    monkeypatch.setattr(torch, "load", refusing)
+    state = torch_state.load_file(path, is_mapped=True)
+
+    assert (str(path) in Path("/proc/self/maps").read_text()) == can_be_mapped
+    assert torch.equal(state["weight"], torch.arange(100_000.0))
+    state["weight"].zero_()  # of this process alone
+    assert torch.equal(load(path)["weight"], torch.arange(100_000.0))

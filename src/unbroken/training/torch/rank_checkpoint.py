@@ -108,7 +108,7 @@ def read(folder: Path, ranks: Ranks) -> dict[str, Any]:
     What is spread stays a note (`torch_shards.put_in`).  CheckpointError if something is missing, before any of it is
     used.
     """
-    state = torch_state.load(folder)
+    state = torch_state.load(folder, is_mapped=ranks.size > 1)
     saved, names = int(state.get("ranks", 1)), list(state.get("own", ()))
     missing = [name for name in map(_own_file, range(saved)) if saved > 1 and not (folder / name).exists()]
     if missing:

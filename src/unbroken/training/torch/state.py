@@ -318,15 +318,24 @@ def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> torch.Tens
     return torch.frombuffer(bytearray(values), dtype=dtype) if values else torch.empty(0, dtype=dtype, device="cpu")
 
 
-def load(folder: Path) -> dict[str, Any]:
+def load(folder: Path, is_mapped: bool = False) -> dict[str, Any]:
     """The content of a checkpoint's state file, read without running any code from it."""
-    return load_file(folder / STATE_FILE)
+    return load_file(folder / STATE_FILE, is_mapped)
 
 
-def load_file(path: Path) -> dict[str, Any]:
-    """The content of a file that unbroken saved, read without running any code from it."""
+def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
+    """The content of a file that unbroken saved, read without running any code from it.
+
+    With `is_mapped` it is not copied into memory, which all ranks of a node then share, where the file system can do
+    that.
+    """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+        except (OSError, RuntimeError):
+            if not is_mapped:
+                raise
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # reading a file that is no archive ends in whatever its bytes lead to
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     if not isinstance(state, dict):
