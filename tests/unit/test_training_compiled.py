@@ -16,6 +16,7 @@ from unbroken.training.core.provenance import differences  # noqa: E402
 from unbroken.training.torch import BestCopy, Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
+from unbroken.training.torch.put_back import put_back  # noqa: E402
 
 # torch itself, where it loads its compiler.
 pytestmark = [
@@ -150,7 +151,7 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
         for parameter in here.parameters():
             parameter.zero_()
 
-    torch_state.put_back({"model": here}, saved, "ckpt")
+    put_back({"model": here}, saved, "ckpt")
 
     assert list(saved["model"]) == list(blocks().state_dict())
     assert saved["model"]._metadata == blocks().state_dict()._metadata
@@ -159,5 +160,5 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
 
 def test_a_checkpoint_with_the_names_of_compiled_blocks_in_it_is_read() -> None:
     old, here = compiled_by_blocks(blocks()).state_dict(), blocks()
-    torch_state.put_back({"model": here}, {"model": old}, "ckpt")
+    put_back({"model": here}, {"model": old}, "ckpt")
     assert torch.equal(here[0].weight, blocks()[0].weight)

@@ -37,6 +37,7 @@ from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.loader import EpochSampler, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
+from unbroken.training.torch.put_back import put_back  # noqa: E402
 from unbroken.training.torch.samplers import SamplePlan, drawn, order_of  # noqa: E402
 
 
@@ -314,7 +315,7 @@ def test_a_full_disk_is_one_line_with_the_bytes() -> None:
 
 
 def restored(saved: torch.optim.Optimizer, fresh: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    torch_state.put_back({"optimizer": fresh}, {"optimizer": saved.state_dict()}, "ckpt")
+    put_back({"optimizer": fresh}, {"optimizer": saved.state_dict()}, "ckpt")
     (state,) = fresh.state.values()
     return state
 
@@ -350,7 +351,7 @@ def test_an_optimizer_that_does_not_take_its_state_and_a_model_of_another_type_a
     with pytest.raises(
         CheckpointError, match=r"model\.weight was saved as torch\.float32, and here it is torch\.float16"
     ):
-        torch_state.put_back({"model": torch.nn.Linear(2, 1).half()}, {"model": model.state_dict()}, "ckpt")
+        put_back({"model": torch.nn.Linear(2, 1).half()}, {"model": model.state_dict()}, "ckpt")
 
 
 def test_a_sample_that_comes_twice_in_an_epoch_draws_anew_and_the_first_time_as_before() -> None:

@@ -14,6 +14,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.put_back import put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.validation import TorchValidation
@@ -78,7 +79,7 @@ class Content:
         likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
-        torch_state.put_back(self.parts, parts, source)
+        put_back(self.parts, parts, source)
         self.course.restore(state["position"])
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}

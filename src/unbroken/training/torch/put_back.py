@@ -1,0 +1,84 @@
+"""A saved state is given back to its part, and is then the one that was saved: names, types, bits."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from unbroken.errors import CheckpointError
+from unbroken.training.torch.state import COMPILED, Stateful, local, plainly_named, state_of, unwrapped
+
+
+def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
+    """Gives each part its saved state; CheckpointError if one does not fit."""
+    for name, part in parts.items():
+        try:
+            part.load_state_dict(_named_as_in(part, states[name]))
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{source}: the state of {name!r} does not fit: {error}") from error
+        if isinstance(part, torch.optim.Optimizer):
+            _undo_casts(part, states[name])
+        if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
+            is_exact = isinstance(part, torch.optim.Optimizer)  # a module may make of what it loads what it likes
+            if place := _first_difference(states[name], state_of(part), name, is_exact):
+                raise CheckpointError(f"{source}: {place}")
+
+
+def _undo_casts(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Gives each tensor of an optimizer's state the type that it had: torch casts them to that of the parameter."""
+    if not saved.keys() >= {"param_groups", "state"}:
+        return  # one with a state of its own making
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=False):
+        state = optimizer.state.get(parameter, {})
+        for key, value in saved["state"].get(number, {}).items():
+            here = state.get(key)
+            if isinstance(value, torch.Tensor) and isinstance(here, torch.Tensor) and here.dtype != value.dtype:
+                state[key] = value.detach().clone().to(here.device)
+
+
+def _first_difference(saved: Any, here: Any, where: str, is_exact: bool) -> str:
+    """What is wrong with the first tensor that is not the one that was saved, in type or bits; '' if nothing is."""
+    if isinstance(saved, torch.Tensor) and isinstance(here, torch.Tensor):
+        if saved.dtype != here.dtype:
+            return f"{where} was saved as {saved.dtype}, and here it is {here.dtype}; allowed: the same type"
+        is_same = not is_exact or _has_same_bits(local(saved), local(here))
+        return "" if is_same else f"{where} has other values after it was loaded: its optimizer cannot go on exactly"
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        pairs = [(key, saved[key], here[key]) for key in saved if key in here]
+    elif isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple)):
+        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here, strict=False))]
+    else:
+        return ""
+    found = (_first_difference(one, other, f"{where}.{key}", is_exact) for key, one, other in pairs)
+    return next(filter(None, found), "")
+
+
+def _has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Also of a NaN, which is not equal to itself."""
+    if one.layout is not torch.strided or one.is_quantized or type(one) not in (torch.Tensor, torch.nn.Parameter):
+        return True  # nobody knows its bits
+    return one.shape == other.shape and torch.equal(_bits(one.to(other.device)), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
+
+
+def _named_as_in(part: object, state: Any) -> Any:
+    """A saved state by the names that the model has here, whether its blocks are compiled or not."""
+    if not isinstance(part, torch.nn.Module) or not isinstance(state, Mapping):
+        return state
+    here, plain = part.state_dict(), plainly_named(state)
+    if not any(COMPILED in key for key in here):
+        return plain
+    names = {key.replace(COMPILED, ""): key for key in here}
+    fresh: Any = OrderedDict((names.get(key, key), value) for key, value in plain.items())
+    versions = getattr(plain, "_metadata", {})
+    modules = getattr(here, "_metadata", {})
+    fresh._metadata = OrderedDict((name, versions.get(unwrapped(name), modules[name])) for name in modules)
+    return fresh
