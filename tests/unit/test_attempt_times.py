@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.store import Store
 from unbroken.runs.times import NO_TIMES, Times, parse_times, read_times
 
 ORDER = ("job_started", "program_started", "first_step", "program_ended", "ended")
@@ -111,6 +113,42 @@ def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(t
     lived = (line.times.ended or 0) - (line.times.program_started or 0)
     assert line.work_seconds <= lived - 8.0
     assert account([line], time.time()).seconds[Kind.SUSPENDED] >= ended - began - 1.5
+
+
+# Says that it saves, saves for two seconds by its own clock, and works on.
+SAVING = """\
+import json, os, pathlib, time
+save = pathlib.Path(os.environ["UNBROKEN_SAVE"])
+(save / "draft").mkdir()
+began = time.monotonic()
+pathlib.Path("saving").touch()
+for _ in range(20):
+    time.sleep(0.1)
+told = {"done": 1, "goal": 9, "unit": "steps", "save_seconds": time.monotonic() - began}
+(save / "draft" / "state").write_text("1")
+(save / "draft" / "progress.json").write_text(json.dumps(told))
+(save / "draft").rename(save / "000001.ready")
+time.sleep(600)
+"""
+
+
+def test_a_save_during_which_the_job_is_suspended_counts_without_that(tmp_path: Path) -> None:
+    """Else the next segments would be told to stop so much earlier."""
+    patch = {"system.suspension.SUSPENDED_SECONDS": 3.0}
+    process = start_segment(tmp_path, 1, patch=patch, command=[sys.executable, "-c", SAVING], segment_minutes=10)
+    places = RunFolder("demo", tmp_path)
+    until(lambda: (tmp_path / "saving").exists())
+
+    stop_for(9.0, process.pid, process.child_pid())
+    until(lambda: Store(places.checkpoints).readable())
+    passport = Store(places.checkpoints).readable()[-1].passport
+    process.kill(signal.SIGKILL)
+    process.end()
+    died = all_attempts(places)[-1]
+
+    assert passport.save_seconds is not None and passport.save_seconds < 9.0
+    assert (died.times.stall_seconds or 0.0) < 9.0
+    assert max(end - begin for begin, end in died.times.suspensions) > 6.0
 
 
 def test_times_are_read_as_they_were_written_and_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The pieces behind unbroken.training.torch: state, data, files."""
 
+import inspect
 import pickle
 import random
 import signal
@@ -538,3 +539,54 @@ def test_what_all_ranks_of_a_node_load_is_mapped_where_that_is_possible(
     assert torch.equal(state["weight"], torch.arange(100_000.0))
     state["weight"].zero_()  # of this process alone
     assert torch.equal(load(path)["weight"], torch.arange(100_000.0))
+
+
+CLASSES = [each for each in vars(torch.optim).values() if isinstance(each, type) and each is not torch.optim.Optimizer]
+OPTIONS = ({}, {"fused": True}, {"foreach": True}, {"amsgrad": True}, {"momentum": 0.9}, {"lr": torch.tensor(0.1)})
+
+
+def trained(kind: type, options: dict[str, object], dtype: torch.dtype, steps: int = 3):
+    """An optimizer with its parameters after some steps, and how it makes one more."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(4, 3).to(dtype)) for _ in range(2)]
+    optimizer = kind(parameters, **options)
+
+    def step() -> None:
+        def closure():
+            optimizer.zero_grad()
+            loss = sum((parameter.abs() ** 2).sum() for parameter in parameters)
+            loss.backward()
+            for parameter in parameters if kind is torch.optim.SparseAdam else ():
+                parameter.grad = parameter.grad.to_sparse()
+            return loss
+
+        optimizer.step(closure)
+
+    for _ in range(steps):
+        step()
+    return parameters, optimizer, step
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_every_optimizer_of_torch_goes_on_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
+    tried = []
+    for kind in filter(lambda kind: issubclass(kind, torch.optim.Optimizer), CLASSES):
+        for options in OPTIONS:
+            if not options.keys() <= inspect.signature(kind).parameters.keys():
+                continue
+            try:
+                parameters, optimizer, step = trained(kind, options, dtype)
+            except (RuntimeError, ValueError, NotImplementedError):
+                continue  # torch itself cannot
+            saved = torch_state.canonical(torch_state.collect({"optimizer": optimizer}), "state")
+            save_verified(saved, tmp_path / "state.pt")
+            others, fresh, step_fresh = trained(kind, options, dtype, steps=0)
+            with torch.no_grad():
+                for other, parameter in zip(others, parameters, strict=True):
+                    other.copy_(parameter)
+            put_back({"optimizer": fresh}, torch_state.load_file(tmp_path / "state.pt"), "ckpt")
+            step()
+            step_fresh()
+            assert all(map(torch.equal, parameters, others)), (kind, options)
+            tried.append(kind)
+    assert len(set(tried)) >= 10, tried
