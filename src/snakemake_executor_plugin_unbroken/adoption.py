@@ -8,11 +8,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.tickets import Ticket
 from unbroken.detached.pending_jobs import is_detached_job_of
+from unbroken.runs import submissions
+from unbroken.runs.submissions import Submission
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # What the queue says of a job that is to be taken over must not be older.
@@ -29,7 +29,7 @@ class AdoptedJob:
     """A job to take over, or the need to wait before anything can be said, or neither: submit."""
 
     job_id: str = ""
-    ticket: Ticket | None = None
+    ticket: Submission | None = None
     wait_seconds: float = 0.0
     line: str = ""
 
@@ -64,7 +64,7 @@ class Adoption:
 
         `known` are the numbers that Snakemake has kept for it, `taken` those that this driver looks after for others.
         """
-        ticket = tickets.newest(segment)
+        ticket = submissions.newest(segment.key)
         if ticket is not None and ticket.is_being_filled:
             return AdoptedJob(ticket=ticket, wait_seconds=1.0)
         with self._lock:
@@ -82,7 +82,7 @@ class Adoption:
                 return self._wait_for(job, segment, ticket)
             return AdoptedJob(job.job_id if job else "", ticket)
 
-    def _wait_for(self, job: MyJob, segment: Segment, ticket: Ticket | None) -> AdoptedJob:
+    def _wait_for(self, job: MyJob, segment: Segment, ticket: Submission | None) -> AdoptedJob:
         """A job that is ending is no longer one to take over: the end that it comes to was ordered before."""
         is_new = job.job_id not in self._leaving
         if time.monotonic() - self._leaving.setdefault(job.job_id, time.monotonic()) > LEAVING_SECONDS:
@@ -96,7 +96,7 @@ class Adoption:
         self._asked = time.monotonic()
         self._jobs = my_jobs()
 
-    def _may_be_newer(self, ticket: Ticket) -> bool:
+    def _may_be_newer(self, ticket: Submission) -> bool:
         """True if the ticket's job may have been submitted after the last question."""
         since = time.monotonic() - self._asked
         is_known = any(job.job_id == ticket.job_id for job in self._jobs or [])
@@ -106,7 +106,7 @@ class Adoption:
         return time.monotonic() - self._asked < FRESH_SECONDS
 
     def _match(
-        self, segment: Segment, ticket: Ticket | None, known: Collection[str], taken: Collection[str | None]
+        self, segment: Segment, ticket: Submission | None, known: Collection[str], taken: Collection[str | None]
     ) -> MyJob | None:
         ids = {*known, claimed_by(segment.places.lease)} | ({ticket.job_id} if ticket else set())
         for job in self._jobs or []:

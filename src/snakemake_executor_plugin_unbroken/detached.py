@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.parent import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit
 from unbroken.detached.resubmit import Again
+from unbroken.detached.successors import BEFORE, Template
 from unbroken.runs import driver_start
 
 # Snakemake loads its plugins before it enters the working directory; paths on its command line count from here.
@@ -68,22 +71,27 @@ class Detached:
         # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
         return f" --dependency=afterany:{':'.join(chain)}" if chain else ""
 
-    def command(self, exec_job: str, retries: int) -> str:
-        """What the job runs: whichever segment comes next."""
-        segment = self.now
-        if segment is None:
-            return exec_job
-        chain = self._chains.get(segment.run.name, [])
-        words = ["--run", segment.run.name, "--segments", str(segment.run.segments)]
-        words += ["--after", ",".join(chain)] if chain else []
+    def command(self, exec_job: str, segment: Segment, retries: int) -> str:
+        """What a job of the run runs, whichever segment comes next; `BEFORE` in it stands for the jobs before."""
+        words = ["--run", segment.run.name, "--segments", str(segment.run.segments), f"--after={BEFORE}"]
         words += ["--start", self._start, "--retries", str(retries)]
         words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
         words += ["--memory-growth", str(segment.run.memory_growth)]
         return behind(exec_job, "unbroken.detached.chain_job", words)
 
-    def keep(self, segment: Segment) -> None:
-        """What the jobs call when no job waits behind them."""
+    def behind_chain(self, command: str, segment: Segment) -> str:
+        """The same for the job that is submitted now."""
+        return command.replace(BEFORE, ",".join(self._chains.get(segment.run.name, [])))
+
+    def template(self, segment: Segment, logs: Path, words: Sequence[str], script: str) -> Template:
+        """How the jobs of the run submit the next ones; `script` is a `command`."""
+        run = segment.run
+        more = run.mem_mb, run.memory_growth, run.nodes or run.tasks
+        return Template(self._ahead, segment.rule, str(logs), tuple(words), script, *more)
+
+    def keep(self, segment: Segment, template: Template | None) -> None:
+        """What the jobs do when no job waits behind them: without a template, the command that was typed."""
         targets = [str(segment.places.record(number)) for number in range(1, segment.run.segments + 1)]
         words = list(sys.argv[1:])
         words += targets if "--" in words else ["--", *targets]
-        resubmit.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words)))
+        resubmit.keep(segment.run.name, Again(STARTED_IN, (sys.executable, "-m", "snakemake", *words), template))

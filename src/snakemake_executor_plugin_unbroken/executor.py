@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import still_needed, tickets
+from snakemake_executor_plugin_unbroken import still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.interruptible import (
     Interruptible,
@@ -28,6 +28,7 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
 from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.runs import submissions
 from unbroken.runs.exec_note import STARTED
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.already_done import settle
@@ -133,7 +134,7 @@ class Executor(Submitting):
 
     def _end_well(self, info: SubmittedJobInfo, work: Interruptible) -> None:
         self._forget(info)
-        tickets.drop(work)
+        submissions.drop(work.key)
         self.needs_no_log(info)
         self.report_job_success(info)
 
@@ -184,7 +185,7 @@ class Executor(Submitting):
 
     def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
         self._forget(info)
-        tickets.drop(segment)
+        submissions.drop(segment.key)
         if verdict.follows is Follows.STOP:
             self._watch.forget(segment)
             self.give_up(info.job)

@@ -27,8 +27,8 @@ from unbroken.runs.run import Run
 from unbroken.slurm.job_comment import comment_of, is_comment
 
 RESOURCE = "segments"
-# Below `.snakemake/unbroken`, where no run's name can stand: the tickets of these jobs.
-TICKETS = ".exec"
+# Below `.snakemake/unbroken`, where no run's name can stand: the submissions of these jobs.
+SUBMISSIONS = ".exec"
 # The second alarm, as in a profile's site.yaml; not in the first half of a job, whose work would end by it.
 WARN_SECONDS = 90
 EARLY_SECONDS = 60
@@ -44,7 +44,7 @@ class Interruptible(Segment):
     @property
     def places(self) -> RunFolder:
         if self.note is None:
-            return RunFolder(self.run.name, Path(), NOTES / TICKETS / "no note yet")
+            return RunFolder(self.run.name, Path(), NOTES / SUBMISSIONS / "no note yet")
         return RunFolder(self.note.name, Path(), Path(self.note.store))
 
     @property
@@ -73,7 +73,7 @@ def interruptible_of(job: Any) -> Interruptible | None:
         return None
     wildcards = tuple(str(value) for value in job.wildcards)
     outputs = json.dumps([job.rule.name, *wildcards, *map(str, job.output)])
-    key = f"{TICKETS}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
+    key = f"{SUBMISSIONS}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
     return Interruptible(_run(key), 1, job.rule.name, wildcards, allowed)
 
 

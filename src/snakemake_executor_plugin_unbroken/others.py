@@ -6,17 +6,16 @@ Nothing is submitted for such a run, since its job would only find it held: the 
 from __future__ import annotations
 
 import getpass
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.tickets import Ticket
 from unbroken.errors import LeaseError
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
+from unbroken.runs.submissions import Submission
 from unbroken.slurm.queue import job_of_anyone
 
 # Between two looks at a job of another user that still waits; each asks the controller.
@@ -44,7 +43,7 @@ class Others:
         """A job of ours has left because somebody works on the run, whoever that is."""
         self._held.add(segment.run.name)
 
-    def look(self, segment: Segment, ticket: Ticket | None) -> Other | None:
+    def look(self, segment: Segment, ticket: Submission | None) -> Other | None:
         """Who works on the run, or is out for the segment; None if nobody does, as far as one can know."""
         with suppress(LeaseError, OSError):  # a job finds out, and says it
             held, reason = current_claim(segment.places.lease)
@@ -53,7 +52,7 @@ class Others:
                 return self._other(segment, held.slurm_job, HEARTBEAT_SECONDS, line)
         self._held.discard(segment.run.name)
         self._watches.pop(segment.run.name, None)
-        if ticket is not None and ticket.job_id and ticket.user_id not in (None, os.getuid()):
+        if ticket is not None and ticket.job_id and ticket.is_of_another_user:
             job = job_of_anyone(ticket.job_id)
             if job is not None and job.is_alive and job.folder.resolve() == Path().resolve():
                 line = f"{segment.name}: {job.user}'s job {job.job_id} is out for it"

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
 
-from unbroken.slurm.job_comment import wildcards_in_names
+from unbroken.slurm.job_comment import comment_of, log_of
 
 # What it puts into every job's command (additional_general_args): a second Snakemake, in a step of its own.
 _SECOND_SNAKEMAKE = "--executor slurm-jobstep --jobs 1"
@@ -59,6 +61,7 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
     def __init__(self, workflow: Any, logger: Any) -> None:
         # Before the thread starts that looks after jobs.
         self._finished_logs: list[Path] = []
+        self._accounts: dict[str, list[str]] = {}
         super().__init__(workflow, logger)
 
     # --- what the executor decides ---
@@ -152,13 +155,38 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
 
     def adopted(self, job: Any, job_id: str) -> SubmittedJobInfo:
         """A job that is out already, as the parent would report it; relies on where it puts Slurm's logs."""
-        log = self.slurm_logdir / f"rule_{job.name}" / wildcards_in_names(job.wildcards) / f"{job_id}.log"
+        log = self.slurm_logdir / log_of(job.name, job.wildcards, job_id)
         return SubmittedJobInfo(job, external_jobid=job_id, aux={_LOG: log})
 
     def logs_of(self, info: SubmittedJobInfo) -> list[Path]:
         """Slurm's log of a job, if it has been submitted."""
         log = (info.aux or {}).get(_LOG)
         return [] if log is None else [Path(log)]
+
+    def log_folder(self) -> Path:
+        """Where Slurm's logs are."""
+        return Path(self.slurm_logdir).absolute()
+
+    def command_alone(self, job: Any) -> str:
+        """What the parent would let the job run; it relies on the method being free of effects."""
+        return str(super().format_job_exec(job))
+
+    def sbatch_words(self, job: Any) -> list[str]:
+        """What the parent says to sbatch of a job, without what it runs, and without `more_sbatch_words`.
+
+        Relies on the two functions that it puts them together by, and on the names of what these are given.
+        """
+        parameters = {
+            "run_uuid": self.run_uuid,
+            "slurm_logfile": self.slurm_logdir / log_of(job.name, job.wildcards),
+            "comment_str": comment_of(job.name, job.wildcards),
+            "account": next(self.get_account_arg(job)),
+            "partition": super().get_partition_arg(job),
+            "workdir": self.workflow.workdir_init,
+        }
+        settings = self.workflow.executor_settings
+        call = get_submit_command(job, parameters, settings=settings, failed_nodes=self._failed_nodes)
+        return shlex.split(call + set_gres_string(job))[1:]
 
     def needs_no_log(self, info: SubmittedJobInfo) -> None:
         """The job went well: its log is removed at the driver's end, when the job has surely closed it."""
@@ -185,11 +213,14 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
         return str(super().get_partition_arg(job)) + self.more_sbatch_words(job)
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
-        """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0)."""
-        if job.resources.get("slurm_account"):
-            yield from super().get_account_arg(job)
-        else:
-            yield ""
+        """Nothing where the site names none: Slurm knows the user's own; the parent's guess never works (2.8.0).
+
+        Slurm is asked once for each, and not for each job.
+        """
+        account = job.resources.get("slurm_account")
+        if account and account not in self._accounts:
+            self._accounts[account] = list(super().get_account_arg(job))
+        yield from self._accounts[account] if account else [""]
 
     def get_job_args(self, job: Any, **more: Any) -> str:
         """The command line of a job's own Snakemake; that of RealExecutor waits for no files."""

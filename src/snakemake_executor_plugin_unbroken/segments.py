@@ -10,6 +10,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.runs.submissions import Key
 from unbroken.segment.job import Assignment
 from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 
@@ -32,6 +33,10 @@ class Segment:
     @property
     def record(self) -> Path:
         return self.places.record(self.number)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.run.name, self.number)
 
     @property
     def name(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import Segment
-from snakemake_executor_plugin_unbroken.tickets import Ticket
 from unbroken.errors import LeaseError
+from unbroken.runs import submissions
+from unbroken.runs.submissions import Submission
 from unbroken.segment.already_done import settle
 
 
@@ -27,17 +27,17 @@ def is_done(segment: Segment, tell: Callable[[str], None]) -> bool:
         raise
 
 
-def take(segment: Segment, after: Ticket | None, tell: Callable[[str], None]) -> bool:
+def take(segment: Segment, after: Submission | None, tell: Callable[[str], None]) -> bool:
     """True if this driver, and no other, may submit the segment now, and the segment needs it.
 
     The driver of a job drops the job's ticket when the record is there.  Who looked for the record before that moment
     and for the ticket after it has seen neither, so the record is looked for once more with the new ticket in hand.
     """
-    if not tickets.take(segment, after):
+    if not submissions.take(segment.key, after):
         return False
     with suppress(LeaseError):  # held for long without a record: a job finds out by whom, and waits its turn
         if is_done(segment, tell):
-            tickets.drop(segment)
+            submissions.drop(segment.key)
             return False
     # Only a record that the new job leaves may end its wait.
     segment.record.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import interruptible, still_needed, tickets
+from snakemake_executor_plugin_unbroken import interruptible, still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, interruptible_of, work_of
@@ -30,13 +30,14 @@ from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
 from snakemake_executor_plugin_unbroken.ticket_jobs import MODULE, began_unix, ticket_of
-from snakemake_executor_plugin_unbroken.tickets import Ticket
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
+from unbroken.detached.successors import Template
 from unbroken.errors import LeaseError, UnbrokenError
-from unbroken.runs import begun, driver_start
+from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.submissions import Submission
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
@@ -108,6 +109,8 @@ class Submitting(SlurmParent):
             begun.note_if_there(RunFolder(run.name))
             if (ticket := ticket_of(job, segment, self.latency_seconds())) is not None:
                 ticket.write()
+            if self._detached is not None:
+                self._detached.keep(segment, self._template(job, segment, self._detached) if ticket else None)
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)
@@ -162,12 +165,12 @@ class Submitting(SlurmParent):
         else:
             self._later.add(1.0, job)  # another driver was quicker, in this moment
 
-    def _take(self, segment: Segment, after: Ticket | None) -> bool:
+    def _take(self, segment: Segment, after: Submission | None) -> bool:
         if isinstance(segment, Interruptible):
-            return tickets.take(segment, after)
+            return submissions.take(segment.key, after)
         return still_needed.take(segment, after, self._tell)
 
-    def _waits_for_others(self, job: Any, segment: Segment, ticket: Ticket | None) -> bool:
+    def _waits_for_others(self, job: Any, segment: Segment, ticket: Submission | None) -> bool:
         """True if the segment is retried later; without a driver its job waits in the queue instead."""
         other = self._others.look(segment, ticket)
         if other is None:
@@ -183,7 +186,6 @@ class Submitting(SlurmParent):
     def _submit(self, job: Any, segment: Segment) -> None:
         if self._detached is not None:
             self._detached.now = segment
-            self._detached.keep(segment)
         self.submit_now(job)
 
     def more_sbatch_words(self, job: Any) -> str:
@@ -202,14 +204,22 @@ class Submitting(SlurmParent):
         segment = segment_of(job)
         if segment is None:
             return command
-        command = in_the_batch_step(command)
         if self._detached is not None:
-            command = self._detached.command(command, self.retries_of(job))
-        else:
-            words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
-            command = behind(command, "unbroken.detached.driven_job", words)
+            return self._detached.behind_chain(self._chain_command(job, segment, command, self._detached), segment)
+        words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
+        return self._by_ticket(job, segment, behind(in_the_batch_step(command), "unbroken.detached.driven_job", words))
+
+    def _chain_command(self, job: Any, segment: Segment, command: str, detached: Detached) -> str:
+        command = detached.command(in_the_batch_step(command), segment, self.retries_of(job))
+        return self._by_ticket(job, segment, command)
+
+    def _by_ticket(self, job: Any, segment: Segment, command: str) -> str:
         ticket = ticket_of(job, segment, self.latency_seconds())
         return command if ticket is None else by_ticket(command, MODULE, ticket.write(), job)
+
+    def _template(self, job: Any, segment: Segment, detached: Detached) -> Template:
+        script = self._chain_command(job, segment, self.command_alone(job), detached)
+        return detached.template(segment, self.log_folder(), self.sbatch_words(job), script)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
         """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
@@ -228,7 +238,7 @@ class Submitting(SlurmParent):
         """The job is out."""
         segment = work_of(job_info.job)
         if segment is not None and job_info.external_jobid:
-            tickets.fill(segment, job_info.external_jobid)
+            submissions.fill(segment.key, job_info.external_jobid)
             is_segment = not isinstance(segment, Interruptible)
             keep_out(job_info, Out(segment, job_info.external_jobid, leaves_record=is_segment))
             (self._watch if is_segment else self._interruptible_watch).expect()
@@ -242,7 +252,7 @@ class Submitting(SlurmParent):
         """True if the segment's job is to be submitted later, by us or by a job of its run."""
         segment = work_of(job)
         if segment is not None:
-            tickets.drop(segment)
+            submissions.drop(segment.key)
             if self._detached is not None and is_queue_full(said):
                 self._leave_out(job, segment, self._detached)
                 return True
@@ -275,7 +285,7 @@ class Submitting(SlurmParent):
         self._forget(info)
         self._watch.forget(segment)
         self._newest_done[segment.run.name] = segment
-        tickets.drop(segment)
+        submissions.drop(segment.key)
         self.needs_no_log(info)
         if self._detached is not None:
             self.go_on_after(info.job)

@@ -63,6 +63,44 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
     assert work.plan() == 0
 
 
+# What jobs of a run ask for by other words than their segment's: as the controller shows it.
+ASKED = (
+    *("JobName", "UserId", "Nice", "Account", "QOS", "Requeue", "TimeLimit", "TimeMin", "Partition", "ReqNodeList"),
+    *("ExcNodeList", "NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "TRES", "MinMemoryNode", "Features", "Command"),
+    *("OverSubscribe", "Contiguous", "Licenses", "Network", "WorkDir", "StdIn", "BatchFlag", "Power", "Deadline"),
+)
+
+
+def asked(cluster: Cluster, job: str) -> dict[str, str]:
+    """What a job asks for, as the controller shows it."""
+    shown = cluster.run("scontrol", "--oneliner", "show", "job", job).split()
+    fields = dict(word.split("=", 1) for word in shown if "=" in word)
+    return {key: fields[key] for key in ASKED}
+
+
+def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work: WorkDir, cluster: Cluster) -> None:
+    """And ask for what the driver has asked for, whose own command is broken by now."""
+    run = one_step_segments(5, goal=5, threads=2, mem_mb=300, constraint="plain", slurm_extra=["--nice=7"])
+    work.configure({"a": run})
+    work.snakefile = work.write("Snakefile", work.snakefile.read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
+
+    with closed(cluster):
+        submit(work, "--unbroken-ahead", "2")
+        first = cluster.jobs()
+        work.write("Snakefile", "rule a:\n    input: (\n")
+    wait_for_jobs(cluster)
+
+    history = work.history("a")
+    jobs = [attempt.slurm_job for attempt in history]
+    assert [attempt.outcome for attempt in history] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
+    assert (sorted(first), len(set(jobs))) == (sorted(jobs[:2]), 5)
+    assert asked(cluster, jobs[0])["Nice"] == "7"
+    assert [asked(cluster, job) for job in jobs[1:]] == [asked(cluster, jobs[0])] * 4
+    assert (work.root / f".snakemake/slurm_logs/rule_toy_segment/a_005/{jobs[4]}.log").exists()
+    work.write("Snakefile", (ROOT / "Snakefile").read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
+    assert work.plan() == 0
+
+
 def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: Cluster) -> None:
     work.configure({"a": one_step_segments(10, goal=3)})
 

@@ -360,7 +360,9 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -
 
 
 def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
-    assert resubmit.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing; start snakemake again"
+    assert (
+        resubmit.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing or spoilt; start snakemake again"
+    )
 
 
 def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

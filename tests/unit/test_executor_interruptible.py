@@ -10,7 +10,6 @@ from snakemake.resources import Resources
 from snakemake_interface_common.exceptions import WorkflowError
 from unit.test_executor_parts import attempt
 
-from snakemake_executor_plugin_unbroken import tickets
 from snakemake_executor_plugin_unbroken.interruptible import (
     Interruptible,
     Paused,
@@ -22,6 +21,7 @@ from snakemake_executor_plugin_unbroken.interruptible import (
     refuse_mistakes,
 )
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
+from unbroken.runs import submissions
 from unbroken.runs.exec_note import STARTED, ExecNote, write_note
 from unbroken.runs.history import History
 from unbroken.runs.layout import EXEC_NOTES
@@ -179,16 +179,16 @@ def test_a_comment_names_a_job_only_where_it_can_mean_no_other_one() -> None:
     assert not two.may_be("rule_train_wildcards_a")
 
 
-def test_tickets_of_two_jobs_of_a_rule_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submissions_of_two_jobs_of_a_rule_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     one, two = interruptible_of(job(output=["a"])), interruptible_of(job(output=["b"]))
 
     assert one is not None and two is not None
-    assert tickets.take(one, None)
-    tickets.fill(one, "17")
-    found = tickets.newest(one)
+    assert submissions.take(one.key, None)
+    submissions.fill(one.key, "17")
+    found = submissions.newest(one.key)
     assert found is not None and found.job_id == "17"
-    assert tickets.newest(two) is None
+    assert submissions.newest(two.key) is None
     assert json.loads(found.path.read_text())["job"] == "17"
 
 

@@ -6,6 +6,7 @@ A new release that changes any of it fails here, and not in the middle of somebo
 import dataclasses
 import inspect
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -91,6 +92,18 @@ def test_the_parent_submits_in_run_job_and_in_no_other_way() -> None:
     assert "exec_job = self.format_job_exec(job)" in text
     assert "self.run_job_pre(job)" in source(parent.Executor._submit_job)
     assert "self.report_job_submission" in source(parent.Executor._report_job_submission_threadsafe)
+
+
+def test_the_words_for_sbatch_are_put_together_by_what_a_template_is_made_by() -> None:
+    text = source(parent.Executor.run_job)
+
+    assert parameters(parent.get_submit_command) == ["job", "params", "settings", "failed_nodes", "array_job"]
+    used = set(re.findall(r"params\.(\w+)", source(parent.get_submit_command)))
+    assert used == {"run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"}
+    assert text.count("call += ") == text.count("call += set_gres_string(job)") + text.count("call += f' --wrap=\"") + 1
+    assert "settings=self.workflow.executor_settings" in text
+    assert '"workdir": self.workflow.workdir_init' in text
+    assert '"account": next(self.get_account_arg(job))' in text
 
 
 def test_the_comment_and_the_log_of_a_job_are_what_adoption_expects() -> None:

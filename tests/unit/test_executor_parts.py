@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import still_needed, tickets
+from snakemake_executor_plugin_unbroken import still_needed
 from snakemake_executor_plugin_unbroken.adoption import Adoption
 from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
 from snakemake_executor_plugin_unbroken.records import EARLY_SECONDS, NEAR_SECONDS, Records, is_near_end
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.errors import LeaseError
+from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
@@ -186,7 +187,7 @@ def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
     assert records.vanished([segment(1)]) == [segment(1)]
 
 
-# --- tickets ---
+# --- submissions ---
 
 
 def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
@@ -195,7 +196,7 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
 
     def try_it() -> None:
         barrier.wait()
-        won.append(tickets.take(segment(), None))
+        won.append(submissions.take(segment().key, None))
 
     threads = [threading.Thread(target=try_it) for _ in range(8)]
     for thread in threads:
@@ -209,66 +210,66 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
 def test_a_driver_that_drops_the_last_ticket_of_a_run_takes_nobody_the_folder_away(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tickets.take(segment(1), None)
+    submissions.take(segment(1).key, None)
     create, drops = fs.create_exclusive, iter([segment(1)])
 
     def late(path: Path, text: str) -> bool:
         for done in drops:
-            tickets.drop(done)  # by another driver, in the moment before
+            submissions.drop(done.key)  # by another driver, in the moment before
         return create(path, text)
 
     monkeypatch.setattr(fs, "create_exclusive", late)
 
-    assert tickets.take(segment(2), None)
+    assert submissions.take(segment(2).key, None)
 
 
 def test_a_ticket_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
-    tickets.take(segment(), None)
-    empty = tickets.newest(segment())
-    tickets.fill(segment(), "17")
-    filled = tickets.newest(segment())
+    submissions.take(segment().key, None)
+    empty = submissions.newest(segment().key)
+    submissions.fill(segment().key, "17")
+    filled = submissions.newest(segment().key)
 
     assert empty is not None and empty.is_being_filled and empty.job_id == ""
     assert filled is not None and not filled.is_being_filled and filled.job_id == "17"
 
 
 def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> None:
-    tickets.take(segment(), None)
-    tickets.fill(segment(), "17")
-    old = tickets.newest(segment())
+    submissions.take(segment().key, None)
+    submissions.fill(segment().key, "17")
+    old = submissions.newest(segment().key)
 
-    assert [tickets.take(segment(), old), tickets.take(segment(), old)] == [True, False]
-    newest = tickets.newest(segment())
+    assert [submissions.take(segment().key, old), submissions.take(segment().key, old)] == [True, False]
+    newest = submissions.newest(segment().key)
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
 def test_a_ticket_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
-    tickets.take(segment(), None)
+    submissions.take(segment().key, None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     os.utime(path, (dated, dated))
 
-    ticket = tickets.newest(segment())
+    ticket = submissions.newest(segment().key)
 
     assert ticket is not None and not ticket.is_being_filled
 
 
-def test_the_tickets_of_other_segments_stay(here: Path) -> None:
-    tickets.take(segment(1), None)
-    tickets.take(segment(11), None)
+def test_the_submissions_of_other_segments_stay(here: Path) -> None:
+    submissions.take(segment(1).key, None)
+    submissions.take(segment(11).key, None)
 
-    tickets.drop(segment(1))
+    submissions.drop(segment(1).key)
 
-    assert tickets.newest(segment(1)) is None
-    assert tickets.newest(segment(11)) is not None
+    assert submissions.newest(segment(1).key) is None
+    assert submissions.newest(segment(11).key) is not None
 
 
 def test_a_torn_ticket_is_not_waited_for(here: Path) -> None:
-    tickets.take(segment(), None)
+    submissions.take(segment().key, None)
     (path,) = (here / ".snakemake/unbroken/demo").iterdir()
     path.write_text("{")
 
-    ticket = tickets.newest(segment())
+    ticket = submissions.newest(segment().key)
 
     assert ticket is not None and not ticket.is_being_filled
 
@@ -280,12 +281,12 @@ def test_a_driver_that_saw_neither_record_nor_ticket_submits_nothing_for_a_finis
     assert not still_needed.is_done(done, print)
     made = toy(here, goal=10**6, segment_minutes=0.01)
 
-    assert tickets.newest(done) is None
+    assert submissions.newest(done.key) is None
     assert not still_needed.take(done, None, print)
 
     record = read_record(done.record)
     assert record is not None and record.checkpoint == made.checkpoint
-    assert tickets.newest(done) is None
+    assert submissions.newest(done.key) is None
 
 
 def test_a_driver_submits_what_is_not_done(here: Path) -> None:
@@ -294,7 +295,7 @@ def test_a_driver_submits_what_is_not_done(here: Path) -> None:
 
     assert still_needed.take(second, None, print)
 
-    ticket = tickets.newest(second)
+    ticket = submissions.newest(second.key)
     assert ticket is not None and ticket.is_being_filled
 
 
@@ -322,8 +323,8 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     here: Path, monkeypatch: pytest.MonkeyPatch, comment: str, folder: str, is_taken_over: bool
 ) -> None:
     """After a crash a controller counts from the last number that it had saved."""
-    tickets.take(segment(), None)
-    tickets.fill(segment(), "17")
+    submissions.take(segment().key, None)
+    submissions.fill(segment().key, "17")
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
     monkeypatch.setattr("snakemake_executor_plugin_unbroken.adoption.my_jobs", lambda: [job])
 

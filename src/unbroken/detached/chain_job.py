@@ -30,6 +30,7 @@ from unbroken.detached.segment_command import (
     is_being_ended,
     rest_seconds,
 )
+from unbroken.detached.successors import DONE, ENDED
 from unbroken.detached.targets import is_over, wanted
 from unbroken.detached.unnoted import unnoted
 from unbroken.errors import LeaseError
@@ -169,7 +170,7 @@ class _Chain:
         if not waiting(jobs, this_job.run, Path()):
             said = resubmit.submit(this_job.run, this_job.start)
             this_job.tell(f"no job of this run is pending: submitting the next ones; {said}")
-            self.has_no_room = said == resubmit.DONE
+            self.has_no_room = said == DONE
         self.has_successor = _has_waiting(this_job)
         self.has_no_room = self.has_no_room and not self.has_successor
 
@@ -259,7 +260,7 @@ def _look_after_the_rest(this_job: DetachedJob, job_id: str, has_no_room: bool) 
         end_run(this_job.run, this_job.start, jobs, job_id, this_job.tell)
     elif numbers := waiting(jobs, this_job.run, Path()):
         _learn(this_job, job_id, numbers)
-    else:  # Snakemake may start too slowly for the seconds (KillWait) of a job at its limit
+    else:  # there may be too little time in the seconds (KillWait) of a job at its limit
         _go_on(this_job, job_id, has_no_room or is_leaving)
 
 
@@ -276,15 +277,15 @@ def _go_on(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
     if segment is None:
         return
     _attempt(this_job, segment)  # no further job for a run that is to stop
-    said = resubmit.DONE
+    said = DONE
     if not has_no_room:
         this_job.tell("no job of this run is pending: submitting the next ones")
-        said = resubmit.submit_patiently(this_job.run, this_job.start, this_job.tell)
+        said = resubmit.submit_patiently(this_job.run, this_job.start, job_id, this_job.tell)
     if _has_waiting(this_job):
         return
-    if said.startswith(resubmit.ENDED):  # which refuses nothing: how Slurm ends this job decides
+    if said.startswith(ENDED):  # which refuses nothing: how Slurm ends this job decides
         return _look_after_the_rest(this_job, job_id, has_no_room=True)
-    if said != resubmit.DONE:
+    if said != DONE:
         last = next(reversed(History(this_job.places.history).attempts()), None)
         message = f"the next jobs could not be submitted: {said}"
         endings.note(this_job.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), this_job.tell)
@@ -303,7 +304,7 @@ def _come_back(this_job: DetachedJob, job_id: str) -> None:
         return _learn(this_job, job_id, [job_id])
     if state_behind_completing(job_id, restart_count()) == "CANCELLED":
         raise Stop(f"job {job_id} was cancelled; to go on, start snakemake again")
-    said = resubmit.submit(this_job.run, this_job.start, is_last_chance=True)
+    said = resubmit.submit(this_job.run, this_job.start, job_id, is_last_chance=True)
     if not _has_waiting(this_job):
         raise Stop(
             f"Slurm refuses to requeue job {job_id} and takes no other one ({said}); to go on, start snakemake again"

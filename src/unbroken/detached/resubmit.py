@@ -1,4 +1,7 @@
-"""How a job without a driver calls snakemake again: what the driver had been told, kept beside the run's tickets."""
+"""How a job without a driver submits the next ones: what the driver had been told, kept beside the run's submissions.
+
+By sbatch where the driver has kept how; else it calls snakemake again.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from unbroken.detached import segment_command
+from unbroken.detached import segment_command, successors
 from unbroken.detached.segment_command import Tail
+from unbroken.detached.successors import DONE, ENDED, NO_ROOM, REFUSED, NeedsSnakemake, Template
+from unbroken.errors import UnbrokenError
 from unbroken.runs.driver_start import SAME_START
 from unbroken.runs.layout import NOTES
 from unbroken.slurm.refusals import refusal
+from unbroken.slurm.sbatch import outside
 from unbroken.system import fs, jsontext
 
 PATIENCE_SECONDS = 1800.0
-DONE = "done"
-# How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
-ENDED = "ended with this job"
-# How it begins where another try would be refused too.
-REFUSED = "Slurm refuses them"
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -35,17 +36,18 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Again:
-    """A command with the folder that it is to be started in."""
+    """A command with the folder that it is to be started in, and what makes it needless."""
 
     folder: str
     submit: tuple[str, ...]
+    template: Template | None = None
 
 
 def keep(run: str, again: Again) -> None:
     """Keeps the commands for the jobs of a run."""
     path = _path(run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fs.write_atomic(path, json.dumps(vars(again)) + "\n")
+    fs.write_atomic(path, json.dumps(asdict(again)) + "\n")
 
 
 def was_submitted(run: str, base: Path = Path()) -> bool:
@@ -53,26 +55,36 @@ def was_submitted(run: str, base: Path = Path()) -> bool:
     return (base / _path(run)).exists()
 
 
-def submit(run: str, start: str, is_last_chance: bool = False) -> str:
+def submit(run: str, start: str, leaving: str = "", is_last_chance: bool = False) -> str:
     """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not.
 
-    The line begins with `ENDED` where Slurm ends this job: there is hardly time for it, and perhaps nobody wants it.
+    `leaving` is the job around us, if its segment is over.  The line begins with `ENDED` where Slurm ends this job:
+    there is hardly time for it, and perhaps nobody wants it.
     """
     if segment_command.is_being_ended() and not is_last_chance:
         return ENDED
     again = _kept(run)
     if again is None:
-        return f"{_path(run)} is missing; start snakemake again"
-    return _call(again.submit, Path(again.folder), {SAME_START: start})
+        return f"{_path(run)} is missing or spoilt; start snakemake again"
+    try:
+        said = successors.submit(run, again.template, leaving)
+    except NeedsSnakemake:
+        return _call(again.submit, Path(again.folder), {SAME_START: start})
+    except (UnbrokenError, OSError) as error:
+        return f"{error}"
+    if said == NO_ROOM:
+        leave_out(run)
+        return DONE
+    return said
 
 
-def submit_patiently(run: str, start: str, tell: Callable[[str], None]) -> str:
+def submit_patiently(run: str, start: str, leaving: str, tell: Callable[[str], None]) -> str:
     """The same, tried for some minutes: somebody may just be editing the config.
 
     Not in a job that is being ended, nor where Slurm refuses the jobs for good.
     """
     give_up = segment_command.give_up_at()
-    while (said := submit(run, start)) != DONE and time.monotonic() + segment_command.rest_seconds() < give_up:
+    while (said := submit(run, start, leaving)) != DONE and time.monotonic() + segment_command.rest_seconds() < give_up:
         if said.startswith((ENDED, REFUSED)):
             break
         tell(f"{said}; tried again")
@@ -121,13 +133,13 @@ def _is_fresh(path: Path) -> bool:
 def _kept(run: str) -> Again | None:
     try:
         data = jsontext.parse(_path(run).read_text())
-        return Again(data["folder"], tuple(data["submit"]))
+        return Again(data["folder"], tuple(data["submit"]), successors.from_json(data["template"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHING) -> str:
-    environment = {**_outside(os.environ), **more}
+    environment = {**outside(os.environ), **more}
     try:
         child = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         tail = Tail(child.stderr)
@@ -145,15 +157,6 @@ def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHI
     told = f"exit code {code} of: {shlex.join(command)}" + (f": {said}" if said else "")
     # Slurm's TERM reaches the command and us: whoever of us hears it first.  Snakemake may answer it with exit code 1.
     return f"{ENDED}: {told}" if code == -signal.SIGTERM or segment_command.is_being_ended() else told
-
-
-def _outside(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment as outside of the job, whose variables would bend what sbatch does."""
-    return {
-        key: value
-        for key, value in environment.items()
-        if key == "SLURM_CONF" or not key.startswith(("SLURM_", "SBATCH_", "SRUN_"))
-    }
 
 
 def _path(run: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unbroken.detached import last_look, resubmit
 from unbroken.detached.page_keeper import write_last
 from unbroken.detached.pending_jobs import run_of_detached_job, waiting
+from unbroken.detached.successors import DONE
 from unbroken.detached.targets import is_over
 from unbroken.runs import notify_process
 from unbroken.runs.report_page import PAGE
@@ -66,5 +67,5 @@ def submit_left_out(start: str, tell: Callable[[str], None]) -> None:
         if other:
             said = resubmit.submit(other, start)
             tell(f"there may be room in the queue now for {other}; {said}")
-            if said != resubmit.DONE:
+            if said != DONE:
                 resubmit.leave_out(other)

@@ -21,6 +21,11 @@ def comment_of(rule: str, wildcards: Sequence[str]) -> str:
     return f"rule_{rule}_wildcards_{wildcards_in_names(wildcards)}"
 
 
+def log_of(rule: str, wildcards: Sequence[str], job_id: str = "%j") -> str:
+    """The log of such a job, below the folder of all; sbatch takes `%j` for the number of the job."""
+    return f"rule_{rule}/{wildcards_in_names(wildcards)}/{job_id}.log"
+
+
 def is_comment(text: str) -> bool:
     """True for the comment on a job of any rule."""
     return text.startswith("rule_")

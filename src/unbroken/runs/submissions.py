@@ -1,8 +1,8 @@
-"""Tickets: which driver submits a segment, and as which job.
+"""Submissions: who submits a segment, a driver or a job of its run, and as which job.
 
 `.snakemake/unbroken/<run>/<segment>.<number>.json`; the highest number counts.  Making the next number is something
-that exactly one driver can do, so two drivers never submit the same segment twice; a driver that starts again reads
-there what the dead one had submitted.
+that exactly one of them can do, so two never submit the same segment twice; a driver that starts again reads there what
+the dead one had submitted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,24 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.runs.layout import NOTES
 from unbroken.system import fs, jsontext
 
-# A driver that has not said the number of its job after so long has died between the two, or sbatch hangs.
+# Who has not said the number of its job after so long has died between the two, or sbatch hangs.
 UNANSWERED_SECONDS = 120.0
 
 
+class Key(NamedTuple):
+    """A segment of a run."""
+
+    run: str
+    number: int
+
+
 @dataclass(frozen=True)
-class Ticket:
+class Submission:
     """Somebody submits, or has submitted, a segment."""
 
     path: Path
@@ -34,13 +41,18 @@ class Ticket:
     user_id: int | None = None  # of whoever wrote it
 
     @property
+    def is_of_another_user(self) -> bool:
+        """True if somebody else than the user of this process wrote it."""
+        return self.user_id not in (None, os.getuid())
+
+    @property
     def is_being_filled(self) -> bool:
-        """True while its driver is just asking Slurm; not for a ticket from the future, for a clock was set back."""
+        """True while Slurm is just asked; not for a file from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
 
-def newest(segment: Segment) -> Ticket | None:
-    """The ticket that counts."""
+def newest(segment: Key) -> Submission | None:
+    """The one that counts."""
     paths = _paths(segment)
     if not paths:
         return None
@@ -48,33 +60,33 @@ def newest(segment: Segment) -> Ticket | None:
     try:
         state = path.stat()
         age = time.time() - state.st_mtime
-        return Ticket(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
+        return Submission(path, number, str(jsontext.parse(path.read_text())["job"]), age, state.st_uid)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        return Ticket(path, number, "", UNANSWERED_SECONDS)
+        return Submission(path, number, "", UNANSWERED_SECONDS)
 
 
-def take(segment: Segment, after: Ticket | None) -> bool:
-    """True if this driver, and no other, may submit the segment now."""
+def take(segment: Key, after: Submission | None) -> bool:
+    """True if the caller, and nobody else, may submit the segment now."""
     path = _folder(segment) / f"{segment.number:03d}.{after.number + 1 if after else 1}.json"
     while True:
         _folder(segment).mkdir(parents=True, exist_ok=True)
         try:
             return fs.create_exclusive(path, _text(""))
-        except FileNotFoundError:  # another driver has dropped the run's last ticket, and the folder, in this moment
+        except FileNotFoundError:  # another driver has dropped the run's last one, and the folder, in this moment
             continue
 
 
-def fill(segment: Segment, job_id: str) -> None:
-    """Says as which job the segment was submitted; a reader sees the ticket with it or without."""
+def fill(segment: Key, job_id: str) -> None:
+    """Says as which job the segment was submitted; a reader sees the file with it or without."""
     paths = _paths(segment)
     if paths:
         fs.write_atomic(paths[-1][1], _text(job_id))
 
 
-def drop(segment: Segment) -> None:
-    """Removes all tickets of a segment that has its record, or that could not be submitted."""
+def drop(segment: Key) -> None:
+    """Removes all files of a segment that has its record, or that could not be submitted."""
     for _, path in _paths(segment):
         with suppress(OSError):
             path.unlink()
@@ -82,11 +94,11 @@ def drop(segment: Segment) -> None:
         _folder(segment).rmdir()  # only when empty
 
 
-def _folder(segment: Segment) -> Path:
-    return NOTES / segment.run.name
+def _folder(segment: Key) -> Path:
+    return NOTES / segment.run
 
 
-def _paths(segment: Segment) -> list[tuple[int, Path]]:
+def _paths(segment: Key) -> list[tuple[int, Path]]:
     start = f"{segment.number:03d}."
     try:
         names = [name for name in os.listdir(_folder(segment)) if name.startswith(start) and name.endswith(".json")]

@@ -1,0 +1,170 @@
+"""The next jobs of a run, submitted by sbatch from inside of one of its jobs: no Snakemake has to start for them.
+
+The driver has kept how it submits the jobs of the run.  A job tells sbatch the same, with the names of the segment, the
+jobs before, and what was learnt since of memory and nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from unbroken.detached import targets
+from unbroken.detached.segment_command import is_being_ended
+from unbroken.runs import submissions
+from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.submissions import Key, Submission
+from unbroken.slurm.excluded_nodes import without_exclude
+from unbroken.slurm.job_comment import comment_of, log_of, run_in
+from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
+from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
+from unbroken.slurm.refusals import is_queue_full, refusal
+from unbroken.slurm.sbatch import sbatch
+
+# Changes with the meaning of a field of `Template`; Snakemake submits where it is another one.
+VERSION = 1
+# Stands in `Template.script` for the numbers of the jobs before.
+BEFORE = "@BEFORE@"
+DONE = "done"
+# How what `submit` says begins where Slurm ended it with the job around it, at its limit or by scancel.
+ENDED = "ended with this job"
+# How it begins where another try would be refused too.
+REFUSED = "Slurm refuses them"
+NO_ROOM = "the queue takes no more jobs now"
+
+
+@dataclass(frozen=True)
+class Template:
+    """How the driver submits the jobs of a run.
+
+    `ahead` is how many of them may be out; `words` are sbatch's, those that name a segment among them; `logs` is the
+    folder of Slurm's logs, and `script` what a job runs.  The config asks for `mem_mb`, which grows by `memory_growth`,
+    and for `nodes`.
+    """
+
+    ahead: int
+    rule: str
+    logs: str
+    words: tuple[str, ...]
+    script: str
+    mem_mb: int
+    memory_growth: float
+    nodes: int
+    version: int = VERSION
+
+
+def from_json(data: Mapping[str, Any] | None) -> Template | None:
+    """What was kept as `vars(template)`; None if it is of another version.
+
+    ValueError, KeyError or TypeError if it is spoilt.
+    """
+    if data is None or data["version"] != VERSION:
+        return None
+    return Template(**{**data, "words": tuple(data["words"])})
+
+
+class NeedsSnakemake(Exception):
+    """The jobs are to be submitted as a driver does."""
+
+
+def submit(run: str, template: Template | None, leaving: str = "") -> str:
+    """Submits what may be out of a run and is not; `DONE`, or in one line why not, `NO_ROOM` if it has no job at all.
+
+    `leaving` is the job around us, if its segment is over.  Raises NeedsSnakemake, or OSError for the notes of the run.
+    """
+    if template is None:
+        raise NeedsSnakemake
+    # Before Slurm is asked: what somebody submits after its answer has a newer number, and ours is not to be had.
+    missing = {key: submissions.newest(key) for key in islice(_missing(run), template.ahead)}
+    if any(found is not None and found.is_being_filled for found in missing.values()):
+        return f"somebody else submits jobs of {run} just now"
+    jobs = my_jobs()
+    if jobs is None:
+        return "squeue does not answer"
+    chain = [job.job_id for job in jobs if _is_of(job, run)]
+    at_work = len([number for number in chain if number != leaving])
+    for key, found in list(missing.items())[at_work:]:
+        if _is_of_another_user(found):
+            raise NeedsSnakemake
+        if not submissions.take(key, found):
+            break
+        if said := _submit_one(key, template, chain):
+            submissions.drop(key)
+            if is_queue_full(said):  # those that are out submit the rest
+                return DONE if chain else NO_ROOM
+            return said
+    return DONE
+
+
+def _missing(run: str) -> Iterator[Key]:
+    """The segments that are to be done, the next one first."""
+    now = targets.wanted(run)
+    if now is None:
+        raise NeedsSnakemake
+    if targets.is_over(run):
+        return
+    places = RunFolder(run)
+    yield from (Key(run, number) for number in range(1, now.segments + 1) if not places.record(number).exists())
+
+
+def _is_of(job: MyJob, run: str) -> bool:
+    return job.is_alive and run_in(job.comment) == run and job.folder.resolve() == Path().resolve()
+
+
+def _is_of_another_user(found: Submission | None) -> bool:
+    """True while another user's job is out for the segment; those of ours are in the queue that was asked for."""
+    if found is None or not found.is_of_another_user or not found.job_id:
+        return False
+    job = job_of_anyone(found.job_id)
+    return job is not None and job.is_alive and job.folder.resolve() == Path().resolve()
+
+
+def _submit_one(key: Key, template: Template, chain: list[str]) -> str:
+    """Puts the job at the end of the chain; empty, or why Slurm did not take it."""
+    names = (key.run, f"{key.number:03d}")
+    log = Path(template.logs) / log_of(template.rule, names)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = _with(template.words, {"--comment": comment_of(template.rule, names), "--output": str(log)})
+    words = _as_learnt(key.run, words, template)
+    # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
+    words += [f"--dependency=afterany:{':'.join(chain)}"] if chain else []
+    answer = sbatch([*words, f"--wrap={template.script.replace(BEFORE, ','.join(chain))}"])
+    if not answer.job_id:
+        if answer.is_ended or is_being_ended():
+            return f"{ENDED}: {answer.said}"
+        refused = refusal(answer.said)
+        return f"{REFUSED}: {refused}" if refused else answer.said
+    submissions.fill(key, answer.job_id)
+    chain.append(answer.job_id)
+    return ""
+
+
+def _as_learnt(run: str, words: list[str], template: Template) -> list[str]:
+    """The same, with the memory and without the nodes that attempts since the driver's start have shown."""
+    partition = _value(words, "-p") or own_partition()
+    if times := out_of_memory_kills_of(run, template.mem_mb):
+        most = max(numbers_of(partition, "%m"), default=0)
+        words = _with(words, {"--mem": str(grown_memory(template.mem_mb, template.memory_growth, times, most))})
+    if avoid := nodes_to_avoid(run):
+        words, excluded = without_exclude(words)
+        spare = spare_nodes(partition, template.nodes)
+        nodes = list(dict.fromkeys([*",".join(excluded).split(","), *avoid[:spare]]))
+        words += [f"--exclude={','.join(filter(None, nodes))}"] if any(nodes) else []
+    return words
+
+
+def _value(words: Sequence[str], option: str) -> str:
+    return words[words.index(option) + 1] if option in words[:-1] else ""
+
+
+def _with(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """The words with other values of options that are among them."""
+    changed = list(words)
+    for option, value in values.items():
+        if option in changed[:-1]:
+            changed[changed.index(option) + 1] = value
+    return changed

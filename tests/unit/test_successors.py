@@ -1,0 +1,249 @@
+"""The next jobs of a run, submitted by a job: which, behind which, by which words, and what stands against it."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.making import ATTEMPT
+from support.toyrun import toy, toy_run
+
+from unbroken.detached import resubmit, segment_command, successors, targets
+from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
+from unbroken.detached.resubmit import Again
+from unbroken.detached.successors import BEFORE, DONE, ENDED, NO_ROOM, VERSION, NeedsSnakemake, Template
+from unbroken.runs import submissions
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.submissions import Key
+from unbroken.slurm.job_end import EndState
+
+WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
+FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)"
+
+
+class Slurm:
+    """Commands that answer as Slurm does, and keep what sbatch was told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        (folder / "queue").touch()
+        self.answer("squeue", f"cat {folder}/queue")
+        self.answer("sinfo", 'case "$*" in *%m*) echo 250;; *) echo 4;; esac')
+        self.takes()
+        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+
+    def answer(self, command: str, text: str) -> None:
+        path = self.folder / "bin" / command
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def takes(self, then: str = "") -> None:
+        """Each job gets the next number from 101 on; `then` is run after that."""
+        keep = f"for word; do printf '%s\\0' \"$word\"; done > {self.folder}/told.$n"
+        count = f"n=$((101 + $(ls {self.folder} | grep -c '^told')))"
+        self.answer("sbatch", f'{count}\n{keep}\n[ "$SLURM_JOB_ID" ] && exit 9\n{then}\necho "$n;here"')
+
+    def refuses(self, said: str) -> None:
+        self.answer("sbatch", f"echo '{said}' >&2; exit 1")
+
+    def shows(self, number: int, state: str, segment: int = 1, user: str = "me") -> None:
+        comment = f"rule_toy_segment_wildcards_demo_{segment:03d}"
+        with (self.folder / "queue").open("a") as file:
+            file.write(f"{user}|{number}|{state}|None|{DETACHED_JOB_NAME}_1|{comment}|{Path().resolve()}\n")
+
+    @property
+    def told(self) -> list[list[str]]:
+        paths = sorted(self.folder.glob("told.*"))
+        return [path.read_text().rstrip("\0").split("\0") for path in paths]
+
+    def said(self, option: str) -> list[str]:
+        """The value of an option for each job."""
+        return [next(word for word in words if word.startswith(f"{option}=")).partition("=")[2] for words in self.told]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    targets.keep(toy_run(goal=10**6, segments=9))
+    return Slurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Template:
+    return Template(4, "toy_segment", str(tmp_path / "logs"), WORDS, f"do --after={BEFORE} it", 100, 1.5, 1)
+
+
+def test_behind_the_job_at_work_as_many_are_submitted_as_may_be_out(slurm: Slurm, template: Template) -> None:
+    slurm.shows(17, "RUNNING")
+    slurm.shows(18, "COMPLETED")
+
+    assert successors.submit("demo", template) == DONE
+
+    assert slurm.said("--dependency") == ["afterany:17", "afterany:17:101", "afterany:17:101:102"]
+    assert slurm.said("--wrap") == ["do --after=17 it", "do --after=17,101 it", "do --after=17,101,102 it"]
+    words = slurm.told[1]
+    named = {option: words[words.index(option) + 1] for option in ("--comment", "--output")}
+    log = Path(template.logs) / "rule_toy_segment/demo_003/%j.log"
+    assert named == {"--comment": "rule_toy_segment_wildcards_demo_003", "--output": str(log)}
+    assert log.parent.is_dir()
+    kept = [submissions.newest(Key("demo", number)) for number in (2, 3, 4)]
+    assert [found.job_id if found else "" for found in kept] == ["101", "102", "103"]
+    assert submissions.newest(Key("demo", 5)) is None
+
+
+def test_a_job_that_leaves_is_waited_for_and_counts_for_no_segment(slurm: Slurm, template: Template) -> None:
+    toy(Path(), 1, goal=10**6, segment_minutes=0.01)
+    slurm.shows(17, "RUNNING")
+
+    assert successors.submit("demo", replace(template, ahead=2), leaving="17") == DONE
+
+    assert slurm.said("--dependency") == ["afterany:17", "afterany:17:101"]
+    assert [words[words.index("--comment") + 1][-3:] for words in slurm.told] == ["002", "003"]
+
+
+def test_no_more_jobs_than_segments(slurm: Slurm, template: Template) -> None:
+    targets.keep(toy_run(goal=10**6, segments=2))
+    slurm.shows(17, "RUNNING")
+
+    assert successors.submit("demo", template) == DONE
+    assert len(slurm.told) == 1
+
+    toy(Path(), 1, goal=1)
+    targets.keep(toy_run(goal=1, segments=9))
+    assert successors.submit("demo", template, leaving="17") == DONE
+    assert len(slurm.told) == 1
+
+
+def test_what_somebody_submits_after_slurm_was_asked_is_not_submitted_twice(slurm: Slurm, template: Template) -> None:
+    slurm.shows(17, "RUNNING")
+    text = f'cat {slurm.folder}/queue; mkdir -p .snakemake/unbroken/demo; echo \'{{"job": "30"}}\' > '
+    slurm.answer("squeue", f"{text}.snakemake/unbroken/demo/002.1.json")
+
+    assert successors.submit("demo", template) == DONE
+
+    assert slurm.told == []
+
+
+def test_while_somebody_is_just_submitting_nothing_is(slurm: Slurm, template: Template) -> None:
+    slurm.shows(17, "RUNNING")
+    assert submissions.take(Key("demo", 3), None)
+
+    assert successors.submit("demo", template) == "somebody else submits jobs of demo just now"
+    assert slurm.told == []
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+def test_behind_the_job_of_another_user_a_driver_has_to_submit(
+    is_out: bool, slurm: Slurm, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submissions.take(Key("demo", 1), None)
+    submissions.fill(Key("demo", 1), "30")
+    slurm.shows(30, "RUNNING" if is_out else "COMPLETED", user="ada")
+    slurm.answer("squeue", f'case "$*" in *--me*) exit 0;; *) cat {slurm.folder}/queue;; esac')
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+
+    if is_out:
+        with pytest.raises(NeedsSnakemake):
+            successors.submit("demo", template)
+    else:
+        assert successors.submit("demo", template) == DONE
+        assert len(slurm.told) == 4
+
+
+def test_where_the_queue_is_full_those_that_are_out_go_on(slurm: Slurm, template: Template) -> None:
+    slurm.refuses(FULL)
+
+    assert successors.submit("demo", template) == NO_ROOM
+    slurm.shows(17, "RUNNING")
+    assert successors.submit("demo", template) == DONE
+
+    assert submissions.newest(Key("demo", 2)) is None
+
+
+def test_a_run_without_any_job_that_finds_no_room_is_left_out_once_more(slurm: Slurm, template: Template) -> None:
+    slurm.refuses(FULL)
+    resubmit.keep("demo", Again("/nowhere", ("false",), template))
+
+    assert resubmit.submit("demo", "") == DONE
+    assert resubmit.any_left_out()
+
+
+def test_why_slurm_takes_no_job_is_told(slurm: Slurm, template: Template) -> None:
+    resubmit.keep("demo", Again("/nowhere", ("false",), template))
+    slurm.refuses("sbatch: error: Unable to contact slurm controller (connect failure)")
+    assert resubmit.submit("demo", "") == "sbatch: error: Unable to contact slurm controller (connect failure)"
+    slurm.refuses("sbatch: error: invalid partition specified: shrt")
+    assert resubmit.submit("demo", "") == "Slurm refuses them: sbatch: error: invalid partition specified: shrt"
+    slurm.answer("sbatch", "exit 3")
+    assert resubmit.submit("demo", "") == "sbatch: exit code 3"
+    slurm.answer("squeue", "exit 1")
+    assert resubmit.submit("demo", "") == "squeue does not answer"
+    assert submissions.newest(Key("demo", 1)) is None
+
+
+def test_a_submission_that_is_ended_with_the_job_is_no_refusal(slurm: Slurm, template: Template) -> None:
+    slurm.answer("sbatch", "kill -TERM $$")
+
+    assert successors.submit("demo", template).startswith(ENDED)
+
+
+def test_a_job_that_is_being_ended_submits_only_if_it_is_the_last_chance(
+    slurm: Slurm, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_command, "_heard", {signal.SIGTERM})
+    resubmit.keep("demo", Again("/nowhere", ("false",), template))
+
+    assert resubmit.submit("demo", "") == ENDED
+    assert slurm.told == []
+    assert resubmit.submit("demo", "", is_last_chance=True) == DONE
+    assert len(slurm.told) == 4
+
+
+def test_notes_that_cannot_be_written_are_told(slurm: Slurm, template: Template) -> None:
+    resubmit.keep("demo", Again("/nowhere", ("false",), template))
+    Path(".snakemake/unbroken/demo").touch()
+
+    assert ".snakemake/unbroken/demo" in resubmit.submit("demo", "")
+    assert slurm.told == []
+
+
+def test_what_attempts_have_shown_of_memory_and_nodes_goes_into_the_words(slurm: Slurm, template: Template) -> None:
+    history = History(RunFolder("demo").history)
+    failed = replace(ATTEMPT, outcome=Outcome.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
+    for token, cause in enumerate([EndState.OUT_OF_MEMORY.value] * 2 + [""] * 2, 1):
+        history.append(replace(failed, token=token, cause=cause, mem_mb=100, slurm_node=f"node{(token + 1) // 2}"))
+
+    assert successors.submit("demo", replace(template, ahead=1)) == DONE
+
+    (words,) = slurm.told
+    assert words[words.index("--mem") + 1] == "225"
+    assert [word for word in words if "exclude" in word] == ["--exclude=node9,node2"]
+
+
+SPOILT = {"of a later version": {"version": VERSION + 1}, "not there": None}
+
+
+@pytest.mark.parametrize("kept", SPOILT.values(), ids=SPOILT)
+def test_without_a_template_that_is_understood_snakemake_submits(kept: object, slurm: Slurm) -> None:
+    resubmit.keep("demo", Again(str(Path().resolve()), ("sh", "-c", "touch called")))
+    path = Path(".snakemake/unbroken/demo.again.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "template": kept}))
+
+    assert resubmit.submit("demo", "") == DONE
+    assert (slurm.told, Path("called").exists()) == ([], True)
+
+
+def test_a_spoilt_template_is_told_with_what_to_do(slurm: Slurm, template: Template) -> None:
+    resubmit.keep("demo", Again("/nowhere", ("false",), template))
+    path = Path(".snakemake/unbroken/demo.again.json")
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "template": {"version": VERSION, "words": 7}}))
+
+    assert resubmit.submit("demo", "") == f"{path} is missing or spoilt; start snakemake again"
