@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from snakemake.io import strip_wildcard_constraints
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
@@ -294,7 +295,7 @@ def asks_more_of_snakemake(job: Any) -> bool:
     Relies on what its `Job`, `Rule` and `Workflow` call these things.
     """
     rule, workflow = job.rule, job.rule.workflow
-    of_rule = (job.benchmark, rule.shadow_depth, job.group, rule.template_engine, rule.notebook, rule.cwl)
+    of_rule = (rule.shadow_depth, job.group, rule.template_engine, rule.notebook, rule.cwl)
     of_machine = (job.conda_env_spec, job.container_img_url, job.env_modules, job.resources.get("shell_exec"))
     of_start = (workflow.storage_settings.default_storage_provider, rule.is_handover, rule.is_checkpoint)
     files = [*job.input, *job.output, *job.log]
@@ -315,6 +316,17 @@ def plain_tmpdir(job: Any) -> str | None:
     except (ValueError, SyntaxError):
         return None
     return value if isinstance(value, str) else None
+
+
+def plain_benchmark(job: Any) -> str | None:
+    """The pattern of a job's `benchmark:`; '' for none, None if only Snakemake could write it."""
+    pattern, job_benchmark = job.rule.benchmark, job.benchmark
+    if job_benchmark is None:
+        return ""
+    is_plain = isinstance(pattern, str) and not job_benchmark.is_storage and job.benchmark_repeats in (None, 1)
+    if not is_plain or job.rule.workflow.output_settings.benchmark_extended:
+        return None
+    return str(strip_wildcard_constraints(str(pattern)))
 
 
 def note_began(job: Any, began_unix: float) -> None:

@@ -7,7 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_unbroken.parent import asks_more_of_snakemake, local_script, plain_tmpdir
+from snakemake_executor_plugin_unbroken.parent import (
+    asks_more_of_snakemake,
+    local_script,
+    plain_benchmark,
+    plain_tmpdir,
+)
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.runs.history import History
 from unbroken.segment.job import Assignment
@@ -27,14 +32,14 @@ def ticket_of(job: Any, segment: Segment, latency_seconds: float) -> Ticket | No
     script = local_script(job)
     if script is None or asks_more_of_snakemake(job) or not _is_as_it_came(job, segment):
         return None
-    tmpdir, assignment = plain_tmpdir(job), job.params.get("assignment")
-    if tmpdir is None or not isinstance(assignment, Assignment) or not _only_hands_on(script):
+    tmpdir, benchmark, assignment = plain_tmpdir(job), plain_benchmark(job), job.params.get("assignment")
+    if tmpdir is None or benchmark is None or not isinstance(assignment, Assignment) or not _only_hands_on(script):
         return None
     resources = {name: value for name, value in job.resources.items() if isinstance(value, int | float | str)}
     resources.pop("tmpdir", None)
     if tmpdir:
         resources["tmpdir"] = tmpdir
-    return Ticket(assignment, str(script), job.rule.name, int(job.threads), resources, latency_seconds)
+    return Ticket(assignment, str(script), job.rule.name, int(job.threads), resources, latency_seconds, benchmark)
 
 
 def began_unix(segment: Segment, job_id: str | None) -> float | None:

@@ -99,6 +99,8 @@ def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work:
     assert (work.root / f".snakemake/slurm_logs/rule_toy_segment/a_005/{jobs[4]}.log").exists()
     work.write("Snakefile", (ROOT / "Snakefile").read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
     assert work.plan() == 0
+    assert work.snakemake().code == 0
+    assert "Missing metadata" not in work.snakemake("--report", "report.html").text
 
 
 def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: Cluster) -> None:

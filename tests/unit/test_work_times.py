@@ -63,6 +63,32 @@ def test_slurms_own_start_of_the_job_counts_where_it_is_known(noted: Path) -> No
     assert json.loads(noted.read_text())["starttime"] == SUBMITTED + 5
 
 
+def test_a_record_whose_job_a_job_has_submitted_gets_a_note_like_that_of_an_earlier_one(noted: Path) -> None:
+    data = {"rule": "toy_segment", "job_hash": 7, "input": [], "log": ["logs/demo/001.log"], "code": "c"}
+    noted.write_text(json.dumps({**data, "starttime": SUBMITTED, "endtime": SUBMITTED}))
+    places = RunFolder("demo")
+    Record("demo", 2, Outcome.PAUSED, True, "d", Progress(20), "2026-11-21T00:02:00Z").write(places.record(2))
+    for segment in (1, 2):
+        line = replace(ATTEMPT, token=segment, segment=segment, times=Times(job_started=SUBMITTED + 10 * segment))
+        History(places.history).append(line)
+
+    give_true_times([toy_run()], Path())
+
+    second = METADATA / urlsafe_b64encode(str(places.record(2)).encode()).decode()
+    told = json.loads(second.read_text())
+    assert json.loads(noted.read_text())["job_hash"] != told.pop("job_hash")
+    assert told == {
+        "rule": "toy_segment",
+        "code": "c",
+        "input": [str(places.record(1))],
+        "log": [str(places.log(2))],
+        "external_jobid": None,
+        "input_checksums": {},
+        "starttime": SUBMITTED + 20,
+        "endtime": places.record(2).stat().st_mtime,
+    }
+
+
 @pytest.mark.parametrize("spoilt", ["note", "history", "attached"])
 def test_what_cannot_be_known_is_left_as_it_is(noted: Path, spoilt: str) -> None:
     places = RunFolder("demo")

@@ -13,6 +13,7 @@ VARIANTS = {
     "container": 'container: "docker://debian"',
     "modules": 'envmodules: "gcc"',
     "benchmark": 'benchmark: "benchmarks/{run}.{segment}.tsv"',
+    "benchmark_repeated": 'benchmark: repeat("benchmarks/{run}.{segment}.tsv", 2)',
     "more_input": 'input: previous=[], content=[], more="more.txt"',
     "more_params": "params: more=1",
     "own_log": 'log: "own/{run}/{segment}.log"',
@@ -39,7 +40,7 @@ onstart:
     for job in workflow.dag.needrun_jobs():
         if (segment := segment_of(job)) is not None and segment.number == 1:
             ticket = ticket_of(job, segment, 5.0)
-            found[segment.run.name] = None if ticket is None else ticket.resources.get("tmpdir", "")
+            found[segment.run.name] = None if ticket is None else ticket.resources.get("tmpdir", ticket.benchmark)
     with open("found.json", "w") as file:
         json.dump(found, file)
     raise SystemExit(0)
@@ -64,6 +65,7 @@ def test_only_a_rule_and_a_script_as_they_came_work_by_a_ticket(work: WorkDir) -
     assert {name: value for name, value in found.items() if value is not None} == {
         "plain": "",
         "literal_tmpdir": "/scratch",
+        "benchmark": "benchmarks/{run}.{segment}.tsv",
     }
 
 

@@ -1,17 +1,20 @@
 """When the records of jobs without a driver were worked at, as Snakemake's report is to show it.
 
-Of such a job Snakemake notes when it was submitted.  The next start mends that.  This relies on where Snakemake 9.27
-keeps its notes (persistence/file.py), and on nothing where they are elsewhere.
+Of such a job Snakemake notes when it was submitted, and of one that a job has submitted nothing.  The next start mends
+that.  This relies on where Snakemake 9.27 keeps its notes (persistence/file.py), and on nothing where they are
+elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from unbroken.detached.resubmit import was_submitted
 from unbroken.errors import UnbrokenError
@@ -34,11 +37,11 @@ def give_true_times(runs: Iterable[Run], base: Path) -> None:
         places = RunFolder(run.name, base)
         with suppress(OSError, ValueError, UnbrokenError):
             for record, attempt in _made_since(places):
-                _set_times(base, RunFolder(run.name).segments / record.name, attempt, record.stat().st_mtime)
+                _set_times(places, record, attempt)
 
 
 def _made_since(places: RunFolder) -> Iterator[tuple[Path, Attempt]]:
-    """The records that are younger than Snakemake's note of them, and the attempts that made them."""
+    """The records that are younger than Snakemake's note of them, or have none, and the attempts that made them."""
     late = [path for path in sorted(places.segments.glob("*.json")) if _is_younger(path, places.base)]
     if not late:
         return
@@ -52,15 +55,36 @@ def _is_younger(record: Path, base: Path) -> bool:
     try:
         note = base / METADATA / _file_of(record.relative_to(base))
         return record.stat().st_mtime > note.stat().st_mtime + SAME_SECONDS
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
 
 
-def _set_times(base: Path, record: Path, attempt: Attempt, ended: float) -> None:
-    note = base / METADATA / _file_of(record)
-    data = jsontext.parse(note.read_text())
+def _set_times(places: RunFolder, record: Path, attempt: Attempt) -> None:
+    ended = record.stat().st_mtime
     began = attempt.times.job_started or unix_seconds(attempt.started_utc)
-    fs.write_atomic(note, json.dumps({**data, "starttime": min(began, ended), "endtime": ended}))
+    if (data := _note_about(places, attempt.segment)) is not None:
+        note = places.base / METADATA / _file_of(record.relative_to(places.base))
+        fs.write_atomic(note, json.dumps({**data, "starttime": min(began, ended), "endtime": ended}))
+
+
+def _note_about(places: RunFolder, segment: int) -> dict[str, Any] | None:
+    """Snakemake's note about a record; where it has none, as its note about an earlier one says it of this one."""
+    here = RunFolder(places.name)
+    for number in range(segment, 0, -1):
+        try:
+            data = jsontext.parse((places.base / METADATA / _file_of(here.record(number))).read_text())
+        except FileNotFoundError:
+            continue
+        if number == segment:
+            return dict(data)
+        record = here.record(segment)
+        of_segment = {"input": [str(here.record(segment - 1))], "log": [str(here.log(segment))]}
+        # The report takes outputs of one rule and one number for those of one job.
+        number_of_job = zlib.crc32(os.fspath(record).encode())
+        return {**data, **of_segment, "job_hash": number_of_job, "external_jobid": None, "input_checksums": {}}
+    return None
 
 
 def _file_of(output: Path) -> str:

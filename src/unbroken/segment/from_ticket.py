@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,7 +72,8 @@ def main(words: Sequence[str] | None = None) -> int:
     _set_environment(ticket)
     sys.argv = [ticket.script]
     sys.path.append(str(Path(ticket.script).parent))
-    runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+    with _benchmarked(ticket, places, segment):
+        runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
     unmark(places.record(segment))
     return 0
 
@@ -151,6 +152,24 @@ def _set_environment(ticket: Ticket) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     for name in TMPDIR:
         os.environ[name] = folder
+
+
+@contextmanager
+def _benchmarked(ticket: Ticket, places: RunFolder, segment: int) -> Iterator[None]:
+    """Measures as Snakemake does, by its own means, where the rule has a `benchmark:`."""
+    if not ticket.benchmark:
+        yield
+        return
+    from snakemake.benchmark import benchmarked, write_benchmark_records
+
+    with benchmarked() as found:
+        yield
+    path = Path(ticket.benchmark.replace("{run}", places.name).replace("{segment}", f"{segment:03d}"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_benchmark_records([found], os.fspath(path), False)
+    except OSError as error:  # the segment's work is done all the same
+        print(f"benchmark: {path}: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def _script(ticket: Ticket, places: RunFolder, segment: int, attempt: int) -> Script:

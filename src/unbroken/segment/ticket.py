@@ -26,7 +26,8 @@ VERSION = 1
 class Ticket:
     """What Snakemake would hand to the script of a segment, and how it would start that.
 
-    `latency_seconds` is how long a file may need until it is seen on another machine.
+    `latency_seconds` is how long a file may need until it is seen on another machine, `benchmark` the rule's pattern of
+    that name.
     """
 
     assignment: Assignment
@@ -35,6 +36,7 @@ class Ticket:
     threads: int
     resources: Mapping[str, Any]
     latency_seconds: float
+    benchmark: str = ""
 
     def write(self, base: Path = Path()) -> Path:
         """Keeps it for the jobs of the run, in one step; the path is relative to `base`."""
