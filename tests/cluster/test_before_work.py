@@ -352,9 +352,11 @@ def test_next_jobs_that_slurm_refuses_for_good_stop_a_run_without_a_driver(work:
     detached(work)
     submit(work, "--unbroken-ahead", "2")
     until(lambda: list((work.root / "results/a/work").glob("*/save")), PATIENCE_SECONDS)
-    refused(work)
+    # Jobs in the queue still start.
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DRAIN")
     (work.root / "go").touch()
     wait_for_jobs(cluster)
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
 
     said = slurm_logs(work)
     line = f"the next jobs could not be submitted: Slurm refuses them: {REFUSED}"
