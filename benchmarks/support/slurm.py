@@ -31,6 +31,7 @@ COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctm
 ASKING = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
 PATIENCE_SECONDS = 3600.0
 _STARTED = re.compile(r"\[(?P<when>[\d:.T-]+)\] .*(?:Allocate|Started) JobId=(?P<job>\d+)")
+_LEFT = re.compile(r"\[(?P<when>[\d:.T-]+)\] _job_complete: JobId=(?P<job>\d+) W")
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,15 @@ class Lab:
 
     def starts(self) -> dict[str, float]:
         """When the controller gave each job its nodes, by its number, from the controller's log."""
+        return self._times(_STARTED)
+
+    def ends(self) -> dict[str, float]:
+        """When the controller heard that each job's script had ended."""
+        return self._times(_LEFT)
+
+    def _times(self, line: re.Pattern[str]) -> dict[str, float]:
         text = (self.cluster.folder / "log" / "slurmctld.log").read_text(errors="replace")
-        return {found["job"]: datetime.fromisoformat(found["when"]).timestamp() for found in _STARTED.finditer(text)}
+        return {found["job"]: datetime.fromisoformat(found["when"]).timestamp() for found in line.finditer(text)}
 
     def wait_for_jobs(self) -> None:
         self.cluster.wait_until(lambda: not self.cluster.jobs(), PATIENCE_SECONDS)
@@ -161,10 +169,13 @@ def chain(here: Lab, seconds: float, segments: int, profile: str, *words: str) -
     history = (folder / "results" / "bench" / "history.jsonl").read_text().splitlines()
     jobs = [json.loads(line)["slurm_job"] for line in history]
     submitted = {call.said: call.when for call in here.calls(began) if call.name == "sbatch"}
-    starts = here.starts()
+    starts, ends = here.starts(), here.ends()
+    records = sorted((folder / "results" / "bench" / "segments").glob("*.json"))
+    for mark, record in zip(marks, records, strict=True):
+        mark["record"] = record.stat().st_mtime
     return [
-        _parts(before, after, submitted.get(job, began), starts[job])
-        for (before, after), job in zip(pairwise(marks), jobs[1:], strict=True)
+        _parts(before, after, submitted.get(job, began), ends[job_before], starts[job])
+        for (before, after), (job_before, job) in zip(pairwise(marks), pairwise(jobs), strict=True)
     ]
 
 
@@ -197,15 +208,20 @@ def _counting(seconds: float, segments: int) -> dict[str, object]:
     }
 
 
-def _parts(before: dict[str, float], after: dict[str, float], submitted: float, started: float) -> dict[str, float]:
-    """A job that was submitted before the one before it ended waits for nothing but the scheduler."""
-    ended = before["program_end"]
-    submitted = max(ended, submitted)
+def _parts(
+    before: dict[str, float], after: dict[str, float], submitted: float, left: float, started: float
+) -> dict[str, float]:
+    """A job that was submitted before the record of the one before waits until that one has left, else for nobody."""
+    record = before["record"]
+    is_queued = submitted <= record
+    free = left if is_queued else submitted
     return {
-        "program: notices its end, saves": ended - before["last_step"],
-        "record, polling, submission": submitted - ended,
-        "end of the job before, scheduler": started - submitted,
-        "Snakemake's starts (two; one where ours)": after["script_start"] - started,
+        "program: notices its end, saves": before["program_end"] - before["last_step"],
+        "segment: publish, record": record - before["program_end"],
+        "driver: sees the record, submits": 0.0 if is_queued else submitted - record,
+        "job before: leaves": left - record if is_queued else 0.0,
+        "Slurm: gives the next job its node": started - free,
+        "next job: to its script (plain plugin: two Snakemakes)": after["script_start"] - started,
         "segment: imports, lease, select, verify": after["program_start"] - after["script_start"],
         "program: start, resume": after["first_step"] - after["program_start"],
     }

@@ -4,25 +4,27 @@ With control groups, as on nearly every cluster, a signal reaches only the first
 Slurm 22.05: `proctrack/cgroup` signals a step's tasks, not their children).  Of a segment's job that is the Snakemake
 around us, which keeps it to itself.  So a step is started that does nothing but listen.
 
-Run as a program it is that step: it prints the names of the signals that it gets, until the process is gone that it
-listens for.
+Run as a program it is that step: it prints the names of the signals that it gets, until its standard input ends, or the
+process is gone that it listens for.  A step that outlives its job's script would hold up the next job: Slurm takes two
+to three seconds to end it (measured, 22.05).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 # Standard library and no import of unbroken: the step starts on a machine that may have to fetch each file.
 LOOK_SECONDS = 2.0
+LEAVING_SECONDS = 2.0
 # A step beside the others: no processor, memory or device of its own, and nothing bound.
 STEP = ("srun", "--overlap", "--ntasks=1", "--nodes=1", "--mem=0", "--gres=none", "--cpu-bind=none", "--quiet")
 
@@ -52,19 +54,26 @@ class Ear:
             self._step = subprocess.Popen(
                 [*STEP, f"--jobid={job}", f"--nodelist={node}", *words],
                 env={**kept, **needed},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
                 start_new_session=True,
             )
             self._thread.start()
+            if self._step.stdin:
+                self._step.stdin.write("\n")
+                self._step.stdin.flush()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._step is None:
             return
-        # srun passes INT on to its step and is patient; its step leaves by itself when we are gone.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if self._step.stdin:
+                self._step.stdin.close()
+            self._step.wait(LEAVING_SECONDS)
+        # Else its step leaves by itself when we are gone; srun passes INT on to it and is patient.
         # With what it started: where a site's srun is a script around the real one, that would keep our pipe open.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._step.pid, signal.SIGKILL)
@@ -92,8 +101,15 @@ def main(parent: int, names: Sequence[str]) -> None:
 
     for name in names:
         signal.signal(signal.Signals[name], tell)
+    # A site's srun may hand on no input: one that ends before anything came is none.
+    streams, has_come = [0], False
     while os.path.exists(f"/proc/{parent}"):
-        time.sleep(LOOK_SECONDS)
+        ready, _, _ = select.select(streams, [], [], LOOK_SECONDS)
+        if ready and not os.read(0, 1):
+            if has_come:
+                break
+            streams = []
+        has_come = has_come or bool(ready)
 
 
 if __name__ == "__main__":
