@@ -59,15 +59,17 @@ def _row(name: str, found: Load) -> list[str]:
 if __name__ == "__main__":
     chosen = options(
         __doc__,
+        only=(str, "", "handoff or waiting, one of the two alone"),
         seconds=(float, 60.0, "length of a segment"),
-        segments=(int, 5, "how many segments each chain has"),
+        segments=(int, 11, "how many segments each chain has; more than `unbroken-ahead` (5)"),
         live=(str, "100,300,1000", "how many jobs wait"),
         waiting_seconds=(float, 300.0, "how long the waiting driver is watched"),
     )
+    where = machine("snakemake", "snakemake-executor-plugin-slurm")
     with slurm.lab() as here:
-        texts = [
-            machine("snakemake", "snakemake-executor-plugin-slurm"),
-            handoff(here, chosen.seconds, chosen.segments),
-        ]
-        texts.append(load(here, [int(count) for count in chosen.live.split(",")], chosen.waiting_seconds))
-    publish("handoff_slurm", "\n\n".join(texts), chosen.write)
+        if chosen.only != "waiting":
+            text = handoff(here, chosen.seconds, chosen.segments)
+            publish("handoff_slurm", f"{where}\n\n{text}", chosen.write)
+        if chosen.only != "handoff":
+            text = load(here, [int(count) for count in chosen.live.split(",")], chosen.waiting_seconds)
+            publish("waiting_slurm", f"{where}\n\n{text}", chosen.write)

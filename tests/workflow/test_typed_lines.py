@@ -105,7 +105,14 @@ def test_each_line_can_be_typed_and_each_path_opened_from_another_folder(told: W
         assert is_right, f"{line}\n{done.text}"
 
 
-@pytest.mark.parametrize("line", ["unbroken run -d ../work", "snakemake -s {snakefile} --directory ../work"])
+# Where the workflow lies and what is typed have nothing to do with each other: each of both once.
+STARTED = {
+    "the installed workflow": "unbroken run -d ../work",
+    "a workflow of its own": "snakemake -s {snakefile} --directory ../work",
+}
+
+
+@pytest.mark.parametrize(("told", "line"), STARTED.items(), indirect=["told"], ids=STARTED)
 def test_what_a_driver_says_that_was_started_from_another_folder_can_be_opened(told: WorkDir, line: str) -> None:
     (told.root / "data.txt").write_text("one")
 
