@@ -211,14 +211,17 @@ def _counting(seconds: float, segments: int) -> dict[str, object]:
 def _parts(
     before: dict[str, float], after: dict[str, float], submitted: float, left: float, started: float
 ) -> dict[str, float]:
-    """A job that was submitted before the record of the one before waits until that one has left, else for nobody."""
+    """A job that was submitted before the record of the one before waits until that one has left, else for nobody.
+
+    The time of a record is that at which a driver, which has seen it, touched it; without a driver, its own.
+    """
     record = before["record"]
     is_queued = submitted <= record
     free = left if is_queued else submitted
     return {
         "program: notices its end, saves": before["program_end"] - before["last_step"],
-        "segment: publish, record": record - before["program_end"],
-        "driver: sees the record, submits": 0.0 if is_queued else submitted - record,
+        "segment: publish, record; driver: sees it": record - before["program_end"],
+        "driver: submits": 0.0 if is_queued else submitted - record,
         "job before: leaves": left - record if is_queued else 0.0,
         "Slurm: gives the next job its node": started - free,
         "next job: to its script (plain plugin: two Snakemakes)": after["script_start"] - started,

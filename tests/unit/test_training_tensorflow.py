@@ -250,6 +250,10 @@ def test_what_cannot_go_on_exactly_is_refused_before_it_begins(pieces):
         Training(keras.Sequential([keras.layers.Dense(1)]))
     with pytest.raises(TypeError, match=r"Training\(extra=...\) is a dict, allowed: a Keras model"):
         Training(dense_model(), extra={})
+    with pytest.raises(TypeError, match=r"Training\(seed=...\) is a dict, allowed: a Keras model"):
+        Training(dense_model(), state={"seed": {}})
+    with pytest.raises(TypeError, match=r"Training\(..., state=...\): extra stands in both"):
+        Training(dense_model(), extra=1, state={"extra": 1})
 
 
 def test_without_the_workflow_a_folder_keeps_the_checkpoints(pieces, tmp_path):

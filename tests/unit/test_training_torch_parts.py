@@ -520,6 +520,19 @@ def test_a_list_of_optimizers_is_as_many_parts(told: Path) -> None:
         Training(optimizer=[ours, 5])
 
 
+def test_parts_may_have_the_names_of_options(told: Path) -> None:
+    parts = {"best": torch.nn.Linear(2, 1), "seed": torch.Generator(), "my state": [torch.nn.Linear(1, 1)]}
+    training = Training(seed=3, own=["my state"], state=parts, model=torch.nn.Linear(3, 1))
+    state = training._state()
+
+    assert list(state["parts"]) == ["model", "best", "my state.0"]
+    assert (state["seed"], "seed" in state["random"]) == (3, True)
+    with pytest.raises(TypeError, match=r"Training\(\.\.\., state=\.\.\.\): model stands in both"):
+        Training(model=parts["best"], state={"model": parts["best"], "best": parts["best"]})
+    with pytest.raises(TypeError, match=r"Training\(best=\.\.\.\) is a int"):
+        Training(state={"best": 5})
+
+
 @pytest.mark.parametrize("can_be_mapped", [True, False])
 def test_what_all_ranks_of_a_node_load_is_mapped_where_that_is_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_be_mapped: bool

@@ -246,6 +246,15 @@ def test_times_add_up_over_segments() -> None:
     assert Timers().line()["seconds_per_step"] is None
 
 
+def test_a_timer_tells_what_a_block_took_and_the_mean() -> None:
+    timers, said = timed([("load", 0.5)]), list[str]()
+
+    with timers.timed("load", said.append):
+        timers._now = lambda: 2.5
+
+    assert said == ["load: 2.000 s (mean of 2: 1.250 s)"]
+
+
 @pytest.mark.parametrize(("unit", "goal", "left"), [("epochs", 3.0, 40.0), ("steps", 25.0, 30.0)])
 def test_the_pace_says_when_it_will_be_done(unit: str, goal: float, left: float) -> None:
     book = Book(Guard(), None, Processes(), {})
@@ -272,6 +281,11 @@ for value in ([1.0, 2.0] if sys.argv[2] == "0" else [6.0]):
 if sys.argv[2] == "1":
     tracker.add(hits=3)
 print(tracker.means(), tracker.sums())
+first = Tracker()
+first.add(loss=float(sys.argv[2]))
+print(first.end_epoch(), first.sums())
+first.add(loss=4.0)
+first.end_epoch()
 state, again, of_one = tracker.state_dict(), Tracker(), Tracker()
 again.load_state_dict(state)
 again.add(1, loss=4.0)
@@ -297,12 +311,15 @@ def test_the_ranks_are_added_up_and_the_state_of_all_serves_any_number_of_them(t
     in_one.load_state_dict(torch.load(saved, weights_only=True))
     sums = "{'loss': 3.0, 'hits': 3.0} {'loss': 18.0, 'hits': 3.0}\n"
     # A state needs no word in `own=`: each rank finds its own in it, and others share what there is once.
-    assert said == [f"{sums}{{'loss': 26.0, 'hits': 3.0}} {{'loss': 9.0}} {{'loss': 3.0}}\n"] * 2
+    ended = "{'loss': 0.5} {}\n"
+    assert said == [f"{sums}{ended}{{'loss': 26.0, 'hits': 3.0}} {{'loss': 9.0}} {{'loss': 3.0}}\n"] * 2
     assert in_one.sums() == {"loss": 18.0, "hits": 3.0}
 
 
 def test_a_tracker_goes_on_where_its_state_was() -> None:
     tracker = Tracker()
+    tracker.add(loss=7.0)
+    tracker.end_epoch()
     tracker.add(3, loss=torch.tensor(0.1))
     tracker.add(1, loss=0.5)
     other = Tracker()
@@ -312,5 +329,7 @@ def test_a_tracker_goes_on_where_its_state_was() -> None:
     tracker.add(4, loss=1.0)
 
     assert other.means() == tracker.means()
-    other.reset()
+    assert other.end_epoch() == tracker.end_epoch()
+    assert other.epoch_reports == tracker.epoch_reports
+    assert other.epoch_reports[0]["loss"] == 7.0
     assert (other.means(), other.sums()) == ({}, {})

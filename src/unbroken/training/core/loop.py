@@ -52,9 +52,12 @@ class Loop(Placed, ABC):
         """True if the `best` metric that was logged last was better than all before."""
         return self._book.watch.was_best
 
-    def timer(self, name: str) -> AbstractContextManager[None]:
-        """Adds the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside."""
-        return self._book.timers.timed(name)
+    def timer(self, name: str, *, tell: bool = False) -> AbstractContextManager[None]:
+        """Adds the time of a `with` block to the times in live/timing.jsonl; on a GPU, wait for it inside.
+
+        `tell`: the first rank prints how long the block took, and how long it takes on average.
+        """
+        return self._book.timers.timed(name, self._ranks.say if tell else None)
 
     def progress(self, kind: Bar = "auto") -> None:
         """Shows how far it is, from here on: a bar at a terminal (by tqdm or rich), else a line a minute."""

@@ -32,13 +32,20 @@ class Timers:
         self._data_seconds = 0.0
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Adds the time that the block takes to the total of the name, also if it ends by an exception."""
+    def timed(self, name: str, say: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Adds the time that the block takes to the total of the name, also if it ends by an exception.
+
+        `say` is told it, with the mean.
+        """
         began = self._now()
         try:
             yield
         finally:
-            self._add(name, self._now() - began)
+            seconds = self._now() - began
+            self._add(name, seconds)
+            if say is not None:
+                total = self._totals[name]
+                say(f"{name}: {seconds:.3f} s (mean of {total.count}: {total.seconds / total.count:.3f} s)")
 
     @property
     def steps_per_second(self) -> float | None:

@@ -6,12 +6,14 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import keras
 
 from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
+from unbroken.training.core.parts import together
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
@@ -32,10 +34,11 @@ class Training(Core):
     """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
 
     `model` is a built Keras model, with the optimizer that it was compiled with; each keyword is a further part of the
-    state: a model, an optimizer, a metric, a random generator or a variable.  `seed` fixes the order of the data;
-    `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is best.
-    `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded checkpoint is
-    checked.  Of several workers (`multi_worker`) all make one.
+    state: a model, an optimizer, a metric, a random generator or a variable; `state` is for more of them, under names
+    of your own, which may be those of options too.  `seed` fixes the order of the data; `best` names the metric whose
+    best value so far is worth a checkpoint, and says whether "max" or "min" is best.  `guard` says what of the metrics
+    ends the training early; `validate` is a prediction by which a loaded checkpoint is checked.  Of several workers
+    (`multi_worker`) all make one.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -51,9 +54,11 @@ class Training(Core):
         validate: Validate | Callable[[], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
+        state: Mapping[str, Any] = MappingProxyType({}),
         **parts: Any,
     ) -> None:
-        super().__init__(model, seed, partial(Book, guard, best), validate, folder, saves, parts)
+        book = partial(Book, guard, best)
+        super().__init__(model, seed, book, validate, folder, saves, together(parts, state))
 
     def data(
         self,

@@ -17,11 +17,13 @@ Value = TypeVar("Value")
 class Tracker:
     """Weighted sums of numbers under names, a part of the state: `Training(..., tracker=tracker)`.
 
-    `add` is for each batch and does not wait for a GPU; `means`, `sums` and `state_dict` bring the ranks together where
-    torch.distributed is initialised, so all ranks have to call them.
+    `add` is for each batch and does not wait for a GPU; `means`, `sums`, `end_epoch` and `state_dict` bring the ranks
+    together where torch.distributed is initialised, so all ranks have to call them.  `epoch_reports` are the means of
+    each epoch that has ended.
     """
 
     def __init__(self) -> None:
+        self.epoch_reports: list[dict[str, float]] = []
         self._sums: dict[str, float | torch.Tensor] = {}
         self._weights: dict[str, float] = {}
 
@@ -46,10 +48,17 @@ class Tracker:
         self._sums.clear()
         self._weights.clear()
 
+    def end_epoch(self) -> dict[str, float]:
+        """The means of this epoch, from now on the last of `epoch_reports`; begins anew."""
+        self.epoch_reports.append(self.means())
+        self.reset()
+        return self.epoch_reports[-1]
+
     def state_dict(self) -> dict[str, Any]:
         """The sums of each rank: so it is the same on all of them."""
         sums = {name: float(value) for name, value in self._sums.items()}
-        return {"ranks": _of_each_rank({"sums": sums, "weights": dict(self._weights)})}
+        each = _of_each_rank({"sums": sums, "weights": dict(self._weights)})
+        return {"ranks": each, "epochs": [dict(report) for report in self.epoch_reports]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Puts back what `state_dict` gave; of other ranks than then, the first one takes all."""
@@ -59,6 +68,7 @@ class Tracker:
         else:
             mine = {key: _added([one[key] for one in each]) if rank == 0 else {} for key in ("sums", "weights")}
         self._sums, self._weights = dict(mine["sums"]), dict(mine["weights"])
+        self.epoch_reports = [dict(report) for report in state_dict.get("epochs", ())]
 
     def _over_ranks(self, own: Mapping[str, float]) -> dict[str, float]:
         return _added(_of_each_rank(dict(own)))

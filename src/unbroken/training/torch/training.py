@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -13,6 +14,7 @@ from unbroken.program.verdict import Kind
 from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
+from unbroken.training.core.parts import together
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.save_policy import Saves
@@ -43,7 +45,8 @@ class Training(Loop):
     """Everything that a training is, under unbroken's care; if there is a checkpoint, it is restored here.
 
     Each keyword is a part of the state: whatever has `state_dict` and `load_state_dict`, a random generator of torch or
-    numpy, or a list of such things, say of optimizers.  `seed` fixes the order of the data and what is drawn for each
+    numpy, or a list of such things, say of optimizers.  `state` is for more of them, under names of your own, which may
+    be those of options too.  `seed` fixes the order of the data and what is drawn for each
     sample; `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is
     best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
@@ -65,8 +68,10 @@ class Training(Loop):
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         own: Collection[str] = (),
+        state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         **given: Part | Sequence[Part],
     ) -> None:
+        given = together(given, state)
         parts = torch_state.one_by_one(given)
         own = {*own} - given.keys() | {name for name in parts if name.partition(".")[0] in own}
         torch_state.check_parts(parts)
