@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from snakemake_executor_plugin_unbroken.parent import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit
+from unbroken.detached.early_start import JOBS, dependency, early_minutes
 from unbroken.detached.resubmit import Again
 from unbroken.detached.successors import BEFORE, Template
 from unbroken.runs import driver_start
@@ -33,9 +35,12 @@ class Detached:
     def has_room(self, segment: Segment) -> bool:
         """True if one more job of the run may wait; a run whose next segment found no room gets no later one either."""
         chain = self._chains.get(segment.run.name, [])
-        if len(chain) >= self._ahead:
+        if len(chain) >= self._ahead_of(segment):
             self._full.add(segment.run.name)
         return segment.run.name not in self._full
+
+    def _ahead_of(self, segment: Segment) -> int:
+        return self._ahead if early_minutes(segment.run) is None else min(JOBS, self._ahead)
 
     def add(self, segment: Segment, job_id: str) -> None:
         """The job is in the queue."""
@@ -66,10 +71,11 @@ class Detached:
 
     def dependency(self) -> str:
         """The words for sbatch that put the job behind all earlier ones of its run."""
-        run = self.now.run.name if self.now else ""
-        chain = [job for job in (self._others.get(run), *self._chains.get(run, [])) if job]
-        # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
-        return f" --dependency=afterany:{':'.join(chain)}" if chain else ""
+        if self.now is None:
+            return ""
+        run = self.now.run
+        chain = [job for job in (self._others.get(run.name), *self._chains.get(run.name, [])) if job]
+        return " ".join(["", *map(shlex.quote, dependency(chain, early_minutes(run)))])
 
     def command(self, exec_job: str, segment: Segment, retries: int) -> str:
         """What a job of the run runs, whichever segment comes next; `BEFORE` in it stands for the jobs before."""
@@ -77,6 +83,7 @@ class Detached:
         words += ["--start", self._start, "--retries", str(retries)]
         words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
         words += ["--memory-growth", str(segment.run.memory_growth)]
+        words += [] if early_minutes(segment.run) is None else ["--early"]
         return behind(exec_job, "unbroken.detached.chain_job", words)
 
     def behind_chain(self, command: str, segment: Segment) -> str:
@@ -86,8 +93,8 @@ class Detached:
     def template(self, segment: Segment, logs: Path, words: Sequence[str], script: str) -> Template:
         """How the jobs of the run submit the next ones; `script` is a `command`."""
         run = segment.run
-        more = run.mem_mb, run.memory_growth, run.nodes or run.tasks
-        return Template(self._ahead, segment.rule, str(logs), tuple(words), script, *more)
+        more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run)
+        return Template(self._ahead_of(segment), segment.rule, str(logs), tuple(words), script, *more)
 
     def keep(self, segment: Segment, template: Template | None) -> None:
         """What the jobs do when no job waits behind them: without a template, the command that was typed."""

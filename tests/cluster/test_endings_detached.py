@@ -12,7 +12,16 @@ import pytest
 from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
 from cluster.lab import Cluster, LabError
-from support.workdir import ROOT, WorkDir, in_no_time, one_long_segment, one_step_segments, until
+from support.workdir import (
+    ROOT,
+    WorkDir,
+    in_no_time,
+    one_long_segment,
+    one_step_segments,
+    overlaps,
+    uninterrupted,
+    until,
+)
 
 from unbroken.runs.outcome import Outcome
 
@@ -311,6 +320,31 @@ def test_two_who_submit_at_once_double_nothing(slurm_work: WorkDir, cluster: Clu
     cluster.run("scancel", blocker)
     wait_for_jobs(cluster)
     assert [[attempt.segment for attempt in work.history(run)] for run in "ab"] == [[1, 2, 3, 4]] * 2
+
+
+def test_a_job_that_has_waited_beside_the_work_takes_over_before_its_end(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    """On an idle cluster it starts as soon as it may: a minute after the one before."""
+    work, goal = detached(slurm_work), 4500
+    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 0}
+    run = {"engine": "toy", "segments": 6, "segment_minutes": 5, "queue_wait_minutes": 4, "settings": settings}
+    work.configure({"a": run})
+
+    submit(work)
+    jobs = cluster.jobs()
+    wait_for_jobs(cluster)
+
+    first, *others = work.history("a")
+    assert len(jobs) == 2
+    assert [attempt.outcome for attempt in (first, *others)] == [*[Outcome.PAUSED] * len(others), Outcome.FINISHED]
+    assert first.unused_seconds is not None and first.unused_seconds > 120
+    assert len({attempt.slurm_job for attempt in (first, *others)}) == 1 + len(others) > 1
+    assert f"Slurm job {first.slurm_job} is at work: it is asked to save and leave" in slurm_logs(work)
+    log = (work.root / "logs/a/001.log").read_text()
+    assert "stopping the program: the next job of the run has started and takes over" in log
+    assert list(overlaps(work.history("a"))) == []
+    assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
 
 def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ TOY = "settings: {goal: 9}"
 RUN_KEYS = (
     "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
-    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, settings"
+    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, "
+    "modules, enter, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
@@ -36,6 +37,7 @@ def mistakes(text: str, base: Path = ROOT) -> list[str]:
 IN_RUN = {  # what stands in the run beside the good keys: what is said after `runs.demo`
     "segmets: 4": [".segmets: unknown key; did you mean `segments`?"],
     "walltime: 4": [f".walltime: unknown key, allowed: {RUN_KEYS}"],
+    "queue_wait_minutes: 1.5": [".queue_wait_minutes: found 1.5, but segment_minutes is 2; allowed: at most 1, or 0"],
     "1: 4": [f".1: unknown key, allowed: {RUN_KEYS}"],
     "goal: 4": [".goal: `goal` is a setting; type it under `settings`"],
     "engine: tory": [".engine: found 'tory', allowed: {engines}; did you mean `toy`?"],

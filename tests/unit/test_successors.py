@@ -98,6 +98,17 @@ def test_behind_the_job_at_work_as_many_are_submitted_as_may_be_out(slurm: Slurm
     assert submissions.newest(Key("demo", 5)) is None
 
 
+def test_of_a_run_whose_jobs_start_early_one_waits_behind_the_last(slurm: Slurm, template: Template) -> None:
+    """The job before is still about to leave, and counts for nothing: this one has the run."""
+    slurm.shows(16, "RUNNING")
+    slurm.shows(17, "RUNNING", segment=2)
+
+    assert successors.submit("demo", replace(template, ahead=2, early_minutes=40)) == DONE
+
+    assert slurm.said("--dependency") == ["afterany:17?after:17+40"]
+    assert slurm.said("--wrap") == ["do --after=16,17 it"]
+
+
 def test_a_job_that_leaves_is_waited_for_and_counts_for_no_segment(slurm: Slurm, template: Template) -> None:
     toy(Path(), 1, goal=10**6, segment_minutes=0.01)
     slurm.shows(17, "RUNNING")

@@ -9,6 +9,7 @@ from typing import Any
 from unbroken.config.checks import Checker
 from unbroken.config.location import Branch, Entry, mapping
 from unbroken.config.messages import NO_SUCH_FILE
+from unbroken.config.queue_wait import mistakes as wait_mistakes
 from unbroken.config.schema import Schema, Schemas, SettingKey
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import mistakes as task_mistakes
@@ -47,8 +48,10 @@ def read_runs(
     if mistakes or not entries:
         raise ConfigError(mistakes or [_NO_RUNS])
     runs = tuple(_complete(entry, defaults, book) for entry in entries)
-    if mistakes := [line for run, entry in zip(runs, entries, strict=True) for line in task_mistakes(run, entry.spot)]:
-        raise ConfigError(mistakes)
+    each = list(zip(runs, entries, strict=True))
+    found = [line for run, entry in each for line in (*task_mistakes(run, entry.spot), *wait_mistakes(run, entry.spot))]
+    if found:
+        raise ConfigError(found)
     if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
         raise ConfigError(own)
     return runs

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.detached import adjust_pending, last_look, resubmit
+from unbroken.detached.early_start import ask_to_leave
 from unbroken.detached.page_keeper import PageKeeper
-from unbroken.detached.pending_jobs import wait_for, waiting
+from unbroken.detached.pending_jobs import is_detached_job_of, wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import (
     CommandEnd,
@@ -67,6 +68,7 @@ class DetachedJob:
     idle_attempts: int
     memory_growth: float
     command: tuple[str, ...]
+    is_early: bool = False  # it may start while the one before is at work
 
     @property
     def places(self) -> RunFolder:
@@ -117,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> int:
             _leave_before_work(this_job, job_id, ended.why, ended.message)
         elif ended.why is BeforeWork.HELD:
             _leave_to_holder(this_job, job_id)
-        elif not (chain.has_successor and _is_quiet(this_job, job_id)):
+        elif this_job.is_early or not (chain.has_successor and _is_quiet(this_job, job_id)):
             _look_after_the_rest(this_job, job_id, chain.has_no_room)
     except Stop as stop:
         this_job.tell(f"the run stops: {stop}")
@@ -138,6 +140,8 @@ class _Chain:
     def work(self) -> CommandEnd:
         """One segment's work; segments whose record only had to be made anew do not count."""
         this_job, ended = self.this_job, CommandEnd(0)
+        if this_job.is_early:
+            ask_to_leave(this_job.places, this_job.after, self.job_id, this_job.tell)
         while (segment := this_job.next_segment()) is not None:
             attempt = _attempt(this_job, segment)
             self._segment = segment
@@ -186,6 +190,12 @@ def _tell_missing_commands(this_job: DetachedJob) -> None:
 def _has_waiting(this_job: DetachedJob) -> bool:
     """False also if Slurm does not answer: that is no job that waits."""
     return bool(waiting(my_jobs() or [], this_job.run, Path()))
+
+
+def _is_followed(this_job: DetachedJob, job_id: str) -> bool:
+    """True if another job of the run is alive: one that has started early, and takes over from this one."""
+    others = [job for job in my_jobs() or [] if is_detached_job_of(job, this_job.run, Path())]
+    return any(job.is_alive and job.job_id != job_id for job in others)
 
 
 def _is_quiet(this_job: DetachedJob, job_id: str) -> bool:
@@ -281,7 +291,7 @@ def _go_on(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
     if not has_no_room:
         this_job.tell("no job of this run is pending: submitting the next ones")
         said = resubmit.submit_patiently(this_job.run, this_job.start, job_id, this_job.tell)
-    if _has_waiting(this_job):
+    if _has_waiting(this_job) or (this_job.is_early and _is_followed(this_job, job_id)):
         return
     if said.startswith(ENDED):  # which refuses nothing: how Slurm ends this job decides
         return _look_after_the_rest(this_job, job_id, has_no_room=True)
@@ -338,6 +348,7 @@ def _slot(words: Sequence[str] | None) -> DetachedJob:
     parser.add_argument("--retries", type=int, default=0)
     parser.add_argument("--idle-attempts", type=int, default=2)
     parser.add_argument("--memory-growth", type=float, default=1.0)
+    parser.add_argument("--early", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
@@ -350,6 +361,7 @@ def _slot(words: Sequence[str] | None) -> DetachedJob:
         given.idle_attempts,
         given.memory_growth,
         command,
+        given.early,
     )
 
 

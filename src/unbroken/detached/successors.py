@@ -6,6 +6,7 @@ jobs before, and what was learnt since of memory and nodes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.detached import targets
+from unbroken.detached.early_start import dependency
 from unbroken.detached.segment_command import is_being_ended
 from unbroken.runs import submissions
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
@@ -43,7 +45,7 @@ class Template:
 
     `ahead` is how many of them may be out; `words` are sbatch's, those that name a segment among them; `logs` is the
     folder of Slurm's logs, and `script` what a job runs.  The config asks for `mem_mb`, which grows by `memory_growth`,
-    and for `nodes`.
+    and for `nodes`.  `early_minutes` after its start a job may be followed (`early_start`).
     """
 
     ahead: int
@@ -54,6 +56,7 @@ class Template:
     mem_mb: int
     memory_growth: float
     nodes: int
+    early_minutes: int | None = None
     version: int = VERSION
 
 
@@ -85,9 +88,9 @@ def submit(run: str, template: Template | None, leaving: str = "") -> str:
     jobs = my_jobs()
     if jobs is None:
         return "squeue does not answer"
-    chain = [job.job_id for job in jobs if _is_of(job, run)]
-    at_work = len([number for number in chain if number != leaving])
-    for key, found in list(missing.items())[at_work:]:
+    alive = [job for job in jobs if _is_of(job, run)]
+    chain = [job.job_id for job in alive]
+    for key, found in list(missing.items())[_count(alive, leaving) :]:
         if _is_of_another_user(found):
             raise NeedsSnakemake
         if not submissions.take(key, found):
@@ -98,6 +101,14 @@ def submit(run: str, template: Template | None, leaving: str = "") -> str:
                 return DONE if chain else NO_ROOM
             return said
     return DONE
+
+
+def _count(alive: Sequence[MyJob], leaving: str) -> int:
+    """How many of these jobs do a segment each: where this one is at work, no other one that has started is."""
+    own = os.environ.get("SLURM_JOB_ID", "")
+    if own != leaving and any(job.job_id == own for job in alive):
+        return 1 + len([job for job in alive if job.state == "PENDING"])
+    return len([job for job in alive if job.job_id != leaving])
 
 
 def _missing(run: str) -> Iterator[Key]:
@@ -130,8 +141,7 @@ def _submit_one(key: Key, template: Template, chain: list[str]) -> str:
     log.parent.mkdir(parents=True, exist_ok=True)
     words = _with(template.words, {"--comment": comment_of(template.rule, names), "--output": str(log)})
     words = _as_learnt(key.run, words, template)
-    # After all of them: if one that waits is cancelled, the next must not start beside the one that runs.
-    words += [f"--dependency=afterany:{':'.join(chain)}"] if chain else []
+    words += dependency(chain, template.early_minutes)
     answer = sbatch([*words, f"--wrap={template.script.replace(BEFORE, ','.join(chain))}"])
     if not answer.job_id:
         if answer.is_ended or is_being_ended():

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
-from unbroken.runs.claim import Claim, claim_path
+from unbroken.runs.claim import Claim, claim_path, request_path
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
 from unbroken.system import fs, host, jsontext
@@ -45,11 +45,17 @@ class Lease:
         self.clock_ahead_seconds = _ahead_seconds(claim_path(folder, claim.token))
         self._left = threading.Event()
         self._lost = threading.Event()
+        self._asked = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
 
     @property
     def is_lost(self) -> bool:
         return self._lost.is_set()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """True once another job of the run has asked this one to save and leave; a heartbeat later at most."""
+        return self._asked.is_set()
 
     def confirm(self) -> None:
         """FencedError if another process has taken the run over, StorageError if the run's folder is not there.
@@ -117,6 +123,8 @@ class Lease:
                 return
             except (OSError, StorageError):
                 continue
+            if request_path(self.folder, self.claim.token).exists():
+                self._asked.set()
 
 
 def take(

@@ -55,6 +55,7 @@ class Run:
     # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
     metric_goals: Mapping[str, float] = field(default_factory=dict)
     copies: CopySettings | None = None
+    queue_wait_minutes: float = 0.0
 
     @property
     def goal(self) -> float | None:

@@ -51,6 +51,8 @@ def judge(work: Work) -> Judgement:
     if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
         if has_advanced and last is not None:
             return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
+        if work.stop_reason is StopReason.HANDED_OVER:
+            return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; there was nothing newer to save")
         said = f"; {work.error}" if work.error else ""
         return Judgement(Outcome.FAILED, f"the program {left} and left no newer checkpoint{said}{where}")
     kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"

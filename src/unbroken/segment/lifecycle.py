@@ -341,7 +341,18 @@ class _Segment:
             copier=self.copier,
             clock=moments.watch.clock,
         )
-        return Work(self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments)
+        return Work(
+            self.job,
+            self.engine,
+            task,
+            publisher,
+            deadline,
+            margin,
+            self.alarm,
+            slurm_job,
+            moments,
+            lambda: self.held.is_asked_for,
+        )
 
     def _write_final(self, checkpoint: Checkpoint) -> None:
         if not self.engine.fills_final or final.is_current(self.job.places, checkpoint):

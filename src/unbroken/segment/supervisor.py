@@ -52,6 +52,7 @@ class Work:
     alarm: Alarm
     slurm_job: SlurmJob | None
     moments: Moments
+    is_asked_for: Callable[[], bool] = lambda: False  # by the next job, which has started early
     # ---
     exit_code: int | None = None
     error: str = ""  # what the program said of its failure
@@ -267,7 +268,7 @@ class Work:
             return StopReason.WARNED
         if self.deadline.left_seconds() <= self.margin.stop_seconds:
             return StopReason.DEADLINE
-        return None
+        return StopReason.HANDED_OVER if self.is_asked_for() else None
 
     def _is_only_reminded(self) -> bool:
         """True if Slurm's early warning says no more than the clock knows, which uses the time to its end.
