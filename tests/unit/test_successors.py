@@ -238,14 +238,19 @@ def test_what_attempts_have_shown_of_memory_and_nodes_goes_into_the_words(slurm:
     assert [word for word in words if "exclude" in word] == ["--exclude=node9,node2"]
 
 
-SPOILT = {"of a later version": {"version": VERSION + 1}, "not there": None}
+OTHERS = {
+    "of a later version": {"template": {"version": VERSION + 1}},
+    "none": {"template": None},
+    "of a version that had none": {},
+}
 
 
-@pytest.mark.parametrize("kept", SPOILT.values(), ids=SPOILT)
-def test_without_a_template_that_is_understood_snakemake_submits(kept: object, slurm: Slurm) -> None:
+@pytest.mark.parametrize("kept", OTHERS.values(), ids=OTHERS)
+def test_without_a_template_that_is_understood_snakemake_submits(kept: dict[str, object], slurm: Slurm) -> None:
     resubmit.keep("demo", Again(str(Path().resolve()), ("sh", "-c", "touch called")))
     path = Path(".snakemake/unbroken/demo.again.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "template": kept}))
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({key: data[key] for key in ("folder", "submit")} | kept))
 
     assert resubmit.submit("demo", "") == DONE
     assert (slurm.told, Path("called").exists()) == ([], True)

@@ -133,7 +133,7 @@ def _is_fresh(path: Path) -> bool:
 def _kept(run: str) -> Again | None:
     try:
         data = jsontext.parse(_path(run).read_text())
-        return Again(data["folder"], tuple(data["submit"]), successors.from_json(data["template"]))
+        return Again(data["folder"], tuple(data["submit"]), successors.from_json(data.get("template")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
