@@ -78,10 +78,23 @@ def asked(cluster: Cluster, job: str) -> dict[str, str]:
     return {key: fields[key] for key in ASKED}
 
 
+# One step a job, however short: so that the job has minutes, and comes back on no machine because they are over.
+ONE_STEP = """\
+import os, pathlib
+save, resume = pathlib.Path(os.environ["UNBROKEN_SAVE"]), os.environ.get("UNBROKEN_RESUME")
+done = 1 + (int((pathlib.Path(resume) / "state").read_text()) if resume else 0)
+(save / "state").write_text(str(done))
+(save / "progress.json").write_text(f'{{"done": {done}, "goal": 5, "unit": "steps"}}')
+raise SystemExit(0 if done == 5 else 85)
+"""
+
+
 def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work: WorkDir, cluster: Cluster) -> None:
     """And ask for what the driver has asked for, whose own command is broken by now."""
-    run = one_step_segments(5, goal=5, threads=2, mem_mb=300, constraint="plain", slurm_extra=["--nice=7"])
-    work.configure({"a": run})
+    work.write("steps.py", ONE_STEP)
+    run = {"engine": "torch", "segments": 5, "segment_minutes": 9, "settings": {"script": "steps.py", "goal": 5}}
+    asking = {"threads": 2, "mem_mb": 300, "constraint": "plain", "slurm_extra": ["--nice=7"]}
+    work.configure({"a": run | asking})
     work.snakefile = work.write("Snakefile", work.snakefile.read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
 
     with closed(cluster):
@@ -96,7 +109,7 @@ def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work:
     assert (sorted(first), len(set(jobs))) == (sorted(jobs[:2]), 5)
     assert asked(cluster, jobs[0])["Nice"] == "7"
     assert [asked(cluster, job) for job in jobs[1:]] == [asked(cluster, jobs[0])] * 4
-    assert (work.root / f".snakemake/slurm_logs/rule_toy_segment/a_005/{jobs[4]}.log").exists()
+    assert (work.root / f".snakemake/slurm_logs/rule_torch_segment/a_005/{jobs[4]}.log").exists()
     work.write("Snakefile", (ROOT / "Snakefile").read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
     assert work.plan() == 0
     assert work.snakemake().code == 0
