@@ -303,6 +303,21 @@ def test_a_job_that_is_ended_while_it_submits_the_next_ones(
     assert ("requeue 17" in asked) is requeued
 
 
+@pytest.mark.usefixtures("deaf")
+def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next job waits, so this one does not come back."""
+    slurm_shows(here, monkeypatch, "RUNNING")
+    line = f"me|18|PENDING|Dependency|{DETACHED_JOB_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
+    answer = f"[ ! -e {here}/away ] || {{ rm {here}/away; exit 1; }}\necho '{line}'"
+    (here / "bin" / "squeue").write_text(f"#!/bin/sh\n{answer}\n")
+    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/away")))
+
+    go_on(this_job(), "17", False)
+
+    assert not (here / "away").exists()
+    assert "requeue" not in (here / "asked").read_text()
+
+
 @pytest.mark.parametrize(("reason", "requeued"), [("TimeLimit", True), ("None", False)])
 def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, requeued: bool

@@ -192,10 +192,10 @@ def _has_waiting(this_job: DetachedJob) -> bool:
     return bool(waiting(my_jobs() or [], this_job.run, Path()))
 
 
-def _is_followed(this_job: DetachedJob, job_id: str) -> bool:
-    """True if another job of the run is alive: one that has started early, and takes over from this one."""
-    others = [job for job in my_jobs() or [] if is_detached_job_of(job, this_job.run, Path())]
-    return any(job.is_alive and job.job_id != job_id for job in others)
+def _is_followed(this_job: DetachedJob, job_id: str, jobs: Sequence[MyJob]) -> bool:
+    """True if a job of the run waits, or one that may start early is there to take over from this one."""
+    others = [job for job in jobs if job.job_id != job_id and is_detached_job_of(job, this_job.run, Path())]
+    return any(job.state == "PENDING" or (this_job.is_early and job.is_alive) for job in others)
 
 
 def _is_quiet(this_job: DetachedJob, job_id: str) -> bool:
@@ -291,7 +291,8 @@ def _go_on(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
     if not has_no_room:
         this_job.tell("no job of this run is pending: submitting the next ones")
         said = resubmit.submit_patiently(this_job.run, this_job.start, job_id, this_job.tell)
-    if _has_waiting(this_job) or (this_job.is_early and _is_followed(this_job, job_id)):
+    jobs = my_jobs()
+    if _is_followed(this_job, job_id, jobs or []):
         return
     if said.startswith(ENDED):  # which refuses nothing: how Slurm ends this job decides
         return _look_after_the_rest(this_job, job_id, has_no_room=True)
@@ -300,7 +301,7 @@ def _go_on(this_job: DetachedJob, job_id: str, has_no_room: bool) -> None:
         message = f"the next jobs could not be submitted: {said}"
         endings.note(this_job.places, endings.before_work(last, segment, BeforeWork.REFUSED, message), this_job.tell)
         raise Stop(f"{message}; fix the cause, then start snakemake again")
-    if my_jobs() is None:
+    if jobs is None:
         this_job.tell("squeue does not answer, so nobody knows whether a job follows: see unbroken status")
         return
     _come_back(this_job, job_id)
