@@ -1,5 +1,7 @@
 """A job that starts while the one before is at work: it asks, the one at work saves and leaves, and then it begins."""
 
+import errno
+import os
 import shlex
 import signal
 from pathlib import Path
@@ -15,6 +17,7 @@ from unbroken.runs import driver_start, lease
 from unbroken.runs.claim import request_path
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.system import fs
 
 SLOW = {"goal": 10**6, "step_seconds": 0.02, "save_steps": 0, "segment_minutes": 60.0}
 QUICK = {"runs.lease.HEARTBEAT_SECONDS": 0.1}
@@ -101,6 +104,20 @@ def test_who_is_asked_is_a_job_before_this_one_that_lives(tmp_path: Path, monkey
         following.forget_earlier()
         assert not request_path(places.lease, held.claim.token).exists()
         assert not following.is_asked_for
+
+
+def test_a_full_disk_ends_no_job_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds the run held, and leaves its node as it would without."""
+    places, told = toy_job(tmp_path).places, list[str]()
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with lease.take(places.lease, 1, 0.0, print, environment={"SLURM_JOB_ID": "17"}):
+        monkeypatch.setattr(fs, "write_new", full)
+        ask_to_leave(places, ("17",), "18", told.append)
+
+    assert "it cannot be asked: " in told[-1] and "No space left on device" in told[-1]
 
 
 def test_a_job_asks_before_it_looks_what_is_to_be_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from unbroken.detached.segment_command import is_being_ended
-from unbroken.errors import LeaseError
+from unbroken.errors import LeaseError, StorageError
 from unbroken.runs.claim import claim_path, request_path
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.layout import RunFolder
@@ -48,7 +48,7 @@ def dependency(chain: Sequence[str], minutes: int | None) -> list[str]:
 def ask_to_leave(places: RunFolder, before: Collection[str], job_id: str, tell: Callable[[str], None]) -> None:
     """Asks the job at work, if it is one of those `before` this one, to save and leave, and waits until it has.
 
-    Not for ever, and not where it is dead, which is found out as ever when the run is taken.
+    Not for ever, not where it is dead or the disk takes no request: then this job finds the run free, or held, as ever.
     """
     watch, give_up, asked = HolderWatch(HEARTBEAT_SECONDS), time.monotonic() + PATIENCE_SECONDS, 0
     while time.monotonic() < give_up and not is_being_ended():
@@ -64,5 +64,8 @@ def ask_to_leave(places: RunFolder, before: Collection[str], job_id: str, tell: 
             asked = held.token
             tell(f"Slurm job {held.slurm_job} is at work: it is asked to save and leave (queue_wait_minutes)")
             text = json.dumps({"slurm_job": job_id, "asked_utc": utc_now()}) + "\n"
-            fs.create_exclusive(request_path(places.lease, held.token), text)
+            try:
+                fs.create_exclusive(request_path(places.lease, held.token), text)
+            except StorageError as error:
+                return tell(f"it cannot be asked: {error}")
         time.sleep(LOOK_SECONDS)
