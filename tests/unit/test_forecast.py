@@ -273,6 +273,11 @@ def test_the_budget_is_told_within_the_first_segment() -> None:
     assert budget_words(made, 0, 40) == ""
 
 
+def test_the_start_of_the_first_attempt_is_not_taken_for_its_pace() -> None:
+    """Two seconds, most of them imports: 3 of 300 steps, and then 70 a second."""
+    assert forecast([], 3, 300, NOW, 6, NOW - 2) is None
+
+
 def test_segments_that_do_whatever_their_time_alarm_nobody() -> None:
     """One step a segment, all of them longer than their limit: two steps are left, and two segments do them."""
     line = replace(ATTEMPT, progress_to=1.0, work_seconds=0.9, unused_seconds=-0.8)

@@ -27,6 +27,8 @@ KILLS_WORTH = 0.12
 KILLS_WORTH_SEGMENTS = 2.0
 # An attempt at work tells its pace from this share of a segment on, or of the goal where segments have no limit.
 LIVE_FROM = 0.02
+# The first attempt's start is in its pace, for no earlier one tells how long it is; by then it hardly matters.
+FIRST_LIVE_SECONDS = 30.0
 # A change of pace is by so much either way, and more of them than this make no difference.
 CHANGE_SPREAD = 0.35
 MOST_CHANGES = 8
@@ -75,7 +77,8 @@ def forecast(
     """The forecast of a run at `done` of `goal` at `now` (Unix seconds); None while too little is known.
 
     One is possible after the first attempt that advanced, and within it once it has advanced for a fiftieth of its
-    time.  `segment_seconds` is the limit of the segments to come, `at_work_since` when the attempt at work began.
+    time, the first one not before half a minute.  `segment_seconds` is the limit of the segments to come,
+    `at_work_since` when the attempt at work began.
     """
     if not _are_numbers(done, goal, now):
         return None
@@ -136,7 +139,7 @@ def _paces(past: Past, done: float, goal: float, length: float, worked: float | 
     seconds = (worked or 0.0) - past.start_seconds
     if advance > 0 and seconds > 0:
         share = seconds / whole if math.isfinite(whole) else advance / (goal - done + advance)
-        if share >= LIVE_FROM:
+        if share >= LIVE_FROM and (past.attempts or seconds >= FIRST_LIVE_SECONDS):
             found.append((math.log(advance) - math.log(seconds), _worth(share)))
     return found
 
