@@ -54,6 +54,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         require(*marker.args)
 
 
+@pytest.fixture(autouse=True)
+def environment_kept() -> Iterator[None]:
+    """A variable that a test leaves behind would make another one fail, somewhere, on some days."""
+    before = dict(os.environ)
+    yield
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    for name in changed:
+        os.environ.pop(name, None)
+        if name in before:
+            os.environ[name] = before[name]
+    assert not changed, f"left behind in the environment: {', '.join(sorted(changed))}"
+
+
 @pytest.fixture
 def signals_kept() -> Iterator[None]:
     """A training in this process takes the handlers of signals; afterwards they are as they were."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.heartbeat import claimed_by
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.detached.pending_jobs import is_detached_job_of
+from unbroken.detached.pending_jobs import is_detached_job_of, submits_the_next
 from unbroken.runs import submissions
 from unbroken.runs.submissions import Submission
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -32,6 +32,7 @@ class AdoptedJob:
     ticket: Submission | None = None
     wait_seconds: float = 0.0
     line: str = ""
+    submits_the_next: bool = False
 
     @property
     def must_wait(self) -> bool:
@@ -80,7 +81,9 @@ class Adoption:
             job = self._match(segment, ticket, known, taken)
             if job is not None and job.is_leaving:
                 return self._wait_for(job, segment, ticket)
-            return AdoptedJob(job.job_id if job else "", ticket)
+            if job is None:
+                return AdoptedJob(ticket=ticket)
+            return AdoptedJob(job.job_id, ticket, submits_the_next=submits_the_next(job))
 
     def _wait_for(self, job: MyJob, segment: Segment, ticket: Submission | None) -> AdoptedJob:
         """A job that is ending is no longer one to take over: the end that it comes to was ordered before."""

@@ -20,31 +20,57 @@ from unbroken.runs import driver_start
 STARTED_IN = os.getcwd()
 
 
+def chain_command(exec_job: str, segment: Segment, retries: int, is_driven: bool = False) -> str:
+    """What a job runs that does whichever segment of its run comes next; `BEFORE` in it stands for the jobs before."""
+    words = ["--run", segment.run.name, "--segments", str(segment.run.segments), f"--after={BEFORE}"]
+    words += ["--start", driver_start.current(), "--retries", str(retries)]
+    words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
+    words += ["--memory-growth", str(segment.run.memory_growth)]
+    words += [] if early_minutes(segment.run) is None else ["--early"]
+    words += ["--driven"] if is_driven else []
+    return behind(exec_job, "unbroken.detached.chain_job", words)
+
+
+def template_of(segment: Segment, ahead: int, logs: Path, words: Sequence[str], script: str) -> Template:
+    """How jobs of the run are submitted without Snakemake; `script` is a `chain_command`."""
+    run = segment.run
+    more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run)
+    return Template(ahead, segment.rule, str(logs), tuple(words), script, *more)
+
+
 class Detached:
     """The chains of jobs that are being submitted."""
 
     def __init__(self, ahead: int) -> None:
         self._ahead = ahead
-        self._start = driver_start.current()
         self._chains: dict[str, list[str]] = {}
         self._full: set[str] = set()
+        self._driven: set[str] = set()
         self._others: dict[str, str] = {}  # jobs that we did not submit, by run
         # Of the segment that is just being submitted; only one thread submits then.
         self.now: Segment | None = None
 
     def has_room(self, segment: Segment) -> bool:
-        """True if one more job of the run may wait; a run whose next segment found no room gets no later one either."""
-        chain = self._chains.get(segment.run.name, [])
-        if len(chain) >= self._ahead_of(segment):
+        """True if one more job of the run may wait; a run whose next segment found no room gets no later one either.
+
+        Jobs of a driver do not count: they submit no other ones.
+        """
+        chain = [job for job in self._chains.get(segment.run.name, []) if job not in self._driven]
+        if len(chain) >= self.ahead_of(segment):
             self._full.add(segment.run.name)
         return segment.run.name not in self._full
 
-    def _ahead_of(self, segment: Segment) -> int:
+    def ahead_of(self, segment: Segment) -> int:
+        """How many jobs of the run may be in the queue."""
         return self._ahead if early_minutes(segment.run) is None else min(JOBS, self._ahead)
 
     def add(self, segment: Segment, job_id: str) -> None:
         """The job is in the queue."""
         self._chains.setdefault(segment.run.name, []).append(job_id)
+
+    def found_driven(self, job_id: str) -> None:
+        """A job of a driver's, which is to be taken over."""
+        self._driven.add(job_id)
 
     @property
     def count(self) -> int:
@@ -77,24 +103,9 @@ class Detached:
         chain = [job for job in (self._others.get(run.name), *self._chains.get(run.name, [])) if job]
         return " ".join(["", *map(shlex.quote, dependency(chain, early_minutes(run)))])
 
-    def command(self, exec_job: str, segment: Segment, retries: int) -> str:
-        """What a job of the run runs, whichever segment comes next; `BEFORE` in it stands for the jobs before."""
-        words = ["--run", segment.run.name, "--segments", str(segment.run.segments), f"--after={BEFORE}"]
-        words += ["--start", self._start, "--retries", str(retries)]
-        words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
-        words += ["--memory-growth", str(segment.run.memory_growth)]
-        words += [] if early_minutes(segment.run) is None else ["--early"]
-        return behind(exec_job, "unbroken.detached.chain_job", words)
-
     def behind_chain(self, command: str, segment: Segment) -> str:
         """The same for the job that is submitted now."""
         return command.replace(BEFORE, ",".join(self._chains.get(segment.run.name, [])))
-
-    def template(self, segment: Segment, logs: Path, words: Sequence[str], script: str) -> Template:
-        """How the jobs of the run submit the next ones; `script` is a `command`."""
-        run = segment.run
-        more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run)
-        return Template(self._ahead_of(segment), segment.rule, str(logs), tuple(words), script, *more)
 
     def keep(self, segment: Segment, template: Template | None) -> None:
         """What the jobs do when no job waits behind them: without a template, the command that was typed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import interruptible, still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
-from snakemake_executor_plugin_unbroken.detached import Detached
+from snakemake_executor_plugin_unbroken.detached import Detached, chain_command, template_of
+from snakemake_executor_plugin_unbroken.early import EarlyJobs
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, interruptible_of, work_of
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
@@ -32,11 +34,13 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, 
 from snakemake_executor_plugin_unbroken.ticket_jobs import MODULE, began_unix, ticket_of
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
+from unbroken.detached.early_start import early_minutes
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
-from unbroken.detached.successors import Template
+from unbroken.detached.successors import BEFORE, Template
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import Run
 from unbroken.runs.submissions import Submission
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
@@ -70,6 +74,7 @@ class Submitting(SlurmParent):
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
         self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
+        self._early = EarlyJobs()
         self._others_seconds = 0.0
         self._others_due = 0.0
         self._pending_due = 0.0
@@ -109,11 +114,17 @@ class Submitting(SlurmParent):
             begun.note_if_there(RunFolder(run.name))
             if (ticket := ticket_of(job, segment, self.latency_seconds())) is not None:
                 ticket.write()
+            template = self._template(job, segment) if ticket is not None and self._needs_template(run) else None
             if self._detached is not None:
-                self._detached.keep(segment, self._template(job, segment, self._detached) if ticket else None)
+                self._detached.keep(segment, template)
+            elif template is not None:
+                self._early.keep(run.name, template)
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)
+
+    def _needs_template(self, run: Run) -> bool:
+        return self._detached is not None or early_minutes(run) is not None
 
     def _submit_job(self, job: Any) -> None:
         self.run_job_pre(job)
@@ -134,6 +145,7 @@ class Submitting(SlurmParent):
         try:
             if still_needed.is_done(segment, self._tell):
                 self._tell(f"{segment.name}: its work is done, no job needed")
+                self._early.cancel([segment.run.name])
                 self._succeed(SubmittedJobInfo(job), segment)
                 return
         except LeaseError:
@@ -154,7 +166,10 @@ class Submitting(SlurmParent):
                 self._tell(found.line)
             self._later.add(found.wait_seconds, job)
         elif found.job_id:
-            self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
+            if self._detached is not None and not found.submits_the_next:
+                self._detached.found_driven(found.job_id)
+            if not self._early.is_waiting(segment.places.name, found.job_id):
+                self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
             self.report_job_submission(self.adopted(job, found.job_id))
         elif self._detached is not None and not self._detached.has_room(segment):
             self.go_on_after(job)  # a job of this run submits it
@@ -205,21 +220,25 @@ class Submitting(SlurmParent):
         if segment is None:
             return command
         if self._detached is not None:
-            return self._detached.behind_chain(self._chain_command(job, segment, command, self._detached), segment)
+            return self._detached.behind_chain(self._chain_command(job, segment, command), segment)
+        if early_minutes(segment.run) is not None:
+            return self._chain_command(job, segment, command).replace(BEFORE, "")
         words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
         return self._by_ticket(job, segment, behind(in_the_batch_step(command), "unbroken.detached.driven_job", words))
 
-    def _chain_command(self, job: Any, segment: Segment, command: str, detached: Detached) -> str:
-        command = detached.command(in_the_batch_step(command), segment, self.retries_of(job))
+    def _chain_command(self, job: Any, segment: Segment, command: str) -> str:
+        is_driven = self._detached is None
+        command = chain_command(in_the_batch_step(command), segment, self.retries_of(job), is_driven)
         return self._by_ticket(job, segment, command)
 
     def _by_ticket(self, job: Any, segment: Segment, command: str) -> str:
         ticket = ticket_of(job, segment, self.latency_seconds())
         return command if ticket is None else by_ticket(command, MODULE, ticket.write(), job)
 
-    def _template(self, job: Any, segment: Segment, detached: Detached) -> Template:
-        script = self._chain_command(job, segment, self.command_alone(job), detached)
-        return detached.template(segment, self.log_folder(), self.sbatch_words(job), script)
+    def _template(self, job: Any, segment: Segment) -> Template:
+        script = self._chain_command(job, segment, self.command_alone(job))
+        ahead = self._detached.ahead_of(segment) if self._detached is not None else 1
+        return template_of(segment, ahead, self.log_folder(), self.sbatch_words(job), script)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
         """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
@@ -246,7 +265,16 @@ class Submitting(SlurmParent):
                 self._detached.add(segment, job_info.external_jobid)
             with self._out_lock:
                 self._out[job_info.external_jobid] = job_info
+            if not isinstance(segment, Interruptible):
+                self._follow_early(segment, job_info.external_jobid)
         super().report_job_submission(job_info, register_job=register_job)
+
+    def _follow_early(self, segment: Segment, job_id: str) -> None:
+        if self._detached is not None:
+            return
+        with suppress(UnbrokenError, OSError):  # then the next job is submitted when its time has come
+            if self._early.follow(segment, job_id, self._tell):
+                self._adoption.forget()  # that job may be needed for this segment too
 
     def is_taken_care_of(self, job: Any, said: str) -> bool:
         """True if the segment's job is to be submitted later, by us or by a job of its run."""

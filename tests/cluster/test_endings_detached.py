@@ -18,8 +18,6 @@ from support.workdir import (
     in_no_time,
     one_long_segment,
     one_step_segments,
-    overlaps,
-    uninterrupted,
     until,
 )
 
@@ -320,65 +318,6 @@ def test_two_who_submit_at_once_double_nothing(slurm_work: WorkDir, cluster: Clu
     cluster.run("scancel", blocker)
     wait_for_jobs(cluster)
     assert [[attempt.segment for attempt in work.history(run)] for run in "ab"] == [[1, 2, 3, 4]] * 2
-
-
-def test_a_job_that_has_waited_beside_the_work_takes_over_before_its_end(
-    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
-) -> None:
-    """On an idle cluster it starts as soon as it may: a minute after the one before."""
-    work, goal = detached(slurm_work), 4500
-    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 0}
-    run = {"engine": "toy", "segments": 6, "segment_minutes": 5, "queue_wait_minutes": 4, "settings": settings}
-    work.configure({"a": run})
-
-    submit(work)
-    jobs = cluster.jobs()
-    wait_for_jobs(cluster)
-
-    first, *others = work.history("a")
-    assert len(jobs) == 2
-    assert [attempt.outcome for attempt in (first, *others)] == [*[Outcome.PAUSED] * len(others), Outcome.FINISHED]
-    assert first.unused_seconds is not None and first.unused_seconds > 120
-    assert len({attempt.slurm_job for attempt in (first, *others)}) == 1 + len(others) > 1
-    assert f"Slurm job {first.slurm_job} is at work: it is asked to save and leave" in slurm_logs(work)
-    log = (work.root / "logs/a/001.log").read_text()
-    assert "stopping the program: the next job of the run has started and takes over" in log
-    assert list(overlaps(work.history("a"))) == []
-    assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
-
-
-def test_a_job_that_is_killed_while_it_asks_is_made_up_for_by_the_one_at_work(
-    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
-) -> None:
-    work, goal = detached(slurm_work), 1500
-    settings = {"goal": goal, "step_seconds": 0.02, "save_steps": 0}
-    run = {"engine": "toy", "segments": 6, "segment_minutes": 5, "queue_wait_minutes": 4, "settings": settings}
-    work.configure({"a": run})
-    submit(work)
-    until(lambda: work.processes("-m unbroken.engines.toy.program"), PATIENCE_SECONDS)
-    (program,) = work.processes("-m unbroken.engines.toy.program")
-    os.kill(program, signal.SIGSTOP)  # it cannot save and leave before the other one is dead
-    first = job_of(work)
-    until(lambda: "is at work: it is asked" in slurm_logs(work), PATIENCE_SECONDS)
-
-    (asking,) = [pid for pid in work.processes("-m unbroken.detached.chain_job") if _slurm_job(pid) != first]
-    number = _slurm_job(asking)
-    os.kill(asking, signal.SIGKILL)
-    cluster.wait_until(lambda: cluster.state(number) == "FAILED")
-    os.kill(program, signal.SIGCONT)
-    wait_for_jobs(cluster)
-
-    history = assert_is_whole(work, tmp_path, goal)
-    assert history[0].slurm_job == first
-    assert history[0].outcome is Outcome.PAUSED  # it has left, as it was asked to
-    assert number not in {attempt.slurm_job for attempt in history}
-    assert all(after.progress_from == before.progress_to > 0 for before, after in itertools.pairwise(history))
-    assert "no job of this run is pending: submitting the next ones" in slurm_logs(work)
-
-
-def _slurm_job(pid: int) -> str:
-    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return dict(line.partition("=")[::2] for line in variables).get("SLURM_JOB_ID", "")
 
 
 def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import program, start_segment, toy_job, toy_run, until
 
-from snakemake_executor_plugin_unbroken.detached import Detached
+from snakemake_executor_plugin_unbroken.detached import Detached, template_of
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import chain_job, early_start, segment_command
 from unbroken.detached.early_start import ask_to_leave, dependency, early_minutes
-from unbroken.runs import driver_start, lease
+from unbroken.runs import lease
 from unbroken.runs.claim import request_path
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
@@ -37,10 +37,8 @@ def test_it_waits_for_the_end_of_the_last_or_a_time_after_its_start() -> None:
 
 
 def test_two_jobs_of_such_a_run_are_out_and_the_shell_leaves_their_words_alone() -> None:
-    driver_start.begin()
     run = toy_run(segment_minutes=60.0, queue_wait_minutes=20.0)
     detached, first = Detached(5), Segment(run, 1, "toy_segment", ("demo", "001"))
-    later = Detached(5), Segment(toy_run(), 1, "toy_segment", ("demo", "001"))
     detached.now = first
 
     assert detached.dependency().strip() == ""
@@ -50,9 +48,22 @@ def test_two_jobs_of_such_a_run_are_out_and_the_shell_leaves_their_words_alone()
     assert detached.has_room(first)
     detached.add(first, "18")
     assert not detached.has_room(first)
-    assert detached.template(first, Path("logs"), [], "").ahead == 2
-    assert detached.template(first, Path("logs"), [], "").early_minutes == 40
-    assert later[0].template(later[1], Path("logs"), [], "").ahead == 5
+    assert detached.ahead_of(first) == 2
+    assert template_of(first, 2, Path("logs"), [], "").early_minutes == 40
+    assert detached.ahead_of(Segment(toy_run(), 1, "toy_segment", ("demo", "001"))) == 5
+
+
+def test_jobs_of_a_driver_submit_none_so_they_take_no_room_in_a_chain() -> None:
+    segment = Segment(toy_run(segment_minutes=60.0, queue_wait_minutes=20.0), 1, "toy_segment", ("demo", "001"))
+    chain = Detached(5)
+    for job in ("17", "18"):
+        chain.found_driven(job)
+        chain.add(segment, job)
+
+    assert chain.has_room(segment)
+    chain.add(segment, "19")
+    chain.add(segment, "20")
+    assert not chain.has_room(segment)
 
 
 def test_the_one_at_work_saves_and_leaves_when_it_is_asked(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from unbroken.detached import adjust_pending, last_look, resubmit
 from unbroken.detached.early_start import ask_to_leave
 from unbroken.detached.page_keeper import PageKeeper
-from unbroken.detached.pending_jobs import is_detached_job_of, wait_for, waiting
+from unbroken.detached.pending_jobs import cancel_waiting, is_detached_job_of, wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import (
     CommandEnd,
@@ -69,6 +69,7 @@ class DetachedJob:
     memory_growth: float
     command: tuple[str, ...]
     is_early: bool = False  # it may start while the one before is at work
+    is_driven: bool = False  # a driver submits the jobs behind it
 
     @property
     def places(self) -> RunFolder:
@@ -107,7 +108,8 @@ def main(words: Sequence[str] | None = None) -> int:
     become_deaf()
     job_id = os.environ.get("SLURM_JOB_ID", "")
     last_look.has_come_back(job_id)
-    _tell_missing_commands(this_job)
+    if not this_job.is_driven:
+        _tell_missing_commands(this_job)
     page = PageKeeper()
     try:
         chain = _Chain(this_job, job_id, page)
@@ -115,7 +117,9 @@ def main(words: Sequence[str] | None = None) -> int:
             ended = chain.work()
         finally:
             page.end()  # before the last page of all, which none may replace
-        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
+        if this_job.is_driven:
+            _look_after_the_next(this_job, job_id)
+        elif ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             _leave_before_work(this_job, job_id, ended.why, ended.message)
         elif ended.why is BeforeWork.HELD:
             _leave_to_holder(this_job, job_id)
@@ -123,6 +127,8 @@ def main(words: Sequence[str] | None = None) -> int:
             _look_after_the_rest(this_job, job_id, chain.has_no_room)
     except Stop as stop:
         this_job.tell(f"the run stops: {stop}")
+        if this_job.is_driven:
+            return 1
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
     return exit_code_for(ended.why, ended.code)
@@ -156,6 +162,8 @@ class _Chain:
 
     def _look_ahead(self) -> None:
         """What is done beside this segment's work, not before that begins."""
+        if self.this_job.is_driven:
+            return
         self._submit_ahead()
         self._page.begin()
 
@@ -274,7 +282,17 @@ def _look_after_the_rest(this_job: DetachedJob, job_id: str, has_no_room: bool) 
         _go_on(this_job, job_id, has_no_room or is_leaving)
 
 
+def _look_after_the_next(this_job: DetachedJob, job_id: str) -> None:
+    """The job that a driver has queued early would start with our end, before the driver knows of it."""
+    if is_over(this_job.run, this_job.told_segments):
+        cancel_waiting(this_job.run)
+    else:
+        _learn(this_job, job_id, waiting(my_jobs() or [], this_job.run, Path()))
+
+
 def _learn(this_job: DetachedJob, job_id: str, numbers: Sequence[str]) -> None:
+    if not numbers:
+        return
     last = History(this_job.places.history).attempts()[-1:]
     if last and last[0].slurm_job == job_id:
         for line in adjust_pending.learn(this_job.run, numbers, last[0], this_job.memory_growth):
@@ -350,6 +368,7 @@ def _slot(words: Sequence[str] | None) -> DetachedJob:
     parser.add_argument("--idle-attempts", type=int, default=2)
     parser.add_argument("--memory-growth", type=float, default=1.0)
     parser.add_argument("--early", action="store_true")
+    parser.add_argument("--driven", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
@@ -363,6 +382,7 @@ def _slot(words: Sequence[str] | None) -> DetachedJob:
         given.memory_growth,
         command,
         given.early,
+        given.driven,
     )
 
 

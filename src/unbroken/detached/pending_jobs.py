@@ -11,12 +11,19 @@ from unbroken.slurm.queue import MyJob, my_jobs
 
 # How the names of detached jobs begin; such a job does whichever segment of its run comes next.
 DETACHED_JOB_NAME = "unbroken-slot"
+# How those of them begin that a driver has queued early: they submit no other ones.
+DRIVEN_JOB_NAME = f"{DETACHED_JOB_NAME}-driven"
 
 
 def is_detached_job_of(job: MyJob, run: str, base: Path) -> bool:
     """True for a job that was submitted for a run of this working directory without a driver."""
     is_here = job.folder.resolve() == base.resolve()
     return job.name.startswith(DETACHED_JOB_NAME) and is_here and run_in(job.comment) == run
+
+
+def submits_the_next(job: MyJob) -> bool:
+    """True for a job that looks after those behind it, whoever has submitted it."""
+    return job.name.startswith(DETACHED_JOB_NAME) and not job.name.startswith(DRIVEN_JOB_NAME)
 
 
 def run_of_detached_job(job: MyJob) -> str:

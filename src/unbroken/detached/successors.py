@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ DONE = "done"
 ENDED = "ended with this job"
 # How it begins where another try would be refused too.
 REFUSED = "Slurm refuses them"
+NAME = "--job-name"
 NO_ROOM = "the queue takes no more jobs now"
 
 
@@ -58,6 +59,11 @@ class Template:
     nodes: int
     early_minutes: int | None = None
     version: int = VERSION
+
+    def named(self, start: str) -> Template:
+        """The same, with names of the jobs that begin so."""
+        name = f"{start}_{_value(self.words, NAME)}"
+        return replace(self, words=tuple(_with(self.words, {NAME: name})))
 
 
 def from_json(data: Mapping[str, Any] | None) -> Template | None:
@@ -101,6 +107,21 @@ def submit(run: str, template: Template | None, leaving: str = "") -> str:
                 return DONE if chain else NO_ROOM
             return said
     return DONE
+
+
+def submit_behind(key: Key, template: Template, job_id: str, after: Submission | None = None) -> tuple[str, str]:
+    """Submits the job of a segment behind another one: its number, or '' and in one line why there is none.
+
+    `after` is the segment's newest submission so far.  There is neither where somebody else submits it.
+    """
+    if not submissions.take(key, after):
+        return "", ""
+    chain = [job_id]
+    said = _submit_one(key, template, chain)
+    if said:
+        submissions.drop(key)
+        return "", said
+    return chain[-1], ""
 
 
 def _count(alive: Sequence[MyJob], leaving: str) -> int:
