@@ -118,9 +118,9 @@ sys.exit(done.returncode)
 
 
 @contextmanager
-def lab() -> Iterator[Lab]:
+def lab(nodes: int = 5) -> Iterator[Lab]:
     """A cluster; afterwards nothing is left."""
-    cluster = Cluster(Path(mkdtemp(prefix="unbroken_bench_"))).start()
+    cluster = Cluster(Path(mkdtemp(prefix="unbroken_bench_")), nodes).start()
     base = Path(mkdtemp(prefix="unbroken_bench_work_"))
     try:
         yield Lab(cluster, base)
