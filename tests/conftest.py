@@ -12,6 +12,8 @@ from support.promises import is_promise
 
 from unbroken.training.core import collector
 
+READ_BY_US = ("UNBROKEN_", "SLURM_", "SBATCH_", "SNAKEMAKE_")
+
 
 def pytest_configure() -> None:
     """What the tests' processes inherit."""
@@ -59,7 +61,8 @@ def environment_kept() -> Iterator[None]:
     """A variable that a test leaves behind would make another one fail, somewhere, on some days."""
     before = dict(os.environ)
     yield
-    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    # Libraries set some of their own when they are imported.
+    changed = {name for name, _ in before.items() ^ os.environ.items() if name.startswith(READ_BY_US)}
     for name in changed:
         os.environ.pop(name, None)
         if name in before:

@@ -108,6 +108,44 @@ def test_a_framework_that_is_killed_and_then_gets_term_comes_to_the_weights_of_o
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("framework", "module", "result"),
+    [
+        ("lightning", "pytorch_lightning", "model.ckpt"),
+        ("accelerate", "accelerate", "model.pt"),
+        ("transformers", "transformers", "model.safetensors"),
+    ],
+)
+def test_by_hand_a_framework_keeps_its_checkpoints_in_a_folder_and_goes_on_from_there(
+    tmp_path: Path, framework: str, module: str, result: str
+) -> None:
+    pytest.importorskip(module, reason=f"missing: {module} (pip install unbroken[adapters])")
+    command = [sys.executable, str(ROOT / "examples" / f"torch_{framework}" / "train.py")]
+    pieces, whole = tmp_path / "pieces", tmp_path / "whole"
+
+    def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+        told = {"UNBROKEN_FOLDER": str(folder), "HF_HUB_OFFLINE": "1"}
+        return subprocess.Popen([*command, *words], env={**os.environ, **told}, cwd=tmp_path)
+
+    with start(pieces, "0.1") as first:
+        until(lambda: (pieces / "progress.json").exists() or first.poll() is not None)
+        first.terminate()
+    left = json.loads((pieces / "progress.json").read_text())["done"]
+    codes = [first.returncode, *(start(folder).wait() for folder in (pieces, whole))]
+
+    def weights(folder: Path) -> object:
+        path = folder / "final" / result
+        return path.read_bytes() if path.suffix == ".safetensors" else tensors(path)
+
+    assert codes == [85, 0, 0]
+    assert weights(pieces) == weights(whole)
+    history = [json.loads(line) for line in (pieces / "history.jsonl").read_text().splitlines()]
+    assert [line["outcome"] for line in history] == ["interrupted", "finished"]
+    assert history[1]["progress_from"] == history[0]["progress_to"] >= left
+    assert history[0]["progress_to"] < history[1]["progress_to"]
+
+
+@pytest.mark.slow
 def test_lightning_stopped_before_any_batch_does_what_it_does_in_one_piece() -> None:
     pytest.importorskip("pytorch_lightning", reason="missing: pytorch-lightning (pip install unbroken[adapters])")
     program = Path(__file__).parents[1] / "support" / "lightning_stops.py"

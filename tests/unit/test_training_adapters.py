@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import Share
+from unbroken.training.torch.framework_session import RanksSession
 from unbroken.training.torch.resumable_loader import resumable_loader
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
@@ -70,6 +71,17 @@ def test_a_loader_does_not_go_on_in_other_data() -> None:
         resumable_loader(DATA, 2, seed=7).load_state_dict(state)
     with pytest.raises(ValueError, match="was made with seed = 7, and the loader has 8"):
         resumable_loader(DATA, 3, seed=8).load_state_dict(state)
+
+
+def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    assert RanksSession({}).contract is None
+    with pytest.raises(CheckpointError, match="2 ranks keep checkpoints in a folder, allowed: one process, or"):
+        RanksSession({}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +143,7 @@ def test_accelerate_is_refused_another_seed_loader_or_number_of_ranks(
         next(batches)
     state = segments.state_dict()
     batches.close()
+    monkeypatch.setattr("unbroken.training.core.once._begun", set())  # as in another process
 
     with pytest.raises(CheckpointError, match="made with seed=3, and Segments has 4"):
         Segments(accelerator, seed=4).load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,8 +19,9 @@ from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.collector import keep_what_is_loaded
-from unbroken.training.core.framework_session import NextAction
+from unbroken.training.core.framework_session import OFTEN, NextAction
 from unbroken.training.core.position import Course, Placed
+from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
@@ -37,17 +39,27 @@ class Segments(Placed):
     """The segments of a loop with Accelerate.  Make it before any worker process; `seed` is that of the data's order.
 
     `epochs` after `accelerator.prepare(model, optimizer, scheduler)`, `batches` inside, and `finish` at the end.
-    Started by hand it trains from start to end and saves nothing.
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
-    def __init__(self, accelerator: accelerate.Accelerator, seed: int = 0) -> None:
+    def __init__(
+        self,
+        accelerator: accelerate.Accelerator,
+        seed: int = 0,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        saves: Saves = OFTEN,
+    ) -> None:
         self._accelerator, self._seed, self._course = accelerator, seed, Course()
         self._keeper = RanksSession(
             {
                 "accelerate": accelerate.__version__,
                 "torch": str(torch.__version__),
                 "python": platform.python_version(),
-            }
+            },
+            folder,
+            saves,
         )
         if self._keeper.contract:
             check_kind(accelerator.state)

@@ -18,7 +18,8 @@ from unbroken.program.contract import FINAL
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.collector import keep_what_is_loaded
-from unbroken.training.core.framework_session import NextAction
+from unbroken.training.core.framework_session import OFTEN, NextAction
+from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
@@ -39,16 +40,17 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     """Saves through unbroken and leaves in time; Lightning calls it as the last of the callbacks.
 
     `trainer.fit(model, callback.loader(data, batch_size=...), ckpt_path=callback.resume, weights_only=True)`.  The
-    model is in `final/model.ckpt` of a run that is finished.  Started by hand it does nothing.  Make it before the
-    Trainer; `seed` is that of the order of the data.
+    model is in `final/model.ckpt` of a run that is finished.  Make it before the Trainer; `seed` is that of the order
+    of the data.  Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on
+    from there; without one it does nothing.  `saves` says how often.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
         self._seed, self._share = seed, Share()
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
         versions = {"lightning": str(vars(pl)["__version__"]), "torch": str(torch.__version__)}
-        self._keeper = RanksSession({**versions, "python": platform.python_version()})
+        self._keeper = RanksSession({**versions, "python": platform.python_version()}, folder, saves)
         self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []

@@ -15,7 +15,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.collector import keep_what_is_loaded
-from unbroken.training.core.framework_session import NextAction
+from unbroken.training.core.framework_session import OFTEN, NextAction
+from unbroken.training.core.save_policy import Saves
 from unbroken.training.torch.framework_session import RanksSession, refuse
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
@@ -34,16 +35,19 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     `TrainingArguments(output_dir=callback.output_dir("out"), save_strategy="no", ...)`, then
     `trainer.train(resume_from_checkpoint=callback.resume)`.  The model is in `final/` of a run that is finished.
-    Started by hand it does nothing.
+    Started by hand, on one process, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes on from there;
+    without one it does nothing.  `saves` says how often.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
         self._keeper = RanksSession(
             {
                 "transformers": transformers.__version__,
                 "torch": str(torch.__version__),
                 "python": platform.python_version(),
-            }
+            },
+            folder,
+            saves,
         )
         self._wish = NextAction.GO_ON
         self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet

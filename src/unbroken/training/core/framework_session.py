@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -12,22 +13,17 @@ from pathlib import Path
 from typing import NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
 from unbroken.training.core import once
-from unbroken.training.core.environment import (
-    Contract,
-    Outbox,
-    Reporter,
-    Signals,
-    check_thread,
-    read_contract,
-    schedule_of,
-)
+from unbroken.training.core.environment import Contract, Reporter, Signals, schedule_of
+from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 
 # Before the first save nothing is known.
 GUESSED_SAVE_SECONDS = 5.0
+OFTEN = Saves()
 
 
 class NextAction(Enum):
@@ -39,22 +35,26 @@ class NextAction(Enum):
 
 
 class FrameworkSession:
-    """Keeps the contract for the loop of another library; without unbroken around it, it wishes nothing.
+    """Keeps the contract for the loop of another library; without unbroken around it, nor a folder, it wishes nothing.
 
-    `versions` are those of the library, for the passport.  Make it before worker processes are started.
+    `versions` are those of the library, for the passport; `folder` and `saves` are those of `Training`.  Make it before
+    worker processes are started.  LeaseError, NoCheckpointError: `Home`.
     """
 
-    def __init__(self, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
+    ) -> None:
         self._versions = versions
-        self.contract: Contract | None = read_contract()
+        self.contract: Contract | None = None
         self._has_begun = False
-        if self.contract is None:
+        found = connect(folder, saves)
+        if found is None:
             return
-        check_thread()
+        self.contract, self._place = found
         self._signals = Signals()
         self._signals.install()
-        self._outbox, self._reporter = Outbox(self.contract.save), Reporter(self.contract.progress)
-        self._pace = schedule_of(self.contract, self.contract.saves(Saves()), GUESSED_SAVE_SECONDS, self._signals)
+        self._reporter = Reporter(self.contract.progress)
+        self._pace = schedule_of(self.contract, self.contract.saves(saves), GUESSED_SAVE_SECONDS, self._signals)
 
     @property
     def resume(self) -> Path | None:
@@ -90,6 +90,7 @@ class FrameworkSession:
             return NextAction.GO_ON
         if self._has_begun:
             self._pace.end_step(ended)
+            self._place.note("first_step")
         else:
             once.check_run(self.contract)
             once.note_begun(self.contract)
@@ -119,13 +120,15 @@ class FrameworkSession:
 
     def leave(self) -> NoReturn:
         """Ends the process as paused."""
+        self._place.note_end(Outcome.PAUSED if self._pace.is_time_up else Outcome.INTERRUPTED)
+        self._place.close()
         sys.exit(EXIT_PAUSED)
 
     def _begin_draft(self) -> Path:
-        return self._outbox.new_draft()
+        return self._place.new_draft()
 
     def _give(self, draft: Path, handover: Handover) -> None:
-        self._outbox.hand_over(draft, handover)
+        self._place.hand_over(draft, handover)
 
     def _report(self, progress: Progress) -> None:
         if self._reporter.is_due:
@@ -134,4 +137,4 @@ class FrameworkSession:
     def _wish(self, following: Phase) -> NextAction:
         if self._pace.must_stop(following):
             return NextAction.LEAVE
-        return NextAction.SAVE if self._pace.is_save_due() and self._outbox.has_room else NextAction.GO_ON
+        return NextAction.SAVE if self._pace.is_save_due() and self._place.has_room else NextAction.GO_ON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from unbroken.program.verdict import Kind
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
 from unbroken.training.core import rank_request as wishes
-from unbroken.training.core.framework_session import FrameworkSession, NextAction
+from unbroken.training.core.environment import read_contract
+from unbroken.training.core.framework_session import OFTEN, FrameworkSession, NextAction
+from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.validation import give_verdict
 from unbroken.training.torch import state as torch_state
@@ -35,8 +38,17 @@ class RanksSession(FrameworkSession):
     What `hand_over` is given to write is called on all ranks, with one folder, when all of them are there.
     """
 
-    def __init__(self, versions: Mapping[str, str]) -> None:
-        super().__init__(versions)
+    def __init__(
+        self, versions: Mapping[str, str], folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN
+    ) -> None:
+        count = int(os.environ.get("WORLD_SIZE") or 1)
+        if count > 1 and read_contract() is None and (folder or os.environ.get("UNBROKEN_FOLDER")):
+            refuse(
+                CheckpointError,
+                f"{count} ranks keep checkpoints in a folder, allowed: one process, or unbroken's workflow with "
+                f"`ranks: {count}` in the settings",
+            )
+        super().__init__(versions, folder, saves)
         self.ranks = Ranks()
         self._agreed = wishes.RankRequest()  # what all ranks will do, and have not done yet
 
@@ -92,7 +104,7 @@ class RanksSession(FrameworkSession):
         self.ranks.meet()
         if self.ranks.size == 1:
             return super()._begin_draft()
-        return Path(self.ranks.by_first(lambda: str(self._outbox.new_draft())))
+        return Path(self.ranks.by_first(lambda: str(self._place.new_draft())))
 
     def _give(self, draft: Path, handover: Handover) -> None:
         self.ranks.meet()
@@ -120,5 +132,5 @@ class RanksSession(FrameworkSession):
         return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
     def _own(self, following: Phase) -> wishes.RankRequest:
-        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due() and self._outbox.has_room
+        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due() and self._place.has_room
         return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due)
