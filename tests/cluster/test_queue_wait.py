@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.detached import PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import HUNGRY, assert_is_whole, job_of
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, until
@@ -184,6 +184,22 @@ def test_ctrl_c_leaves_no_job_and_a_killed_driver_leaves_both_to_the_next(
     history = assert_is_whole(work, tmp_path, goal)
     assert history[-1].slurm_job == first
     cluster.wait_until(lambda: cluster.state(second) == "CANCELLED")
+
+
+@pytest.mark.slow
+def test_restart_cancels_the_one_that_waits_and_whose_driver_is_dead(slurm_work: WorkDir, cluster: Cluster) -> None:
+    configure(slurm_work, 9000)
+    driver, first, second = driven(slurm_work, cluster)
+    with closed(cluster):
+        driver.kill()
+        kill_job(slurm_work, first)
+        cluster.wait_until(lambda: cluster.jobs("running,pending,completing") == [second])
+
+        done = slurm_work.unbroken("restart", "a")
+
+        assert done.code == 0, done.text
+        assert f"a: cancelled the pending jobs: {second}" in done.text
+        assert cluster.state(second) == "CANCELLED"
 
 
 def test_scancel_of_the_job_at_work_stops_the_run_and_the_one_that_waits(slurm_work: WorkDir, cluster: Cluster) -> None:

@@ -46,7 +46,7 @@ def finish_words(made: Forecast, now: float) -> str:
         return f"done after about {duration(likely)} of work ({by})"
     if late < SOON_SECONDS:
         return f"done in about {duration(likely)} (90 %: {duration(late)})"
-    return f"done about {_moment(now + likely, likely)} (90 %: by {_moment(now + late, late)})"
+    return f"done about {moment(now + likely, likely)} (90 %: by {moment(now + late, late)})"
 
 
 def budget_words(made: Forecast | None, used: int, segments: int, least: int = MANY) -> str:
@@ -60,7 +60,8 @@ def budget_words(made: Forecast | None, used: int, segments: int, least: int = M
     return f"`segments: {segments}` will not do: about {likely}; type `segments: {enough}`"
 
 
-def _moment(unix: float, ahead: float) -> str:
+def moment(unix: float, ahead: float) -> str:
+    """`Tue 14:00`, `7 Mar` or `Mar 2028`, by how far ahead it is."""
     local = time.localtime(unix)
     if ahead < WEEK_SECONDS:
         return time.strftime("%a %H:%M", local)

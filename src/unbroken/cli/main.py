@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import exec_commands, init_command, notify_command, profile_command, report_command
+from unbroken.cli import advise_command, exec_commands, init_command, notify_command, profile_command, report_command
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
@@ -37,11 +37,11 @@ from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
-from unbroken.report.known import CONFIG, config_of, runs_of, statuses
+from unbroken.report.known import CONFIG, config_of, known_names, runs_of, statuses
 from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus
 from unbroken.report.time_account import account_json, account_lines, account_of
-from unbroken.runs import lease
+from unbroken.runs import lease, submissions
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.layout import RESULTS, RunFolder
@@ -115,6 +115,20 @@ def account(
         return
     for name, each in found:
         say("\n".join(account_lines(name, each)))
+
+
+@app.command()
+def advise(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    directory: Directory = HERE,
+    config: Config = CONFIG,
+    profile: Annotated[str, typer.Option("--profile", help="Whose site.yaml says what the jobs ask.")] = "slurm",
+) -> None:
+    """Which partition and length of a segment bring a run to its goal first; asks Slurm, submits nothing."""
+    runs = {known.name: known for known in runs_of(directory, config, must_exist=True)}
+    for name in known_names(runs, only, directory):
+        if name in runs:
+            advise_command.advise(runs[name], directory, profile)
 
 
 @app.command()
@@ -332,8 +346,9 @@ def _must_exist(run: str, directory: Path) -> RunFolder:
 
 
 def _cancel_waiting(run: str, directory: Path) -> None:
-    """Those of a detached run: one of them would begin the run anew before its user is ready."""
-    if not was_submitted(run, directory) or not has_command("squeue"):
+    """Those that need no driver: one of them would begin the run anew before its user is ready."""
+    may_wait = was_submitted(run, directory) or submissions.any_of(run, directory)
+    if not may_wait or not has_command("squeue"):
         return
     numbers = cancel_waiting(run, directory)
     if numbers is None:

@@ -36,7 +36,7 @@ def command_for(
     found = ["--logger", "unbroken"] if "--logger" not in words else []
     found += ["--snakefile", str(_snakefile(directory))]
     found += ["--directory", str(directory)] if directory != Path() else []
-    found += ["--profile", _profile_folder(profile, directory)] if profile else []
+    found += ["--profile", folder_of_profile(profile, directory)] if profile else []
     found += words
     typed = shlex.join(found) + (f" -- {' '.join(_braced(targets))}" if targets else "")
     return [*found, *(["--", *targets] if targets else [])], f"snakemake {typed}"
@@ -66,7 +66,7 @@ def _snakefile(directory: Path) -> Path:
     return whole if whole.is_file() else workflow_folder() / "Snakefile"
 
 
-def _profile_folder(name: str, directory: Path) -> str:
+def folder_of_profile(name: str, directory: Path) -> str:
     """A folder of the run's, where there is one: Snakemake looks for a name from where it is started."""
     own = directory / "profiles" / name
     for folder in (directory / name, own):

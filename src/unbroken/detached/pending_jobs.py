@@ -44,7 +44,7 @@ def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
 def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
     """Cancels the jobs of a run that have not started yet; their numbers, None if Slurm does not answer.
 
-    A detached run has such jobs; for any other this does nothing.
+    A detached run has such jobs, and one with `queue_wait_minutes`; for any other this does nothing.
     """
     jobs = my_jobs()
     if jobs is None:

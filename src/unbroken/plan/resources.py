@@ -36,6 +36,21 @@ def resources(run: Run, request: Request) -> dict[str, str | int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def sbatch_words(run: Run, request: Request) -> list[str]:
+    """What a run's job asks of sbatch, but for its partition and its length."""
+    found: dict[str, str | int | None] = {
+        "account": request.account,
+        "qos": request.qos,
+        "constraint": request.constraint,
+        "nodes": resources(run, request).get("nodes"),
+        "ntasks": run.tasks,
+        "cpus-per-task": run.threads,
+        "mem": run.mem_mb,
+        "gpus": f"{request.gpu_type}:{run.gpus}" if request.gpu_type and run.gpus else run.gpus or None,
+    }
+    return [*(f"--{name}={value}" for name, value in found.items() if value is not None), *request.words]
+
+
 def extra_words(run: Run, request: Request, avoid: Sequence[str] = ()) -> str:
     """Further words for sbatch, quoted for the shell; `avoid` are nodes on which the run does not work."""
     words = [f"--signal=URG@{request.warn_seconds}"] if hears_in_time(run, request.warn_seconds) else []

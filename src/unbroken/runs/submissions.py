@@ -67,6 +67,11 @@ def newest(segment: Key) -> Submission | None:
         return Submission(path, number, "", UNANSWERED_SECONDS)
 
 
+def any_of(run: str, base: Path = Path()) -> bool:
+    """True if a job of the run may be out that a driver has submitted."""
+    return any((base / NOTES / run).glob("*.json"))
+
+
 def take(segment: Key, after: Submission | None) -> bool:
     """True if the caller, and nobody else, may submit the segment now."""
     path = _folder(segment) / f"{segment.number:03d}.{after.number + 1 if after else 1}.json"

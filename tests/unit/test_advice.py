@@ -1,0 +1,98 @@
+"""Which length of a segment is advised, by what is left, what a cut costs and how long jobs wait."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from support.toyrun import toy_run
+
+from unbroken.accounting.advice import Estimate, Waits, Work, estimate, lengths, similar
+from unbroken.cli.advise_command import Choice, lines
+
+HOUR = 3600.0
+KNOWN = Waits(0.0, (HOUR,) * 5)
+
+
+def test_each_segment_waits_and_loses_what_a_cut_costs() -> None:
+    work = Work(10 * HOUR, 360.0)
+
+    # 4 hours less 6 minutes: three segments.
+    assert estimate(work, 240, KNOWN) == Estimate(3, 10 * HOUR + 3 * 360 + 3 * HOUR, 10 * HOUR + 3 * 360 + HOUR)
+    # A wait of an hour beside half an hour of work: the job may start a minute after the one before.
+    short = estimate(work, 31, KNOWN)
+    assert short is not None
+    assert short.segments == 24
+    assert short.beside_seconds == 10 * HOUR + 24 * 360 + HOUR + 23 * (HOUR - 30 * 60)
+    assert estimate(work, 6, KNOWN) is None
+    assert estimate(Work(60.0, 0.0), 60, Waits(300.0)) == Estimate(1, 360.0, 360.0)
+
+
+def test_few_past_waits_count_less_than_what_slurm_guesses() -> None:
+    assert not Waits(60.0, (HOUR,) * 4).is_known
+    assert Waits(60.0, (HOUR,) * 4).likely == 60.0
+    known = Waits(60.0, (1.0, 2.0, 3.0, 4.0, 100.0))
+    assert (known.likely, known.is_known) == (3.0, True)
+    assert 4.0 < known.late < 100.0
+
+
+def test_jobs_are_alike_whose_limits_are() -> None:
+    assert list(similar([(29, 1.0), (30, 2.0), (60, 3.0), (120, 4.0), (121, 5.0)], 60)) == [2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "now", "left_hours", "found"),
+    [
+        (480, 60, None, [480, 240, 120, 60, 30]),
+        (480, 60, 5, [361, 240, 120, 60, 30]),  # all the rest, a fifth to spare and a cut
+        (480, 60, 100, [480, 240, 120, 60, 30]),
+        (math.inf, 60, 100, [7201, 60]),
+        (math.inf, 60, None, [60]),
+        (30, 60, None, [30, 15]),  # too long for this partition
+        (5, 0.5, None, [1]),
+    ],
+)
+def test_lengths_are_parts_of_the_limit_that_of_now_and_one_for_all(
+    limit: float, now: float, left_hours: float | None, found: list[int]
+) -> None:
+    assert lengths(limit, now, Work(left_hours * HOUR, 60.0) if left_hours else None) == found
+
+
+RUN = replace(toy_run(), segments=4, segment_minutes=60.0)
+WORK = Work(10 * HOUR, 60.0)
+
+
+def choice(partition: str, minutes: int, wait: float) -> Choice:
+    waits = Waits(0.0, (wait,) * 5)
+    return Choice(partition, minutes, waits, estimate(WORK, minutes, waits))
+
+
+def test_the_soonest_is_typed_with_the_waits_beside_the_work() -> None:
+    (line,) = lines(RUN, [choice("short", 60, HOUR), choice("long", 240, HOUR)], WORK, "short")
+
+    typed, told = line.split(": done about ")
+    assert typed == "type `segment_minutes: 240`, `partition: long`, `queue_wait_minutes: 60`"
+    assert " instead of about " in told
+
+
+def test_more_segments_than_the_run_has_are_named() -> None:
+    (line, *_) = lines(replace(RUN, segments=2), [choice("short", 120, 60.0)], WORK, "short")
+    assert "`segments: 6` or more" in line
+
+
+def test_one_job_for_all_is_said_to_be_best_where_it_is() -> None:
+    found = list(lines(RUN, [choice("long", 720, HOUR), choice("short", 60, HOUR)], WORK, "short"))
+    assert found[0].startswith("type `segment_minutes: 720`, `partition: long`: done about ")
+    assert found[1] == "one job of that length does all the rest: segments bring nothing here but safety"
+
+
+def test_what_is_well_stays_and_guesses_are_called_guesses() -> None:
+    guessed = Choice("short", 60, Waits(60.0), estimate(WORK, 60, Waits(60.0)))
+    well, honest = lines(RUN, [guessed, choice("long", 61, 60.0)], WORK, "short")
+
+    assert well.startswith("it is well as it is: done about ")
+    assert honest.startswith("its wait is Slurm's guess of now, which knows of no later job")
+
+
+def test_without_a_pace_nothing_is_advised() -> None:
+    (line,) = lines(RUN, [Choice("short", 60, KNOWN, None)], None, "short")
+    assert line == "too little is known of its pace; after its first segment type: unbroken advise"
