@@ -30,7 +30,7 @@ from unbroken.runs.store import Store
 from unbroken.slurm.nodes import default_partition
 from unbroken.slurm.partitions import ask_partitions
 from unbroken.slurm.past_waits import DAYS, PastWait, past_waits
-from unbroken.slurm.test_only import start_if_submitted
+from unbroken.slurm.sbatch import start_if_submitted
 from unbroken.system.clock import duration
 
 RECENT = 5

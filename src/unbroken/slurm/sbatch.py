@@ -1,4 +1,4 @@
-"""Submitting a job to Slurm from inside of another one."""
+"""What sbatch is asked: to submit a job from inside of another one, and when it would start one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 # sbatch itself tries for a while to reach a controller that is away.
 PATIENCE_SECONDS = 300.0
+# `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
+_START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB = re.compile(r"^(\d+)(?:;\S*)?\s*$", re.MULTILINE)
 
 
@@ -26,15 +29,7 @@ class Answer:
 def sbatch(words: Sequence[str]) -> Answer:
     """Submits a job; `words` hold --parsable."""
     try:
-        done = subprocess.run(
-            ("sbatch", *words),
-            env=outside(os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+        done = _said(words)
     except (OSError, subprocess.SubprocessError) as error:
         return Answer("", f"sbatch: {error}")
     found = _JOB.search(done.stdout) if done.returncode == 0 else None
@@ -42,6 +37,31 @@ def sbatch(words: Sequence[str]) -> Answer:
         said = done.stderr.strip() or done.stdout.strip() or f"sbatch: exit code {done.returncode}"
         return Answer("", said, done.returncode == -signal.SIGTERM)
     return Answer(found[1])
+
+
+def start_if_submitted(words: Sequence[str]) -> float | str:
+    """Unix seconds at which a job would start if nobody submitted another one; else in one line why there is none."""
+    try:
+        done = _said(["--test-only", *words, "--wrap=true"])
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"sbatch: {error}"
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    found = _START.search("\n".join(said))
+    if done.returncode != 0 or found is None:
+        return said[-1].removeprefix("allocation failure: ") if said else f"sbatch: exit code {done.returncode}"
+    return datetime.fromisoformat(found[1]).timestamp()
+
+
+def _said(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ("sbatch", *words),
+        env=outside(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
 
 
 def outside(environment: Mapping[str, str]) -> dict[str, str]:
