@@ -114,6 +114,23 @@ def test_a_margin_is_learned_from_the_longest_stop_of_late() -> None:
     assert learn_margin(attempts, 86400, 300).stop_seconds == pytest.approx(1.5 * 4 + 0.2)
 
 
+@pytest.mark.parametrize(("segment_seconds", "least"), [(3, 0.03), (60, 0.6), (200, 2.0), (28800, 2.0), (10**9, 2.0)])
+def test_however_quick_a_stop_was_some_time_is_kept_for_a_busy_node(segment_seconds: float, least: float) -> None:
+    quick = replace(ATTEMPT, stop_seconds=0.04, save_seconds=0.0)
+
+    assert learn_margin([quick], segment_seconds, None).stop_seconds == pytest.approx(max(least, 1.5 * 0.04 + 0.2))
+
+
+@pytest.mark.parametrize("segment_seconds", [3, 60, 240, 28800])
+@pytest.mark.parametrize("stop_seconds", [0.0, 0.04, 0.3, 5.0, 300.0])
+def test_nobody_is_killed_in_the_moment_in_which_he_is_told(segment_seconds: float, stop_seconds: float) -> None:
+    """Where Slurm's limit is the end of the segment, as it is with whole minutes."""
+    margin = learn_margin([replace(ATTEMPT, stop_seconds=stop_seconds, save_seconds=0.0)], segment_seconds, None)
+
+    assert margin.last_seconds <= margin.stop_seconds / 8
+    assert margin.last_seconds <= 1.0
+
+
 def test_an_attempt_that_was_not_stopped_teaches_no_stop() -> None:
     attempts = [replace(ATTEMPT, stop_seconds=None), replace(ATTEMPT, stop_seconds=2, save_seconds=0.0)]
 

@@ -21,6 +21,11 @@ MADE_FOR_IT_SECONDS = 120.0
 MOVED_SECONDS = 2.0
 # Saves vary by half under load (docs/benchmarks.md); too early costs seconds, too late costs a save interval.
 SAFETY = 1.5
+# Whatever was measured, a busy node may be late by as much; it is little beside a segment.
+LEAST_MARGIN_SECONDS = 2.0
+LEAST_MARGIN_SHARE = 0.01
+# A KILL comes before Slurm's by as much.
+LAST_SECONDS = 1.0
 # Of the first margin so much stays, after a save has shown what one takes.
 UNSEEN_SHARE = 0.25
 
@@ -37,6 +42,14 @@ class Margin:
     longest_seconds: float = math.inf
     guess_seconds: float = 0.0
     is_lowered: bool = False
+
+    @property
+    def last_seconds(self) -> float:
+        """So long before Slurm does it a program is killed that does not leave, and what it had saved is published.
+
+        Much less than the margin: who is told at its beginning needs it to save.
+        """
+        return min(LAST_SECONDS, self.stop_seconds / 8)
 
     def after_save(self, writing_seconds: float | None, publishing_seconds: float) -> Margin:
         """The same after a save in the middle of the segment, which shows what the one at its end will take.
@@ -111,7 +124,8 @@ def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seco
     saves = [attempt.save_seconds for attempt in attempts if attempt.saves]
     publish = _time_to_publish(max(saves[-LEARNED_ATTEMPTS:], default=0.1))
     guess = 0.0 if stops or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
-    stop = SAFETY * max(stops[-LEARNED_ATTEMPTS:]) + 0.2 if stops else first_seconds or guess
+    least = min(LEAST_MARGIN_SECONDS, LEAST_MARGIN_SHARE * segment_seconds)
+    stop = max(SAFETY * max(stops[-LEARNED_ATTEMPTS:]) + 0.2, least) if stops else first_seconds or guess
     longest = segment_seconds / 2
     return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess)
 

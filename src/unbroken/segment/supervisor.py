@@ -290,7 +290,7 @@ class Work:
         # From the TERM on: the time until it may have been spent on publishing what the program had saved.
         termed = self._terminated_at
         has_had_term = termed is not None and self._lasting(termed, now) > TERM_PATIENCE_SECONDS
-        must_kill = has_had_term or left < 1.0
+        must_kill = has_had_term or left < self.margin.last_seconds
         if must_kill:
             if not self._killed:
                 self.job.tell("the program does not exit: sending KILL")
