@@ -23,6 +23,8 @@ from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 
 STEP_SECONDS = 0.1
+# Of each segment so much is no work, in all ways: starts and margins.
+CUT_SECONDS = 10
 BY_AGE = """\
 PriorityType=priority/multifactor
 PriorityWeightAge=1000000
@@ -72,31 +74,37 @@ def full_queue(here: Lab, count: int) -> Iterator[None]:
         here.cluster.run("scancel", "--name=filler")
 
 
-def array(here: Lab, minutes: int, work: int) -> tuple[Path, subprocess.Popen[bytes] | None]:
+def array(here: Lab, minutes: int, segments: int) -> tuple[Path, subprocess.Popen[bytes] | None]:
     """`--array=1-N%1` of programs that save nothing and lose nothing."""
     folder = here.folder({})
-    script = f"exec sleep {minutes * 60}"
-    words = [f"--array=1-{work // minutes}%1", "--cpus-per-task=4", f"--time={minutes + 1}"]
+    script = f"exec sleep {minutes * 60 - CUT_SECONDS}"
+    words = [f"--array=1-{segments}%1", "--cpus-per-task=4", f"--time={minutes + 1}"]
     here.cluster.sbatch(script, *words, cwd=folder)
     return folder, None
 
 
-def chain(here: Lab, minutes: int, work: int, wait: int, profile: str) -> tuple[Path, subprocess.Popen[bytes] | None]:
+def chain(
+    here: Lab, minutes: int, segments: int, wait: int, profile: str
+) -> tuple[Path, subprocess.Popen[bytes] | None]:
     """A run of unbroken with as much work; its driver, if it has one that stays."""
     run = {
         "engine": "toy",
-        "segments": 3 * work // minutes,
+        "segments": 3 * segments,
         "segment_minutes": minutes,
         "queue_wait_minutes": wait,
         "first_margin_seconds": 5,
         "threads": 4,
-        "settings": {"goal": int(work * 60 / STEP_SECONDS), "step_seconds": STEP_SECONDS, "save_steps": 0},
+        "settings": {"goal": _goal(minutes, segments), "step_seconds": STEP_SECONDS, "save_steps": 0},
     }
     folder = here.folder({"bench": run})
     command = [*SNAKEMAKE, "--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / profile)]
     with (folder / "driver.txt").open("wb") as output:
         driver = subprocess.Popen(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
     return folder, driver
+
+
+def _goal(minutes: int, segments: int) -> int:
+    return int(segments * (minutes * 60 - CUT_SECONDS) / STEP_SECONDS)
 
 
 def took(here: Lab, folder: Path) -> Chain:
@@ -119,14 +127,14 @@ def _unix(local: str) -> float:
     return datetime.fromisoformat(local).timestamp()
 
 
-def measure(here: Lab, minutes: int, work: int, wait: int, copies: int, queued: int) -> str:
+def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queued: int) -> str:
     """All chains at once; a table."""
     ways = {
-        "`--array=1-N%1`": lambda: array(here, minutes, work),
-        "detached": lambda: chain(here, minutes, work, 0, "slurm-detached"),
-        "attached": lambda: chain(here, minutes, work, 0, "slurm"),
-        f"detached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, work, wait, "slurm-detached"),
-        f"attached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, work, wait, "slurm"),
+        "`--array=1-N%1`": lambda: array(here, minutes, segments),
+        "detached": lambda: chain(here, minutes, segments, 0, "slurm-detached"),
+        "attached": lambda: chain(here, minutes, segments, 0, "slurm"),
+        f"detached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm-detached"),
+        f"attached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm"),
     }
     with full_queue(here, queued):
         time.sleep(120)  # until those that wait are of all ages
@@ -139,7 +147,7 @@ def measure(here: Lab, minutes: int, work: int, wait: int, copies: int, queued: 
     for way, folder, driver in started:
         if driver is not None:
             done = History(RunFolder("bench", folder).history).attempts()[-1].progress_to
-            if done != int(work * 60 / STEP_SECONDS):
+            if done != _goal(minutes, segments):
                 sys.exit(f"{way}: {folder}: ended at {done:.0f}")
     rows = []
     for way in ways:
@@ -147,7 +155,7 @@ def measure(here: Lab, minutes: int, work: int, wait: int, copies: int, queued: 
         cells = [spread([getattr(each, name) for each in found], 1) for name in ("whole", "with_node", "doubled")]
         waits = spread([each.whole - each.with_node for each in found], 1)
         rows.append([way, cells[0], waits, cells[1], cells[2], spread([float(each.jobs) for each in found], 0)])
-    header = [f"{work} minutes of work, segments of {minutes}", "all", "without a node", "with one", "with two", "jobs"]
+    header = [f"{segments} segments of {minutes} minutes", "all", "without a node", "with one", "with two", "jobs"]
     return table(header, rows)
 
 
@@ -161,13 +169,13 @@ if __name__ == "__main__":
         __doc__,
         nodes=(int, 30, "how many nodes the queue has"),
         queued=(int, 50, "how many jobs of others always wait"),
-        minutes=(int, 4, "length of a segment"),
-        work=(int, 12, "minutes of work"),
-        wait=(int, 3, "`queue_wait_minutes`"),
+        minutes=(int, 3, "length of a segment"),
+        segments=(int, 3, "how many of them the work fills"),
+        wait=(int, 2, "`queue_wait_minutes`"),
         copies=(int, 3, "how many chains of each kind"),
     )
     where = machine("snakemake", "snakemake-executor-plugin-slurm")
     with slurm.lab(chosen.nodes + 1) as here:
         order_by_age(here)
-        text = measure(here, chosen.minutes, chosen.work, chosen.wait, chosen.copies, chosen.queued)
+        text = measure(here, chosen.minutes, chosen.segments, chosen.wait, chosen.copies, chosen.queued)
     publish("queue_wait", f"{where} Minutes: median of {chosen.copies} (least-most).\n\n{text}", chosen.write)
