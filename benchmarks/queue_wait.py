@@ -22,6 +22,8 @@ from support.slurm import Lab
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 
+# The folder of a chain, and its driver.
+Started = tuple[Path, subprocess.Popen[bytes] | None]
 STEP_SECONDS = 0.1
 # Of each segment so much is no work, in all ways: starts and margins.
 CUT_SECONDS = 10
@@ -74,7 +76,7 @@ def full_queue(here: Lab, count: int) -> Iterator[None]:
         here.cluster.run("scancel", "--name=filler")
 
 
-def array(here: Lab, minutes: int, segments: int) -> tuple[Path, subprocess.Popen[bytes] | None]:
+def array(here: Lab, minutes: int, segments: int) -> Started:
     """`--array=1-N%1` of programs that save nothing and lose nothing."""
     folder = here.folder({})
     script = f"exec sleep {minutes * 60 - CUT_SECONDS}"
