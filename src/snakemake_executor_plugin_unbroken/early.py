@@ -25,12 +25,13 @@ class EarlyJobs:
 
     def __init__(self) -> None:
         self._templates: dict[str, Template] = {}
+        self._last: dict[str, int] = {}
         self._waiting: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def keep(self, run: str, template: Template) -> None:
-        """How the jobs of a run are submitted."""
-        self._templates[run] = template.named(DRIVEN_JOB_NAME)
+    def keep(self, run: str, template: Template, last_segment: int) -> None:
+        """How the jobs of a run are submitted, up to the last segment that is wanted."""
+        self._templates[run], self._last[run] = template.named(DRIVEN_JOB_NAME), last_segment
 
     def follow(self, segment: Segment, job_id: str, tell: Callable[[str], None]) -> bool:
         """Puts the next segment's job behind the one of this segment, unless one is there; True if it is now."""
@@ -38,7 +39,7 @@ class EarlyJobs:
         key = Key(segment.run.name, segment.number + 1)
         with self._lock:
             self._waiting.pop(key.run, None)
-            if template is None or key.number > segment.run.segments:
+            if template is None or key.number > self._last[key.run]:
                 return False
             if submissions.newest(key) is None:
                 job, said = successors.submit_behind(key, template, job_id)
@@ -53,10 +54,6 @@ class EarlyJobs:
     def is_waiting(self, run: str, job_id: str) -> bool:
         """True for the job that was submitted ahead."""
         return self._waiting.get(run) == job_id
-
-    def forget(self, run: str) -> None:
-        """Snakemake has handed its segment over."""
-        self._waiting.pop(run, None)
 
     def cancel(self, runs: Iterable[str] | None = None, only_pending: bool = True) -> None:
         """Takes those of these runs, or of all, out of the queue; one that has started meanwhile is somebody's work."""

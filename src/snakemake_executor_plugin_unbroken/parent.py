@@ -143,8 +143,12 @@ class SlurmParent(SlurmExecutor):  # type: ignore[misc]  # the parent publishes 
 
     def rules_to_be_run(self) -> list[Any]:
         """The rules of all jobs that this driver would run, once each, in order of their names."""
-        found = {job.rule.name: job.rule for job in self.workflow.dag.needrun_jobs()}
+        found = {job.rule.name: job.rule for job in self.jobs_to_be_run()}
         return [found[name] for name in sorted(found)]
+
+    def jobs_to_be_run(self) -> Iterator[Any]:
+        """All that this driver would run and has not yet."""
+        yield from self.workflow.dag.needrun_jobs()
 
     def inputs_to_wait_for(self, job: Any) -> list[str]:
         """The parent's files without a folder of this driver's."""

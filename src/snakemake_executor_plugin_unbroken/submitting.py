@@ -118,10 +118,15 @@ class Submitting(SlurmParent):
             if self._detached is not None:
                 self._detached.keep(segment, template)
             elif template is not None:
-                self._early.keep(run.name, template)
+                self._early.keep(run.name, template, self._last_segment(run.name))
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)
+
+    def _last_segment(self, run: str) -> int:
+        """The last one of a run that this driver is asked for."""
+        own = (job for job in self.jobs_to_be_run() if run in job.wildcards)
+        return max((segment.number for job in own if (segment := segment_of(job)) is not None), default=0)
 
     def _needs_template(self, run: Run) -> bool:
         return self._detached is not None or early_minutes(run) is not None

@@ -186,6 +186,16 @@ def test_ctrl_c_leaves_no_job_and_a_killed_driver_leaves_both_to_the_next(
     cluster.wait_until(lambda: cluster.state(second) == "CANCELLED")
 
 
+def test_no_job_is_queued_for_a_segment_that_nobody_asked_for(slurm_work: WorkDir, cluster: Cluster) -> None:
+    configure(slurm_work, 100)
+
+    said = slurm_work.start("results/a/segments/001.json").wait(PATIENCE_SECONDS)
+
+    assert said.code == 0, said.text
+    rows = cluster.run("squeue", "--noheader", "--states=all", "--format=%Z").splitlines()
+    assert rows.count(str(slurm_work.root)) == 1
+
+
 @pytest.mark.slow
 def test_restart_cancels_the_one_that_waits_and_whose_driver_is_dead(slurm_work: WorkDir, cluster: Cluster) -> None:
     configure(slurm_work, 9000)
