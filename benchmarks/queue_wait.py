@@ -129,7 +129,7 @@ def _unix(local: str) -> float:
     return datetime.fromisoformat(local).timestamp()
 
 
-def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queued: int) -> str:
+def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queued: int, fill_seconds: float) -> str:
     """All chains at once; a table."""
     ways = {
         "`--array=1-N%1`": lambda: array(here, minutes, segments),
@@ -139,7 +139,7 @@ def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queu
         f"attached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm"),
     }
     with full_queue(here, queued):
-        time.sleep(120)  # until those that wait are of all ages
+        time.sleep(fill_seconds)  # until those that wait are of all ages
         started = [(way, *begin()) for _ in range(copies) for way, begin in ways.items()]
         folders = {str(folder) for _, folder, _ in started}
         for _, folder, driver in started:
@@ -175,9 +175,10 @@ if __name__ == "__main__":
         segments=(int, 3, "how many of them the work fills"),
         wait=(int, 2, "`queue_wait_minutes`"),
         copies=(int, 3, "how many chains of each kind"),
+        fill=(float, 120.0, "seconds for which the queue is filled before"),
     )
     where = machine("snakemake", "snakemake-executor-plugin-slurm")
     with slurm.lab(chosen.nodes + 1) as here:
         order_by_age(here)
-        text = measure(here, chosen.minutes, chosen.segments, chosen.wait, chosen.copies, chosen.queued)
+        text = measure(here, chosen.minutes, chosen.segments, chosen.wait, chosen.copies, chosen.queued, chosen.fill)
     publish("queue_wait", f"{where} Minutes: median of {chosen.copies} (least-most).\n\n{text}", chosen.write)

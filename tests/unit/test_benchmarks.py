@@ -26,6 +26,7 @@ TINY = {
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "process_end": ["--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
+    "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--wait=0", "--copies=1"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
@@ -41,6 +42,7 @@ WITHOUT_TORCH = (
     "forecast_cases",
     "handoff_exec",
     "keras_fit",
+    "queue_wait",
     "report_cost",
 )
 # These make real chains, or start Snakemake or a training for each cell.
@@ -51,7 +53,7 @@ def marked(script: Path):
     marks = [pytest.mark.slow] if script.stem in LONG else []
     if script.stem == "keras_fit":
         marks = [pytest.mark.tensorflow]
-    if script.stem in ("handoff_exec", "handoff_slurm"):
+    if script.stem in ("handoff_exec", "handoff_slurm", "queue_wait"):
         marks = [
             pytest.mark.slow,
             pytest.mark.slurm,
