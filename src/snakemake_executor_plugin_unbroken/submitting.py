@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -277,9 +276,11 @@ class Submitting(SlurmParent):
     def _follow_early(self, segment: Segment, job_id: str) -> None:
         if self._detached is not None:
             return
-        with suppress(UnbrokenError, OSError):  # then the next job is submitted when its time has come
+        try:
             if self._early.follow(segment, job_id, self._tell):
                 self._adoption.forget()  # that job may be needed for this segment too
+        except (UnbrokenError, OSError) as error:  # the next job is submitted when its time has come
+            self._tell(f"{segment.name}: no job waits behind job {job_id} yet ({error})")
 
     def is_taken_care_of(self, job: Any, said: str) -> bool:
         """True if the segment's job is to be submitted later, by us or by a job of its run."""

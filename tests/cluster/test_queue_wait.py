@@ -186,6 +186,26 @@ def test_ctrl_c_leaves_no_job_and_a_killed_driver_leaves_both_to_the_next(
     cluster.wait_until(lambda: cluster.state(second) == "CANCELLED")
 
 
+@pytest.mark.slow
+def test_one_that_is_cancelled_while_it_waits_is_made_up_for_by_the_driver(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    settings = {"goal": 3000, "step_seconds": 0.05, "save_steps": 0}
+    run = {"engine": "toy", "segments": 6, "segment_minutes": 2, "queue_wait_minutes": 1, "settings": settings}
+    slurm_work.configure({"a": run})
+    driver, first, second = driven(slurm_work, cluster)
+
+    cluster.run("scancel", second)
+    said = driver.wait(PATIENCE_SECONDS)
+
+    assert said.code == 0, said.text
+    history = assert_is_whole(slurm_work, tmp_path, 3000)
+    jobs = [attempt.slurm_job for attempt in history]
+    assert jobs[0] == first and second not in jobs and len(set(jobs)) == len(jobs) > 1
+    assert follow_each_other(history)
+    assert cluster.jobs() == []
+
+
 def test_no_job_is_queued_for_a_segment_that_nobody_asked_for(slurm_work: WorkDir, cluster: Cluster) -> None:
     configure(slurm_work, 100)
 

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.toyrun import toy_run
 
 from unbroken.accounting.advice import Estimate, Waits, Work, estimate, lengths, similar
-from unbroken.cli.advise_command import Choice, lines
+from unbroken.cli.advise_command import Choice, lines, request_of
+from unbroken.errors import ConfigError
 
 HOUR = 3600.0
 KNOWN = Waits(0.0, (HOUR,) * 5)
@@ -91,6 +93,19 @@ def test_what_is_well_stays_and_guesses_are_called_guesses() -> None:
 
     assert well.startswith("it is well as it is: done about ")
     assert honest.startswith("its wait is Slurm's guess of now, which knows of no later job")
+
+
+@pytest.mark.parametrize("text", ["- a\n", "site: null\n", "", "site: [1]\n"])
+def test_a_site_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "site.yaml").write_text(text)
+
+    with pytest.raises(ConfigError, match=r"site\.yaml: found no mapping `site:`"):
+        request_of(RUN, tmp_path, str(tmp_path))
+
+
+def test_a_profile_without_a_site_asks_nothing_special(tmp_path: Path) -> None:
+    request = request_of(RUN, tmp_path, str(tmp_path))
+    assert (request.partition, request.account, request.words) == (None, None, ())
 
 
 def test_without_a_pace_nothing_is_advised() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -70,9 +70,9 @@ def request_of(run: Run, directory: Path, profile: str) -> Request:
         written = yaml_file.read(path)
     except FileNotFoundError:
         written = {}
-    site = read_site({"site": {}, **(written or {})}, known_schemas())
+    site = read_site({"site": {}, **written}, known_schemas()) if isinstance(written, Mapping) else None
     if site is None:
-        raise ConfigError([f"{path}: `site` is no mapping; type: unbroken profile slurm"])
+        raise ConfigError([f"{path}: found no mapping `site:`; to compare, type: unbroken profile slurm --to other"])
     return site.request(run)
 
 
