@@ -1,15 +1,17 @@
 """Real Slurm clusters for the tests in this folder, which are all marked `slurm`."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from cluster.detached import slurm_logs
 from cluster.lab import Cluster, has_cgroups
 from support.needs import skip_or_fail
 from support.workdir import ROOT, WorkDir
 
 HERE = Path(__file__).parent
+CHARACTERS_SHOWN = 20_000
 COMPONENTS = ("slurm-wlm", "slurmdbd", "munge", "mariadb-server")
 
 
@@ -18,6 +20,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slurm)
             item.add_marker(pytest.mark.needs(*COMPONENTS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what its jobs did and said, which is gone with the folder before anybody reads of it."""
+    report = yield
+    if report.failed:
+        for work in (value for value in vars(item).get("funcargs", {}).values() if isinstance(value, WorkDir)):
+            report.sections += [(title, text[-CHARACTERS_SHOWN:]) for title, text in _left_in(work)]
+    return report
+
+
+def _left_in(work: WorkDir) -> Iterator[tuple[str, str]]:
+    for path in sorted((work.root / "results").glob("*/history.jsonl")):
+        yield str(path.relative_to(work.root)), path.read_text(errors="replace")
+    yield "what its jobs said", slurm_logs(work)
 
 
 def _running(**options: bool) -> Iterator[Cluster]:

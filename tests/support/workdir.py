@@ -32,7 +32,7 @@ BIN = Path(sys.executable).parent
 MARKER = "UNBROKEN_TEST_DIRECTORY"
 PATIENCE_SECONDS = 600.0
 # Most tests read what each segment says, which the console leaves to the logs; its own tests are in test_console.py.
-PLAIN_OUTPUT = {"UNBROKEN_CONSOLE": "off"}
+PLAIN_OUTPUT = {"UNBROKEN_CONSOLE": "off", "UNBROKEN_REPORT": "off"}
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,18 @@ def test_a_job_that_leaves_is_waited_for_and_counts_for_no_segment(slurm: Slurm,
     assert [words[words.index("--comment") + 1][-3:] for words in slurm.told] == ["002", "003"]
 
 
+def test_a_segment_that_ends_while_its_job_submits_the_next_one_is_not_taken_for_undone(
+    slurm: Slurm, template: Template
+) -> None:
+    """Else the job counts itself for the next segment, submits nothing, and goes back into the queue to do it."""
+    toy(Path(), 1, goal=10**6, segment_minutes=0.01)
+    slurm.shows(17, "RUNNING")
+
+    assert successors.submit("demo", replace(template, ahead=2), at_work=1) == DONE
+
+    assert [words[words.index("--comment") + 1][-3:] for words in slurm.told] == ["002"]
+
+
 def test_no_more_jobs_than_segments(slurm: Slurm, template: Template) -> None:
     targets.keep(toy_run(goal=10**6, segments=2))
     slurm.shows(17, "RUNNING")

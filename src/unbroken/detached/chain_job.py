@@ -180,7 +180,7 @@ class _Chain:
         if jobs is None:
             return  # asked again at the end
         if not waiting(jobs, this_job.run, Path()):
-            said = resubmit.submit(this_job.run, this_job.start)
+            said = resubmit.submit(this_job.run, this_job.start, at_work=self._segment)
             this_job.tell(f"no job of this run is pending: submitting the next ones; {said}")
             self.has_no_room = said == DONE
         self.has_successor = _has_waiting(this_job)

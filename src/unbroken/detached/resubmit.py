@@ -55,11 +55,11 @@ def was_submitted(run: str, base: Path = Path()) -> bool:
     return (base / _path(run)).exists()
 
 
-def submit(run: str, start: str, leaving: str = "", is_last_chance: bool = False) -> str:
+def submit(run: str, start: str, leaving: str = "", at_work: int = 0, is_last_chance: bool = False) -> str:
     """Submits what is missing of a run, as a part of the same start; `DONE`, or in one line why not.
 
-    `leaving` is the job around us, if its segment is over.  The line begins with `ENDED` where Slurm ends this job:
-    there is hardly time for it, and perhaps nobody wants it.
+    `leaving` is the job around us, if its segment is over, and `at_work` its segment, if it is not.  The line begins
+    with `ENDED` where Slurm ends this job: there is hardly time for it, and perhaps nobody wants it.
     """
     if segment_command.is_being_ended() and not is_last_chance:
         return ENDED
@@ -67,7 +67,7 @@ def submit(run: str, start: str, leaving: str = "", is_last_chance: bool = False
     if again is None:
         return f"{_path(run)} is missing or spoilt; start snakemake again"
     try:
-        said = successors.submit(run, again.template, leaving)
+        said = successors.submit(run, again.template, leaving, at_work)
     except NeedsSnakemake:
         return _call(again.submit, Path(again.folder), {SAME_START: start})
     except (UnbrokenError, OSError) as error:

@@ -80,15 +80,16 @@ class NeedsSnakemake(Exception):
     """The jobs are to be submitted as a driver does."""
 
 
-def submit(run: str, template: Template | None, leaving: str = "") -> str:
+def submit(run: str, template: Template | None, leaving: str = "", at_work: int = 0) -> str:
     """Submits what may be out of a run and is not; `DONE`, or in one line why not, `NO_ROOM` if it has no job at all.
 
-    `leaving` is the job around us, if its segment is over.  Raises NeedsSnakemake, or OSError for the notes of the run.
+    `leaving` is the job around us, if its segment is over, and `at_work` its segment, if it is not.  Raises
+    NeedsSnakemake, or OSError for the notes of the run.
     """
     if template is None:
         raise NeedsSnakemake
     # Before Slurm is asked: what somebody submits after its answer has a newer number, and ours is not to be had.
-    missing = {key: submissions.newest(key) for key in islice(_missing(run), template.ahead)}
+    missing = {key: submissions.newest(key) for key in islice(_missing(run, at_work), template.ahead)}
     if any(found is not None and found.is_being_filled for found in missing.values()):
         return f"somebody else submits jobs of {run} just now"
     jobs = my_jobs()
@@ -132,15 +133,16 @@ def _count(alive: Sequence[MyJob], leaving: str) -> int:
     return len([job for job in alive if job.job_id != leaving])
 
 
-def _missing(run: str) -> Iterator[Key]:
-    """The segments that are to be done, the next one first."""
+def _missing(run: str, at_work: int) -> Iterator[Key]:
+    """The segments that are to be done, the next one first; that at work also if it has just ended: its job is out."""
     now = targets.wanted(run)
     if now is None:
         raise NeedsSnakemake
     if targets.is_over(run):
         return
     places = RunFolder(run)
-    yield from (Key(run, number) for number in range(1, now.segments + 1) if not places.record(number).exists())
+    numbers = range(1, now.segments + 1)
+    yield from (Key(run, number) for number in numbers if number == at_work or not places.record(number).exists())
 
 
 def _is_of(job: MyJob, run: str) -> bool:
