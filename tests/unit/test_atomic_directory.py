@@ -180,6 +180,21 @@ try:
     AtomicDirectory(base / f"rank{rank}")
 except Exception as error:
     said.append(f"{type(error).__name__}: {error}")
+# The first rank is done with all of its own before the other begins, which a word between them would forbid.
+if rank == 1:
+    dist.barrier()
+with AtomicDirectory(base / f"own{rank}", keep=1, per_rank=True) as directory:
+    for done in range(1, 4 - rank):
+        with directory.checkpoint(done) as draft:
+            (draft / "state").write_text(f"{rank} {done}")
+    if rank == 0:
+        dist.barrier()
+    dist.barrier()
+    try:
+        AtomicDirectory(base / f"own{1 - rank}", per_rank=True)
+    except Exception as error:
+        said.append(f"{type(error).__name__}: {error}")
+    dist.barrier()
 (base / f"said{rank}").write_text("\\n".join(said))
 dist.destroy_process_group()
 """
@@ -200,10 +215,14 @@ def test_all_ranks_make_one_checkpoint_and_vote_on_milestones_and_one_that_fails
     told = [(tmp_path / f"said{rank}").read_text().splitlines() for rank in (0, 1)]
     assert told[1][:2] == ["ValueError: mine"] * 2
     assert all("no checkpoint at 5: rank 1: ValueError('mine')" in line for line in told[0][:2])
-    for rank, (*_, line) in enumerate(told):
+    for rank, (*_, line, taken) in enumerate(told):
         own, other = (str(tmp_path / f"rank{number}") for number in (rank, 1 - rank))
         assert line.startswith(
             f"CheckpointError: AtomicDirectory({own!r}), and rank {1 - rank} has {other!r}; allowed: one folder for all"
         )
+        assert taken.startswith("LeaseError: ")
+        with AtomicDirectory(tmp_path / f"own{rank}") as directory:
+            assert directory.newest is not None
+            assert (directory.newest / "state").read_text() == f"{rank} {3 - rank}"
     assert [path.name for path in tmp_path.glob("rank*")] == []
     assert found["any"][-1].passport.files.keys() == {"rank0", "rank1"}

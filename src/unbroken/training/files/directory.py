@@ -24,18 +24,25 @@ class AtomicDirectory:
 
     Kept are the newest `keep` (-1: all), the best, every `milestone_every`-th, and the milestones.  In a process group
     of torch.distributed all ranks make it and call its methods together; a checkpoint is then a milestone if any rank
-    calls it one, or only if all do (`milestones`).  LeaseError if another program writes the folder, CheckpointError if
+    calls it one, or only if all do (`milestones`).  With `per_rank` each rank has a folder of its own instead, and
+    waits for no other.  LeaseError if another program, or another rank alone, writes the folder, CheckpointError if
     not all ranks name the same one.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, keep: int = 2, milestone_every: int = 0, milestones: str = "any"
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        keep: int = 2,
+        milestone_every: int = 0,
+        milestones: str = "any",
+        per_rank: bool = False,
     ) -> None:
         if milestones not in VOTES:
             raise ValueError(f"AtomicDirectory(milestones={milestones!r}), allowed: 'any' or 'all'")
         if keep < 1 and keep != -1:
             raise ValueError(f"AtomicDirectory(keep={keep!r}), allowed: 1 or more, or -1 for all")
-        self._vote, self._ranks = VOTES[milestones], _ranks()
+        self._vote, self._ranks = VOTES[milestones], Processes() if per_rank else _ranks()
         self._check_same(Path(folder).absolute())
         self._home: Home | None = None  # of the first rank
         self._newest = self._ranks.by_first(
@@ -94,7 +101,8 @@ class AtomicDirectory:
             rank, told = others[0]
             raise CheckpointError(
                 f"AtomicDirectory({str(folder)!r}), and rank {rank} has {told!r}; allowed: one folder for all ranks, "
-                "which write files of their own names into one checkpoint; type draft / f'rank{rank}.pt'"
+                "which write files of their own names into one checkpoint; type draft / f'rank{rank}.pt', or "
+                "AtomicDirectory(..., per_rank=True) for checkpoints that have nothing to do with each other"
             )
 
     def _open(self, folder: Path, keep: int, milestone_every: int) -> Path | None:
