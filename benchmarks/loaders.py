@@ -2,13 +2,23 @@
 
 The samples cost next to nothing, so what is seen is the loader alone.  Every way is asked after each batch where it is,
 as for a save; *go on* is from a new loader to its first batch, with the last hundredth of an epoch left.
+
+And of very many samples, from the middle of an epoch: seconds to go on, and the memory that the order takes.
 """
 
+import json
+import os
 import pickle
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -17,11 +27,17 @@ from torch.utils.data import DataLoader, Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from unbroken.training.core.position import Position
-from unbroken.training.torch import InterruptibleSampler, RandomKept
+from unbroken.training.torch import (
+    InterruptibleBatchSampler,
+    InterruptibleDistributedSampler,
+    InterruptibleSampler,
+    RandomKept,
+)
 from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.loader import end_workers
 
 BATCH = 64
+RANKS = 4
 
 # What a way of loading is: the batches from a state on (None: the beginning), and what says the state after each.
 Opened = tuple[Iterator[Any], Callable[[], Any]]
@@ -43,7 +59,14 @@ def plain(data: Dataset, workers: int, state: Any) -> Opened:
 
 
 def by_sampler(data: Dataset, workers: int, state: Any) -> Opened:
-    sampler = InterruptibleSampler(data)
+    return _advanced(InterruptibleSampler(data), data, workers, state)
+
+
+def on_a_rank(data: Dataset, workers: int, state: Any) -> Opened:
+    return _advanced(InterruptibleDistributedSampler(data, rank=1, ranks=RANKS), data, workers, state)
+
+
+def _advanced(sampler: InterruptibleSampler, data: Dataset, workers: int, state: Any) -> Opened:
     if state:
         sampler.load_state_dict(state)
 
@@ -52,6 +75,18 @@ def by_sampler(data: Dataset, workers: int, state: Any) -> Opened:
         return sampler.state_dict()
 
     return iter(DataLoader(data, BATCH, sampler=sampler, num_workers=workers)), advanced
+
+
+def by_batches(data: Dataset, workers: int, state: Any) -> Opened:
+    sampler = InterruptibleBatchSampler(data, BATCH, rank=1, ranks=RANKS)
+    if state:
+        sampler.load_state_dict(state)
+
+    def advanced() -> Any:
+        sampler.advance()
+        return sampler.state_dict()
+
+    return iter(DataLoader(data, batch_sampler=sampler, num_workers=workers)), advanced
 
 
 def stateful(data: Dataset, workers: int, state: Any) -> Opened:
@@ -70,6 +105,13 @@ WAYS = {
     "InterruptibleSampler": by_sampler,
     "StatefulDataLoader": stateful,
     "StatefulDataLoader of RandomKept": with_random,
+}
+LARGE = {
+    "DataLoader, which cannot": plain,
+    "InterruptibleSampler": by_sampler,
+    f"InterruptibleDistributedSampler, one of {RANKS} ranks": on_a_rank,
+    f"InterruptibleBatchSampler, one of {RANKS} ranks": by_batches,
+    "StatefulDataLoader": stateful,
 }
 
 
@@ -93,11 +135,67 @@ def measured(way: Callable[..., Opened], workers: int, samples: int) -> tuple[fl
     return micros, seconds, len(stored)
 
 
+def make_state(name: str, samples: int, path: Path) -> None:
+    """Half an epoch, and the state after it."""
+    iterator, where = LARGE[name](Numbers(samples), 0, None)
+    ranks = RANKS if "rank" in name else 1
+    for _ in range(samples // 2 // BATCH // ranks):
+        next(iterator)
+        state = where()
+    path.write_bytes(pickle.dumps(state))
+
+
+def gone_on(name: str, samples: int, path: Path) -> dict[str, float]:
+    """Seconds from a new loader to its first batch, and MB more than before, at that batch and at most."""
+    next(LARGE[name](Numbers(BATCH * RANKS), 0, None)[0])  # what is imported at the first use
+    state, before = pickle.loads(path.read_bytes()), _megabytes()
+    began = time.perf_counter()
+    iterator, _ = LARGE[name](Numbers(samples), 0, state)
+    next(iterator)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "mb": _megabytes() - before, "peak_mb": max(0.0, peak - before)}
+
+
+def _megabytes() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def of_many(samples: int, rounds: int) -> str:
+    with tempfile.TemporaryDirectory() as base:
+
+        def part(what: str, name: str) -> dict[str, float]:
+            path = Path(base, str(list(LARGE).index(name)))
+            command = [sys.executable, __file__, f"--large={samples}", f"--one={what}:{name}:{path}"]
+            return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+        for name in LARGE:
+            part("make", name)
+        found = in_turns({name: partial(part, "go", name) for name in LARGE}, rounds)
+    rows = [
+        [name, spread([row["seconds"] for row in rows])]
+        + [f"{median(row[key] for row in rows):,.0f}" for key in ("mb", "peak_mb")]
+        for name, rows in found.items()
+    ]
+    header = ["loader", "seconds to its first batch", "MB more then", "MB more at most"]
+    return f"**{samples:,} samples**, from the middle of an epoch; rounds: {rounds}\n\n{table(header, rows)}"
+
+
 def main() -> None:
-    given = options(__doc__, samples=(int, 500_000, "samples of an epoch"), rounds=(int, 3, "rounds"))
+    given = options(
+        __doc__,
+        samples=(int, 500_000, "samples of an epoch"),
+        rounds=(int, 3, "rounds"),
+        large=(int, 100_000_000, "samples of the large epoch; 0: none"),
+        one=(str, "", "for its own use"),
+    )
     warnings.filterwarnings("ignore", "'set_vital' is deprecated")
-    head = machine("torch", "torchdata")
     torch.set_num_threads(1)
+    if given.one:
+        what, name, path = given.one.split(":")
+        print(json.dumps((make_state if what == "make" else gone_on)(name, given.large, Path(path))))
+        return
+    head = machine("torch", "torchdata")
     rows = []
     for workers in (0, 2):
         ways = {name: partial(measured, way, workers, given.samples) for name, way in WAYS.items()}
@@ -108,7 +206,8 @@ def main() -> None:
             rows.append([name, str(workers), spread(micros, 0), *more])
     header = ["loader", "workers", "microseconds a batch", "seconds to go on", "bytes of a state"]
     text = f"{head} {given.samples:,} samples in batches of {BATCH}, rounds: {given.rounds}"
-    publish("loaders", f"{text}\n\n{table(header, rows)}", given.write)
+    large = f"\n\n{of_many(given.large, given.rounds)}" if given.large else ""
+    publish("loaders", f"{text}\n\n{table(header, rows)}{large}", given.write)
 
 
 if __name__ == "__main__":

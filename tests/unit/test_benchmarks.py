@@ -22,7 +22,7 @@ TINY = {
     "handoff": ["--rounds=1"],
     "handoff_exec": ["--seconds=2", "--segments=2"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
-    "loaders": ["--samples=640", "--rounds=1"],
+    "loaders": ["--samples=640", "--large=2560", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "process_end": ["--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],

@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import threading
+import tracemalloc
 import zipfile
 from collections import OrderedDict, defaultdict
 from pathlib import Path
@@ -26,6 +27,8 @@ from unbroken.training.core.position import Position  # noqa: E402
 from unbroken.training.core.results import write_result  # noqa: E402
 from unbroken.training.core.run_log import Book  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
+    InterruptibleDistributedSampler,
+    InterruptibleSampler,
     Training,
     save_verified,
     sharded_state,
@@ -472,12 +475,29 @@ def test_outside_of_the_main_thread_it_is_refused_before_anything_is_taken(tmp_p
     assert not (tmp_path / "ckpt").exists()
 
 
-def test_the_order_of_an_epoch_takes_eight_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
+def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuffle_none() -> None:
     size = 100_000
     shuffled, straight = (drawn(order_of(size, shuffle), 0, 0) for shuffle in (True, False))
     assert sorted(shuffled) == list(straight)
-    assert sys.getsizeof(shuffled) < 9 * size and sys.getsizeof(straight) < 100
-    assert list(drawn(lambda generator: [3, 1, 3], 0, 0)) == [3, 1, 3]
+    assert sys.getsizeof(shuffled) < 5 * size and sys.getsizeof(straight) < 100
+    for own in ([3, 1, 3], [2**31 - 1, -1], [2**31, 5], []):
+        assert list(drawn(lambda generator, own=own: own, 0, 0)) == own
+    with pytest.raises(TypeError):
+        drawn(lambda generator: [0.5], 0, 0)
+
+
+@pytest.mark.parametrize("tail", ["repeat", "drop", "uneven"])
+def test_going_on_in_an_epoch_copies_no_order(tail: str) -> None:
+    size = 100_001
+    sampler = InterruptibleDistributedSampler(size, rank=1, ranks=4, tail=tail)
+    sampler.advance(100)
+    tracemalloc.start()
+    first = next(iter(sampler))
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert first == InterruptibleSampler(size)._indices()[401]
+    assert used < size
 
 
 def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch.utils.data import Sampler
 
 from unbroken.training.core.batch_order import Batch, BatchRow, EpochSteps, Share, grouped
 
+SHORT = np.iinfo(np.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
 Indices: TypeAlias = "array[int] | range"
@@ -32,17 +33,18 @@ def seed_from(*parts: int | str) -> int:
 
 
 def drawn(order: Order, seed: int, epoch: int) -> Indices:
-    """The indices of one epoch, eight bytes each."""
+    """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples."""
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
     if isinstance(indices, torch.Tensor):
         return _compact(indices.numpy())
-    return indices if isinstance(indices, range) else array("q", indices)
+    return indices if isinstance(indices, range) else _compact(np.asarray(array("q", indices)))
 
 
 def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
-    """A list of them would take six times the memory."""
-    found = array("q")
-    found.frombytes(np.ascontiguousarray(indices, dtype=np.int64).data.cast("B"))
+    """A list of them would take ten times the memory."""
+    is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
+    found = array("i" if is_short else "q")
+    found.frombytes(np.ascontiguousarray(indices, dtype=SHORT.dtype if is_short else np.int64).data.cast("B"))
     return found
 
 
@@ -172,7 +174,7 @@ class InterruptibleSampler(_Interruptible[int]):
         self._known: tuple[int, Indices] = (-1, range(0))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._indices()[self.done :])
+        return self._from(range(self.done, len(self._indices())))
 
     def __len__(self) -> int:
         return len(self._indices()) - self.done
@@ -180,6 +182,12 @@ class InterruptibleSampler(_Interruptible[int]):
     def advance(self, samples: int) -> None:
         """Counts samples that were trained."""
         self.done = min(self.done + samples, len(self._indices()))
+
+    def _from(self, places: range) -> Iterator[int]:
+        """What stands there, looked up as it is asked for; beyond the end it begins again at what is left."""
+        indices, done = self._indices(), self.done
+        left = len(indices) - done
+        return (indices[done + (place - done) % left] for place in places)
 
     def _indices(self) -> Indices:
         if self._known[0] != self.epoch:
@@ -213,13 +221,8 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
         self._share, self._tail = own_share(rank, ranks), tail
 
     def __iter__(self) -> Iterator[int]:
-        ranks = self._share.ranks
-        rest: Sequence[int] = self._indices()[self.done :]
-        if self._tail == "drop":
-            rest = rest[: len(rest) // ranks * ranks]
-        elif self._tail == "repeat" and rest:
-            rest = [*rest, *(rest[number % len(rest)] for number in range(-len(rest) % ranks))]
-        return iter(rest[self._share.rank :: ranks])
+        first = self.done + self._share.rank
+        return self._from(range(first, first + len(self) * self._share.ranks, self._share.ranks))
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self._indices()) - self.done, self._share.ranks)
