@@ -8,6 +8,7 @@ STEP := tools/step.sh
 TESTS := $(BIN)/python tools/run_tests.py
 TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/setup-done
+ON_TORCH := $(wildcard tests/unit/test_training_*.py tests/unit/test_torch_*.py tests/unit/test_atomic_*.py tests/engines/test_torch*.py)
 WORKFLOW := Snakefile workflow
 # The one of DMTCP needs DMTCP.
 BENCHMARKS := $(filter-out $(if $(shell command -v dmtcp_launch),,benchmarks/dmtcp.py),$(wildcard benchmarks/*.py))
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
-	test-dmtcp tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
+	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -86,6 +87,12 @@ unit-tests: setup
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs
 	@UNBROKEN_DMTCP="$(abspath $(DMTCP))" $(TESTS) pytest-dmtcp -- -n1 -m "not slurm" tests/engines -k dmtcp
 
+# Each in an environment of its own, .venv-torch-2.6.0.
+test-torch: setup ## the tests of trainings on another torch than the pinned one: TORCH=2.6.0
+	@test -n "$(TORCH)" || { echo "which torch? make test-torch TORCH=2.6.0"; exit 2; }
+	@PYTHON="$(PYTHON)" VENV=.venv-torch-$(TORCH) TORCH=$(TORCH) $(STEP) setup-torch-$(TORCH) tools/setup.sh
+	@.venv-torch-$(TORCH)/bin/python tools/run_tests.py pytest-torch-$(TORCH) -- -n2 $(ON_TORCH)
+
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
 	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
@@ -132,5 +139,5 @@ soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cl
 		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .venv .venv-tensorflow build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

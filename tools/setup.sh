@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Prepares .venv in this clone: PYTHON=python3.12 VENV=.venv tools/setup.sh [extras]
+#   TORCH=2.6.0   this version instead of the pinned one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -20,4 +21,9 @@ if ! "$venv"/bin/python -m pip --version >/dev/null 2>&1; then
     # The pip that Debian 12 brings still installs some packages in a way that it warns about itself.
     "$venv"/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 fi
-"$venv"/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"
+constraints=constraints.txt
+if [ -n "${TORCH:-}" ]; then
+    constraints=$venv/constraints.txt
+    sed "s/^torch==.*/torch==$TORCH/" constraints.txt >"$constraints"
+fi
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check --constraint "$constraints" --editable ".[$extras]"

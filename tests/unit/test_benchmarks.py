@@ -29,6 +29,7 @@ TINY = {
     "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--wait=0", "--copies=1"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
+    "save_ranks": ["--megabytes=0.1", "--ranks=2", "--rounds=1", "--saves=4", "--every=4"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
 }
 
@@ -46,7 +47,19 @@ WITHOUT_TORCH = (
     "report_cost",
 )
 # These make real chains, or start Snakemake or a training for each cell.
-LONG = ("after_goal", "chain", "command", "gromacs", "handoff", "loaders", "plan", "save_beside")
+LONG = (
+    "after_goal",
+    "chain",
+    "command",
+    "forecast_cases",
+    "gromacs",
+    "handoff",
+    "loaders",
+    "plan",
+    "process_end",
+    "save_beside",
+    "save_ranks",
+)
 
 
 def marked(script: Path):
