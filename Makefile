@@ -18,6 +18,8 @@ CODE := $(wildcard src scripts tests tools examples benchmarks)
 
 # Where it is set, each of the tests' processes compiles its modules again, and pytest rewrites each test file again.
 unexport PYTHONDONTWRITEBYTECODE
+# Said to make, it would reach the setup of .venv too, which keeps the pinned one.
+unexport TORCH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -24,6 +24,7 @@ fi
 constraints=constraints.txt
 if [ -n "${TORCH:-}" ]; then
     constraints=$venv/constraints.txt
-    sed "s/^torch==.*/torch==$TORCH/" constraints.txt >"$constraints"
+    # torch 2.6 asks for a sympy of its own.
+    sed -e "s/^torch==.*/torch==$TORCH/" -e "/^sympy==/d" constraints.txt >"$constraints"
 fi
 "$venv"/bin/python -m pip install --quiet --disable-pip-version-check --constraint "$constraints" --editable ".[$extras]"

@@ -59,6 +59,7 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
     told = facts_in(work.root / "results/report.html")
     assert [(run["name"], run["state"]) for run in told["runs"]] == [("a", "finished"), ("b", "finished")]
     assert told["promise"]["seconds"] == 0  # nobody will write another one
+    assert "all runs are over: results/report.html" in slurm_logs(work)
     work.profile = ROOT / "profiles" / "slurm"
     assert work.plan() == 0
 
@@ -107,6 +108,7 @@ def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work:
     jobs = [attempt.slurm_job for attempt in history]
     assert [attempt.outcome for attempt in history] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
     assert (sorted(first), len(set(jobs))) == (sorted(jobs[:2]), 5)
+    assert "all runs are over\n" in slurm_logs(work)  # and no page, which no test writes without asking for it
     assert asked(cluster, jobs[0])["Nice"] == "7"
     assert [asked(cluster, job) for job in jobs[1:]] == [asked(cluster, jobs[0])] * 4
     assert (work.root / f".snakemake/slurm_logs/rule_torch_segment/a_005/{jobs[4]}.log").exists()

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from support import gradient_ranks  # noqa: E402
+from support import fsdp2, gradient_ranks  # noqa: E402
 from support.forked_ranks import ForkedRanks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
@@ -245,6 +245,7 @@ def test_each_of_two_ranks_gets_its_own_gradients_back(kind: str, tmp_path: Path
     assert files_of(pieces) == files_of(whole)
 
 
+@fsdp2.on_the_cpu
 def test_gradients_that_ranks_of_fsdp2_have_not_shared_are_refused_after_the_first_batch(tmp_path: Path) -> None:
     parent = ranks(tmp_path / "run", "fsdp-unshared")
 

@@ -17,7 +17,7 @@ from unbroken.system.digests import digest_file
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from support import ranks_program  # noqa: E402
+from support import fsdp2, ranks_program  # noqa: E402
 from support.forked_ranks import ForkedRanks  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("training_torch_ranks")  # one process, one `whole`
@@ -65,6 +65,7 @@ def test_a_stop_of_two_ranks_changes_no_byte_of_the_result(whole: TrainingParent
     assert [seen_in(pieces, epoch) for epoch in range(3)] == [every_sample_once()] * 3
 
 
+@fsdp2.on_the_cpu
 def test_the_shipped_example_evaluates_and_saves_its_best_with_sharded_parameters(tmp_path: Path) -> None:
     example = ForkedRanks(tmp_path / "run", EXAMPLE.read_text(), ["--sharded"], ranks=2)
 

@@ -11,7 +11,7 @@ from unbroken.detached.pending_jobs import run_of_detached_job, waiting
 from unbroken.detached.successors import DONE
 from unbroken.detached.targets import is_over
 from unbroken.runs import notify_process
-from unbroken.runs.report_page import PAGE
+from unbroken.runs.report_page import PAGE, is_off
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.slurm.this_job import restart_count
@@ -33,7 +33,7 @@ def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Call
     if resubmit.any_left_out():
         stay_for_left_out(job_id, tell)
     elif all(is_over(name) for name in others):
-        tell(f"all runs are over: {PAGE}")
+        tell("all runs are over" if is_off() else f"all runs are over: {PAGE}")
         write_last()
 
 
