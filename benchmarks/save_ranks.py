@@ -2,7 +2,7 @@
 
 A real training on the CPU: forward, backward, Adam, its state three times its parameters.  *Lost*: how much longer
 than so many usual steps a process takes, for each save but the first, on the rank where that is longest.  Started by
-hand, so unbroken's own process flushes and renames too.
+hand, so unbroken flushes, digests and renames in the training's own process.
 """
 
 import json

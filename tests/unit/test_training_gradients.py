@@ -245,8 +245,8 @@ def test_each_of_two_ranks_gets_its_own_gradients_back(kind: str, tmp_path: Path
     assert files_of(pieces) == files_of(whole)
 
 
-@fsdp2.on_the_cpu
 def test_gradients_that_ranks_of_fsdp2_have_not_shared_are_refused_after_the_first_batch(tmp_path: Path) -> None:
+    fsdp2.require_on_the_cpu()
     parent = ranks(tmp_path / "run", "fsdp-unshared")
 
     assert parent.run() == 1

@@ -482,8 +482,9 @@ def test_the_order_of_an_epoch_takes_four_bytes_a_sample_and_one_without_a_shuff
     assert sys.getsizeof(shuffled) < 5 * size and sys.getsizeof(straight) < 100
     for own in ([3, 1, 3], [2**31 - 1, -1], [2**31, 5], []):
         assert list(drawn(lambda generator, own=own: own, 0, 0)) == own
-    with pytest.raises(TypeError):
-        drawn(lambda generator: [0.5], 0, 0)
+    for wrong in ([0.5], torch.tensor([0.5]), torch.tensor([True, False])):
+        with pytest.raises(TypeError):
+            drawn(lambda generator, wrong=wrong: wrong, 0, 0)
 
 
 @pytest.mark.parametrize("tail", ["repeat", "drop", "uneven"])

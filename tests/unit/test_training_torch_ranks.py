@@ -65,8 +65,8 @@ def test_a_stop_of_two_ranks_changes_no_byte_of_the_result(whole: TrainingParent
     assert [seen_in(pieces, epoch) for epoch in range(3)] == [every_sample_once()] * 3
 
 
-@fsdp2.on_the_cpu
 def test_the_shipped_example_evaluates_and_saves_its_best_with_sharded_parameters(tmp_path: Path) -> None:
+    fsdp2.require_on_the_cpu()
     example = ForkedRanks(tmp_path / "run", EXAMPLE.read_text(), ["--sharded"], ranks=2)
 
     example.run_to_the_end()

@@ -33,9 +33,16 @@ def seed_from(*parts: int | str) -> int:
 
 
 def drawn(order: Order, seed: int, epoch: int) -> Indices:
-    """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples."""
+    """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples.
+
+    TypeError if the order gives other than whole numbers, such as a mask.
+    """
     indices = order(torch.Generator().manual_seed(seed_from(seed, "order", epoch)))
     if isinstance(indices, torch.Tensor):
+        if indices.is_floating_point() or indices.dtype == torch.bool:
+            raise TypeError(
+                f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
+            )
         return _compact(indices.numpy())
     return indices if isinstance(indices, range) else _compact(np.asarray(array("q", indices)))
 
