@@ -56,7 +56,7 @@ all-tests: setup
 # Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
 	@$(STEP) check-changed $(BIN)/python tools/check_changed.py & check=$$!; \
-		$(TESTS) pytest-quick -- -p quick_tests --quick; tests=$$?; \
+		$(TESTS) pytest-quick -- -p quick_tests --quick --timeout=60; tests=$$?; \
 		wait $$check || { echo "check-changed failed, see above"; exit 1; }; exit $$tests
 
 # Tries the tests without letting them start anything; FILES=tests/unit/test_new.py for these alone.
