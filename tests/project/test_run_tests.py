@@ -18,6 +18,7 @@ RUNNER = root_folder() / "tools" / "run_tests.py"
 INI = "[pytest]\naddopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider\nmarkers =\n  promise: no chance\n"
 OTHERWISE = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
 OTHERWISE += ("UNBROKEN_TEST_SECONDS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID")
+OTHERWISE += ("PYTEST_ADDOPTS",)
 TOP = "import os, time\nfrom pathlib import Path\nimport pytest\n\n"
 A_LONG_TIME = 1_000_000
 # Fails until it has been run once.

@@ -18,6 +18,7 @@ from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Saves, Training, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
+from unbroken.training.torch.async_save import TorchAsyncSave  # noqa: E402
 from unbroken.training.torch.snapshot import LATER_BYTES, Snapshot, SnapshotBuffer, optimizer_storages  # noqa: E402
 
 WIDTH = 100_000  # large enough to be copied later
@@ -126,6 +127,22 @@ def test_a_state_on_cpu_and_gpu_is_changed_only_after_both_parts_are_copied(monk
     training.join(PATIENCE_SECONDS)
 
     assert (has_waited, training.is_alive()) == (True, False)
+
+
+def test_the_thread_that_writes_works_on_the_gpu_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread begins on GPU 0, where each of eight ranks would take memory."""
+    chosen: list[tuple[str, int]] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda number: chosen.append((threading.current_thread().name, number))
+    )
+
+    save = TorchAsyncSave(SnapshotBuffer().take({}, set()), lambda save: 0.0, [], 0.0)
+    save.wait()
+
+    assert chosen == [("unbroken-save", 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
@@ -338,24 +355,3 @@ def test_the_interval_that_was_chosen_is_said_in_the_log(tmp_path: Path, capsys:
     assert found
     assert float(found[2]) > float(found[1])
     assert shown == {"loss": 2.0, "save_stall_seconds": float(found[1]), "save_every_seconds": float(found[2])}
-
-
-@pytest.mark.gpu
-def test_a_snapshot_of_a_gpu_is_of_one_moment_and_lies_in_the_memory_of_the_host() -> None:
-    model = torch.nn.Linear(WIDTH, 100, device="cuda")
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(3, WIDTH, device="cuda")).sum().backward()
-    optimizer.step()
-    parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    expected = model.weight.detach().cpu().clone()
-
-    snapshot = SnapshotBuffer().take(torch_state.canonical(parts, "state"), optimizer_storages([optimizer]))
-    snapshot.wait_for_copy()
-    is_torn = snapshot.is_torn()
-    optimizer.step()
-    snapshot.copy_the_rest()
-
-    assert not is_torn
-    assert snapshot.state["model"]["weight"].is_pinned()
-    assert torch.equal(snapshot.state["model"]["weight"], expected)
-    assert not torch.equal(model.weight.cpu(), expected)

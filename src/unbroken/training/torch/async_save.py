@@ -33,7 +33,12 @@ class TorchAsyncSave(AsyncSave):
             self._decide()
         self._hooks = [one.register_step_pre_hook(self._before_step) for one in waiting]
 
+        is_on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        device = torch.cuda.current_device() if is_on_gpu else None
+
         def complete() -> float:
+            if device is not None:  # else a thread works on GPU 0, where each rank would take memory
+                torch.cuda.set_device(device)
             snapshot.copy_the_rest()
             return write(self)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
@@ -159,7 +159,9 @@ def whole(value: Any, is_kept: bool = True) -> Any:
     One tensor after the other: a whole model need not fit where each rank has its part of it.
     """
     if isinstance(value, DTensor):
-        full = value.full_tensor().detach()
+        # Of tensors that lie in host memory, such as BestCopy's, a mesh of GPUs gathers nothing.
+        there = cast(DTensor, value.to(value.device_mesh.device_type))
+        full = there.full_tensor().detach()
         return full.cpu() if is_kept else full.new_empty(0)
     return _mapped(value, "", lambda item, place: whole(item, is_kept))
 
@@ -190,7 +192,8 @@ def _filled(value: Any, where: str, likes: Callable[[str], torch.Tensor | None],
     if isinstance(value, torch.Tensor):
         like = likes(where)
         if isinstance(like, DTensor) and like.shape == value.shape:
-            return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+            spread = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+            return spread.to(like.device)  # torch has put it on the mesh's devices
         return value
     return _mapped(value, where, lambda item, place: _filled(item, place, likes, shards))
 

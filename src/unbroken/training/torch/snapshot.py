@@ -113,15 +113,16 @@ class _Taking:
         self._used: list[Room] = []
         self._targets: dict[int, torch.UntypedStorage] = {}
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._cloned: set[torch.device] = set()  # GPUs that still have to make a clone
         self._snapshot = Snapshot(None)
 
     def take(self, state: Any) -> Snapshot:
         snapshot = self._snapshot
         snapshot.state = self._value(state)
         self._rooms[:] = self._used
-        for device, stream in self._streams.items():
-            for one in (stream, torch.cuda.current_stream(device)):
-                snapshot._events.append((device, one.record_event()))
+        for device in {*self._streams, *self._cloned}:
+            streams = [torch.cuda.current_stream(device), *filter(None, [self._streams.get(device)])]
+            snapshot._events.extend((device, stream.record_event()) for stream in streams)
         if not snapshot._later:
             snapshot._host_copied.set()
             if not snapshot._events:
@@ -135,7 +136,7 @@ class _Taking:
                 return self._spread_tensor(value)
             if value.is_conj():
                 return self._value(value.conj()).conj()
-            return self._tensor(value) if _is_plain(value) else value.detach().clone()
+            return self._tensor(value) if _is_plain(value) else self._clone(value)
         if kind in (dict, OrderedDict, Counter):
             fresh: Any = kind()
             for key, item in value.items():
@@ -144,6 +145,12 @@ class _Taking:
                 fresh._metadata = value._metadata
             return fresh
         return kind(self._value(item) for item in value) if kind in (list, tuple) else value
+
+    def _clone(self, tensor: torch.Tensor) -> torch.Tensor:
+        # A GPU makes it later, in the order of this thread's stream, which the thread that writes knows nothing of.
+        if tensor.device.type == "cuda":
+            self._cloned.add(tensor.device)
+        return tensor.detach().clone()
 
     def _spread_tensor(self, tensor: DTensor) -> DTensor:
         """The part of it that lies here, in the memory of the host, as a tensor that is spread like it."""
