@@ -185,3 +185,22 @@ def test_checkpoints_that_this_user_may_not_read_are_not_set_aside(tmp_path: Pat
 
     assert re.match(r"StorageError: \S*/state: Permission denied; make it readable and start again", ended.error)
     assert is_untouched(tmp_path)
+
+
+@pytest.mark.parametrize("fills", [("big", 8), ("fill_and_hand_over",)])
+def test_a_full_disk_does_not_speak_against_the_checkpoint(small_disk: Mount, fills: tuple[str | int, ...]) -> None:
+    """Else an attempt would go on from the one before, and the newest would be set aside once there is room."""
+    base = small_disk("size=4m")
+    one_step(base, 1)
+    one_step(base, 2)
+    before = checkpoints(toy_job(base))
+
+    said = [start_segment(base, 3, number, command=program(*fills)).end().error for number in (1, 2, 3)]
+    stopped = start_segment(base, 3, 4, command=program("one_step")).end()
+    attempts = history(toy_job(base))[2:]
+
+    assert checkpoints(toy_job(base)) == before
+    assert "No space left on device" in said[1]
+    assert {attempt.from_checkpoint for attempt in attempts} == {before[1].name}
+    assert stopped.error.startswith("StalledError: runs.demo: 2 attempts without progress, no further one is made; ")
+    assert "No space left on device" in stopped.error

@@ -137,6 +137,7 @@ def test_of_many_runs_a_hundred_are_shown_at_a_time_and_each_is_found(
     browser.run(OPEN_ALL)
     browser.wait_for_charts()
     assert [name for name, count in browser.marks() if count == 0] == []
+    shutil.rmtree(tmp_path)  # thousands of files
 
 
 def test_every_chart_of_a_training_has_its_numbers_in_a_table(browser: Browser, page: Path) -> None:

@@ -82,6 +82,22 @@ def test_a_program_that_fails_from_every_checkpoint_loses_none(tmp_path: Path) -
     assert said[3].startswith("StalledError: runs.demo: 3 attempts without progress")
 
 
+@pytest.mark.parametrize("said", ["Disk quota exceeded", "Input/output error", "Stale file handle"])
+def test_a_program_that_breaks_at_its_files_does_not_speak_against_the_checkpoint(tmp_path: Path, said: str) -> None:
+    advanced(tmp_path, 2)
+    before = checkpoints(toy_job(tmp_path))
+    command = ["sh", "-c", f"echo 'OSError: {said}' >&2; exit 1"]
+
+    for number in (1, 2):
+        with pytest.raises(SegmentError, match=said):
+            run_program(tmp_path, command, 3, number)
+    with pytest.raises(StalledError, match=said):
+        run_program(tmp_path, step(), 3, 3)
+
+    assert {attempt.from_checkpoint for attempt in history(toy_job(tmp_path))[2:]} == {before[1].name}
+    assert checkpoints(toy_job(tmp_path)) == before
+
+
 def test_each_start_of_snakemake_begins_with_the_newest_again(tmp_path: Path) -> None:
     advanced(tmp_path, 3)
     before = checkpoints(toy_job(tmp_path))

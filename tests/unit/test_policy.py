@@ -233,6 +233,8 @@ def test_another_node_is_tried_before_another_checkpoint() -> None:
     [
         from_newest(2, before_work=BeforeWork.NEVER_RAN.value),
         from_newest(2, cause="OUT_OF_MEMORY"),
+        from_newest(2, is_storage_failure=True),
+        [*from_newest(1), *from_newest(1, is_storage_failure=True)],
         from_newest(2, is_hopeless=True),
         from_newest(2, cause="CANCELLED"),
     ],

@@ -45,6 +45,7 @@ class Attempt:
     cause: str = ""  # how Slurm ended the job, in its own words, where that is known
     mem_mb: int = 0  # what the config asked for
     is_hopeless: bool = False  # the computation itself went wrong; the same again would bring the same
+    is_storage_failure: bool = False  # the disk was full or did not answer, which says nothing of the checkpoint
     start: str = ""  # the start of snakemake that it belongs to
     before_work: str = ""  # why its work never began (`BeforeWork`); empty if it did
     times: Times = NO_TIMES

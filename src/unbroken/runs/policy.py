@@ -84,8 +84,8 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 
 
 def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
-    has_worked = not attempt.before_work and attempt.cause != EndState.OUT_OF_MEMORY.value
-    return has_worked and attempt.from_checkpoint == checkpoint
+    of_machine = attempt.cause == EndState.OUT_OF_MEMORY.value or attempt.is_storage_failure
+    return not attempt.before_work and not of_machine and attempt.from_checkpoint == checkpoint
 
 
 def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:

@@ -128,6 +128,7 @@ class AttemptLog:
             cause=EndState.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
             mem_mb=self._job.run.mem_mb,
             is_hopeless=work.is_hopeless,
+            is_storage_failure=judgement.is_storage_failure,
             start=self._held.claim.start,
             times=work.moments.times(),
             slurm_partition=work.slurm_job.partition if work.slurm_job else "",

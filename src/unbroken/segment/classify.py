@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
@@ -23,6 +23,7 @@ class Judgement:
 
     outcome: Outcome
     message: str
+    is_storage_failure: bool = False
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
@@ -84,7 +85,7 @@ def describe_exit(code: int | None) -> str:
 
 def _with_engine(judgement: Judgement, work: Work) -> Judgement:
     why = "" if judgement.outcome is not Outcome.FAILED else work.engine.why_nothing_newer(work.task)
-    return Judgement(judgement.outcome, f"{judgement.message}; {why}") if why else judgement
+    return replace(judgement, message=f"{judgement.message}; {why}") if why else judgement
 
 
 def _with_disk(judgement: Judgement, work: Work) -> Judgement:
@@ -93,10 +94,10 @@ def _with_disk(judgement: Judgement, work: Work) -> Judgement:
     needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
     free = fs.free_bytes(root)
     if judgement.outcome.settles or free > max(needed, 1024 * 1024):
-        return judgement
+        return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
     missing = max(needed, 1024 * 1024) - free
     disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
-    return Judgement(judgement.outcome, f"{judgement.message}; {disk}")
+    return Judgement(judgement.outcome, f"{judgement.message}; {disk}", is_storage_failure=True)
 
 
 def _with_memory(judgement: Judgement, work: Work) -> Judgement:
@@ -104,7 +105,7 @@ def _with_memory(judgement: Judgement, work: Work) -> Judgement:
     if judgement.outcome.settles or not work.is_out_of_memory:
         return judgement
     more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
-    return Judgement(judgement.outcome, f"{judgement.message}; killed: out of memory; {more}")
+    return replace(judgement, message=f"{judgement.message}; killed: out of memory; {more}")
 
 
 def _is_nearly_over(work: Work) -> bool:

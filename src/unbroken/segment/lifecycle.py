@@ -266,7 +266,7 @@ class _Segment:
                 is_rejected = self.rejections.apply(work)
                 judgement = explained(judge(work), work)
         except UnbrokenError as raised:
-            error, judgement = raised, Judgement(Outcome.FAILED, str(raised))
+            error, judgement = raised, Judgement(Outcome.FAILED, str(raised), isinstance(raised, StorageError))
             work.is_hopeless = isinstance(raised, DivergedError)
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:

@@ -21,6 +21,8 @@ from unbroken.errors import OutageError, StorageError
 # What a user can mend by freeing room or by giving rights; anything else is a mistake of ours and keeps its traceback.
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = _FULL_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.EXDEV}
+# As a program of any kind ends with them; others of the above it may mean of something else.
+_STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS, errno.EIO, errno.ESTALE))
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
@@ -49,6 +51,11 @@ def free_bytes(path: Path) -> int:
 def is_full(error: OSError) -> bool:
     """True if there is no room, or a quota is used up."""
     return error.errno in _FULL_ERRNOS
+
+
+def tells_of_storage(text: str) -> bool:
+    """True if a program's words are those of a disk that is full, read-only or fails; free bytes show no quota."""
+    return any(words in text for words in _STORAGE_WORDS)
 
 
 @contextmanager
