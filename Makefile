@@ -23,7 +23,7 @@ unexport TORCH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components unit-tests slurm-tests \
+.PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components prepare unit-tests slurm-tests \
 	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
 
 help: ## list the targets
@@ -43,15 +43,16 @@ demo: setup ## train a small network as a chain of segments, then show what came
 	$(BIN)/unbroken status --directory examples/torch
 	@tools/show_demo.sh examples/torch
 
-test: setup components check all-tests ## everything before a change goes in: components, check, tests
+test: prepare all-tests ## everything before a change goes in: components, check, tests
 
-# The tests on a cluster wait more than they work: side by side with the others they cost a third of their time.  What
-# they print comes when the others are done.
+# The tests on a cluster wait more than they work, and most of the checks is mypy's one process: side by side with the
+# other tests they cost a third of their time.  What they print comes when the others are done.
 all-tests: setup
-	@beside=$$(mktemp) && trap 'rm -f "$$beside"; kill $$cluster 2>/dev/null' EXIT INT TERM; \
-		$(MAKE) --no-print-directory slurm-tests >"$$beside" 2>&1 & cluster=$$!; \
-		$(MAKE) --no-print-directory unit-tests; units=$$?; wait $$cluster; slurm=$$?; cat "$$beside"; \
-		[ $$units -eq 0 ] && [ $$slurm -eq 0 ]
+	@beside=$$(mktemp -d) && trap 'rm -rf "$$beside"; kill $$check $$cluster 2>/dev/null' EXIT INT TERM; \
+		$(MAKE) --no-print-directory check >"$$beside/check" 2>&1 & check=$$!; \
+		$(MAKE) --no-print-directory slurm-tests >"$$beside/cluster" 2>&1 & cluster=$$!; \
+		$(MAKE) --no-print-directory unit-tests; units=$$?; wait $$check; checks=$$?; wait $$cluster; slurm=$$?; \
+		cat "$$beside/cluster" "$$beside/check"; [ $$units -eq 0 ] && [ $$slurm -eq 0 ] && [ $$checks -eq 0 ]
 
 # Side by side: without its cache mypy takes as long as the tests.
 quick: setup ## under a minute: checks of the changed files, and the tests that start no process
@@ -79,8 +80,15 @@ format-check: setup ## is the layout what the formatters make of it
 workflow-lint: setup ## snakemake --lint
 	@$(STEP) snakemake-lint $(BIN)/python tools/lint_workflow.py
 
-components: setup ## the real things that tests use (apt, as root on Debian and Ubuntu); names what is missing
-	@$(STEP) components $(BIN)/python tools/components.py
+components: ## the real things that tests use (apt, as root on Debian and Ubuntu); names what is missing
+	@$(STEP) components $(PYTHON) tools/components.py
+
+# Side by side: both wait for downloads.
+prepare: ## setup and components
+	@beside=$$(mktemp) && trap 'rm -f "$$beside"; kill $$components 2>/dev/null' EXIT INT TERM; \
+		$(MAKE) --no-print-directory components >"$$beside" 2>&1 & components=$$!; \
+		$(MAKE) --no-print-directory setup; setup=$$?; wait $$components; found=$$?; cat "$$beside"; \
+		[ $$setup -eq 0 ] && [ $$found -eq 0 ]
 
 unit-tests: setup
 	@$(TESTS) pytest -- -n5

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
+EVIDENCE = ROOT / "docs" / "evidence.md"
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 
 T = TypeVar("T")
@@ -108,14 +109,14 @@ def options(description: str | None, **extra: tuple[type, object, str]) -> argpa
     return parser.parse_args()
 
 
-def publish(place: str, text: str, is_written: bool) -> None:
+def publish(place: str, text: str, is_written: bool, on: Path = PAGE) -> None:
     """Prints a result; writes it between the marks `<!-- bench: place -->` and `<!-- /bench -->` of the page."""
     print(f"\n{text}\n", flush=True)
     if not is_written:
         return
-    page = PAGE.read_text()
+    page = on.read_text()
     pattern = rf"(<!-- bench: {re.escape(place)} -->\n).*?(<!-- /bench -->)"
     changed, count = re.subn(pattern, lambda found: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
     if count != 1:
-        sys.exit(f"{PAGE}: {count} places marked <!-- bench: {place} -->, one is needed")
-    PAGE.write_text(changed)
+        sys.exit(f"{on}: {count} places marked <!-- bench: {place} -->, one is needed")
+    on.write_text(changed)

@@ -5,7 +5,6 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from cluster.detached import slurm_logs
 from cluster.lab import Cluster, has_cgroups
 from support.needs import skip_or_fail
 from support.workdir import ROOT, WorkDir
@@ -35,9 +34,9 @@ def pytest_runtest_makereport(
 
 
 def _left_in(work: WorkDir) -> Iterator[tuple[str, str]]:
-    for path in sorted((work.root / "results").glob("*/history.jsonl")):
-        yield str(path.relative_to(work.root)), path.read_text(errors="replace")
-    yield "what its jobs said", slurm_logs(work)
+    for pattern in ("results/*/history.jsonl", "logs/*/*.log", ".snakemake/slurm_logs/**/*.log"):
+        for path in sorted(work.root.rglob(pattern)):
+            yield str(path.relative_to(work.root)), path.read_text(errors="replace")
 
 
 def _running(**options: bool) -> Iterator[Cluster]:

@@ -51,7 +51,7 @@ def test_all_stages_run_and_their_limit_is_80_of_the_85_minutes(ci):
     assert code == 0
     assert last.startswith("== all of CI      ok ")
     assert [target for target, _ in asked if target not in BESIDE] == [
-        "setup",
+        "prepare",
         "test",
         "tensorflow-tests",
         "slow-tests",
@@ -61,7 +61,7 @@ def test_all_stages_run_and_their_limit_is_80_of_the_85_minutes(ci):
 
 
 @pytest.mark.parametrize(
-    "red", ["setup", "tensorflow-setup", "test", "tensorflow-tests", "slow-tests", "slow-slurm-tests"]
+    "red", ["prepare", "tensorflow-setup", "test", "tensorflow-tests", "slow-tests", "slow-slurm-tests"]
 )
 def test_a_red_stage_makes_all_red(ci, red):
     code, last, _ = ci(red)

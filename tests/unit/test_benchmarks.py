@@ -22,6 +22,7 @@ TINY = {
     "handoff": ["--rounds=1"],
     "handoff_exec": ["--seconds=2", "--segments=2"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
+    "killed_saves": ["--points=1", "--programs=by_hand"],
     "loaders": ["--samples=640", "--large=2560", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "process_end": ["--rounds=1"],
@@ -54,6 +55,7 @@ LONG = (
     "forecast_cases",
     "gromacs",
     "handoff",
+    "killed_saves",
     "loaders",
     "plan",
     "process_end",
@@ -97,4 +99,5 @@ def test_a_benchmark_ends_well_and_fills_every_cell_of_its_tables(script: Path) 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_benchmark_has_its_place_on_the_page(script: Path) -> None:
-    assert f"<!-- bench: {script.stem} -->\n" in (ROOT / "docs" / "benchmarks.md").read_text()
+    pages = [(ROOT / "docs" / name).read_text() for name in ("benchmarks.md", "evidence.md")]
+    assert f"<!-- bench: {script.stem} -->\n" in "".join(pages)

@@ -106,6 +106,18 @@ def test_a_live_holder_is_named_to_whoever_comes_second(folder: Path) -> None:
     assert len(told) == 1 and told[0].startswith(f"waiting: the run is held, {who}")
 
 
+@pytest.mark.parametrize(("longest", "lines"), [(60.0, 0), (0.0, 1)])
+def test_the_segment_before_on_its_way_out_is_told_of_only_if_it_takes_long(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, longest: float, lines: int
+) -> None:
+    monkeypatch.setattr(lease, "LEAVING_SECONDS", longest)
+    told: list[str] = []
+    with take(folder, 1, 0, told.append), pytest.raises(LeaseError):
+        take_now(folder, told)
+
+    assert len(told) == lines
+
+
 def test_waiting_can_be_given_up(folder: Path) -> None:
     def give_up() -> None:
         raise KeyboardInterrupt

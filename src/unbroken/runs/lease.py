@@ -30,6 +30,8 @@ from unbroken.system.clock import duration, utc_now
 HEARTBEAT_SECONDS = 10.0
 # What the waiter's polls without a heartbeat take at least.
 STALE_SECONDS = STALE_POLLS * HEARTBEAT_SECONDS
+# A hand-over from one segment to the next is nothing to tell of, unless it takes longer.
+LEAVING_SECONDS = 10.0
 
 # More than a claim has; so it can be rewritten in its place.
 CLAIM_BYTES = 1024
@@ -158,7 +160,8 @@ def _taken(
     mem_mb: int,
     leaves_to: Callable[[Claim], bool],
 ) -> Lease:
-    give_up = time.monotonic() + wait_seconds
+    began = time.monotonic()
+    give_up = began + wait_seconds
     watch, told = HolderWatch(HEARTBEAT_SECONDS), list[str]()
     while True:
         held, reason = current_claim(folder)
@@ -172,7 +175,9 @@ def _taken(
                 return lease
             continue
         remark = watch.remark(held)
-        if not told:
+        # The record of the segment before is there, so whoever holds the run for that one is on its way out.
+        is_leaving = held.segment < segment and time.monotonic() < began + LEAVING_SECONDS
+        if not told and (remark or not is_leaving):
             told.append(f"waiting: the run is held, {held.describe()}; only one job may write it")
             tell(told[0])
         if remark and remark not in told:
