@@ -15,7 +15,9 @@ def marks_of(engine):
 
 
 # Whose programs take seconds to start, and whose kills are tried by tests of their own too.
-SLOW_TO_START = ("dmtcp", "torch")
+SLOW_TO_START = ("dmtcp", "gromacs", "torch")
+# Whose pieces are compared by tests of their own too.
+SLOWEST = ("torch",)
 
 
 def of_each(slow=()):
@@ -73,7 +75,7 @@ def begun(tmp_path_factory, engine, case):
     return chain
 
 
-@of_each()
+@of_each(slow=SLOWEST)
 def test_pieces_equal_the_whole(begun, whole):
     chain = begun
 
@@ -110,7 +112,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before(begun, whole):
     assert chain.final() == whole
 
 
-@of_each()
+@of_each(slow=SLOWEST)
 def test_another_computation_is_refused_before_anything_runs(begun, case):
     chain = begun
     before = chain.history()
@@ -122,7 +124,7 @@ def test_another_computation_is_refused_before_anything_runs(begun, case):
     assert chain.history() == before
 
 
-@of_each()
+@of_each(slow=SLOWEST)
 def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     if case.further_goal is None:
         assert "goal" not in known_schemas().engines[engine].keys

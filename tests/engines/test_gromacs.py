@@ -176,6 +176,7 @@ def cpt_step(path):
     return read_cpt(path).step
 
 
+@pytest.mark.slow
 def test_nothing_is_saved_from_a_killed_segment_without_a_whole_checkpoint(tmp_path, nvt, whole):
     job = gmx_job(tmp_path, **nvt)
     folder = kill_at(start_segment(tmp_path, **nvt), job, 1000)
@@ -189,6 +190,7 @@ def test_nothing_is_saved_from_a_killed_segment_without_a_whole_checkpoint(tmp_p
     assert files_of(job.places.final) == whole
 
 
+@pytest.mark.slow
 def test_pieces_that_differ_from_their_checkpoint_are_not_saved(tmp_path, nvt):
     job = gmx_job(tmp_path, **nvt)
     folder = kill_at(start_segment(tmp_path, **nvt), job, 2000)
@@ -203,6 +205,7 @@ def test_pieces_that_differ_from_their_checkpoint_are_not_saved(tmp_path, nvt):
     assert re.search(differs, job.places.log(1).read_text())
 
 
+@pytest.mark.slow
 def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, whole):
     """Its files are longer than the checkpoint counts, and may grow while they are copied."""
     job = gmx_job(tmp_path, **nvt)
@@ -217,6 +220,7 @@ def test_what_a_zombie_writes_after_its_checkpoint_is_not_taken(tmp_path, nvt, w
     assert files_of(job.places.final) == whole
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_moves_of_the_pieces_loses_nothing(tmp_path, nvt, whole):
     from unbroken.engines.gromacs.parts import move_state, pieces_of, whole_checkpoints
 

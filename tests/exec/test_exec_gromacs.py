@@ -242,6 +242,7 @@ def test_a_mistake_in_the_file_of_settings_is_one_line(called, text, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_of_settings_says_more_of_a_program_without_an_engine(called):
     (called.folder / "more.yaml").write_text("stall_minutes: 0.1\n")
     called.rest_at(3)

@@ -69,6 +69,7 @@ def steps_of(folder: Path) -> int:
     return json.loads(files[-1].read_text())["step"] if files else 0
 
 
+@pytest.mark.slow
 def test_an_engine_of_another_package_is_killed_and_comes_to_the_result_of_one_piece(
     python: Path, folder: Path
 ) -> None:

@@ -39,7 +39,11 @@ def steps_of(work: Work, base: Path, root: str) -> list[str]:
     return json.loads((base / "steps").read_text())  # type: ignore[no-any-return]
 
 
-def killed_everywhere(tmp_path: Path, template: Path, root: str, work: Work) -> Iterator[tuple[str, Path]]:
+# A third of the steps each.
+in_parts = pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
+
+
+def killed_everywhere(tmp_path: Path, template: Path, root: str, work: Work, part: int) -> Iterator[tuple[str, Path]]:
     """A folder made like the template for each step of `work` below `root`, after a kill there, or within a write."""
     names = steps_of(work, Path(shutil.copytree(template, tmp_path / "counted", symlinks=True)), root)
     assert len(names) > 40, names  # it sees the steps
@@ -47,7 +51,7 @@ def killed_everywhere(tmp_path: Path, template: Path, root: str, work: Work) -> 
     # Flushing changes nothing; after one step is before the next.
     cases = [(at, mode) for at, mode in cases if names[at - 1] != "fsync"]
     cases += [(at, "half") for at, name in enumerate(names, 1) if name == "write"]
-    for at, mode in cases:
+    for at, mode in cases[part::3]:
         base = Path(shutil.copytree(template, tmp_path / f"{mode}{at}", symlinks=True))
 
         def attempt(base: Path = base, at: int = at, mode: str = mode) -> None:
@@ -88,10 +92,14 @@ def template(tmp_path: Path) -> Path:
     return base
 
 
+@in_parts
 def test_a_copy_that_is_killed_at_any_step_shows_nothing_half_and_is_completed_by_the_next(
-    tmp_path: Path, template: Path
+    tmp_path: Path, template: Path, part: int
 ) -> None:
-    for where, base in killed_everywhere(tmp_path, template, "backup", lambda base: copy_now(base, base / "backup")):
+    def copy(base: Path) -> None:
+        copy_now(base, base / "backup")
+
+    for where, base in killed_everywhere(tmp_path, template, "backup", copy, part):
         store = copies(base / "backup").store
         everything_visible_is_whole(store)
         assert store.names(), where
@@ -106,14 +114,17 @@ def test_a_copy_that_is_killed_at_any_step_shows_nothing_half_and_is_completed_b
         assert result(base) == whole_result(4), where
 
 
-def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(tmp_path: Path, template: Path) -> None:
+@in_parts
+def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
+    tmp_path: Path, template: Path, part: int
+) -> None:
     copy_now(template, template / "backup")
     shutil.rmtree(template / "results")
 
     def rebuild(base: Path) -> None:
         restore("demo", base / "backup", base, lambda line: None)
 
-    for where, base in killed_everywhere(tmp_path, template, "results", rebuild):
+    for where, base in killed_everywhere(tmp_path, template, "results", rebuild, part):
         places = job(base).places
         if not places.root.exists():
             rebuild(base)

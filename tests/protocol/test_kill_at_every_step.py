@@ -25,8 +25,15 @@ def first_of(wrong: object) -> str:
     return "\n".join(f"{case['kills']}: {case['error']}" for case in wrong[:3])
 
 
-@pytest.mark.parametrize("part", [0, 1])
-@pytest.mark.parametrize("scenario", ["new", "goal_raised", "newest_bad", "final_lost"])
+# Every second step each; of scenarios that take mostly the same steps one half is enough for a quick look.
+@pytest.mark.parametrize(
+    ("scenario", "part"),
+    [
+        *(("new", part) for part in (0, 1)),
+        *((name, 0) for name in ("goal_raised", "newest_bad", "final_lost")),
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("goal_raised", "newest_bad", "final_lost")),
+    ],
+)
 def test_a_segment_killed_before_after_or_within_any_step_goes_on_from_a_whole_checkpoint_to_the_same_end(
     tmp_path: Path, scenario: str, part: int
 ) -> None:
@@ -36,8 +43,13 @@ def test_a_segment_killed_before_after_or_within_any_step_goes_on_from_a_whole_c
     assert found["cases"] > 40, found["steps"]  # the harness sees the steps, also after a change of ours
 
 
-@pytest.mark.parametrize("part", [0, 1])
-@pytest.mark.parametrize("scenario", ["new", "goal_raised"])
+@pytest.mark.parametrize(
+    ("scenario", "part"),
+    [
+        ("new", 0),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("new", 1), ("goal_raised", 0), ("goal_raised", 1))),
+    ],
+)
 def test_a_segment_that_sleeps_at_any_step_while_another_takes_over_does_no_harm_when_it_wakes_up(
     tmp_path: Path, scenario: str, part: int
 ) -> None:
@@ -51,7 +63,7 @@ def test_a_segment_that_sleeps_at_any_step_while_another_takes_over_does_no_harm
     ("scenario", "part"),
     [
         ("final_lost", 0),
-        ("final_lost", 1),
+        pytest.param("final_lost", 1, marks=pytest.mark.slow),
         pytest.param("newest_bad", 0, marks=pytest.mark.slow),
         pytest.param("newest_bad", 1, marks=pytest.mark.slow),
         pytest.param("new", 0, marks=pytest.mark.slow),
@@ -85,6 +97,7 @@ def test_whatever_the_disk_says_at_any_line_costs_one_line_and_no_checkpoint(
     assert found["cases"] > 60 // parts, found["steps"]
 
 
+@pytest.mark.slow
 def test_the_harness_sees_a_publish_that_is_not_in_one_step(tmp_path: Path) -> None:
     """A harness that finds nothing proves nothing: with a checkpoint drafted in sight it must find torn ones."""
     spoilt = HARNESS.read_text().replace(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.toyrun import (
     PYTHONPATH,
     SegmentProcess,
@@ -35,15 +36,17 @@ def races(kind: str, folder: Path, rounds: int) -> list[list[str]]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-def test_of_eight_that_race_for_the_run_of_a_dead_process_exactly_one_gets_it(tmp_path: Path) -> None:
-    rounds = races("stale", tmp_path, 200)
+@pytest.mark.parametrize("often", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_of_eight_that_race_for_the_run_of_a_dead_process_exactly_one_gets_it(tmp_path: Path, often: int) -> None:
+    rounds = races("stale", tmp_path, often)
 
-    assert len(rounds) == 200
+    assert len(rounds) == often
     assert [said for said in rounds if sorted(said) != ["held"] * 7 + ["won 2"]] == []
 
 
-def test_however_often_a_run_changes_hands_no_two_hold_it_at_once(tmp_path: Path) -> None:
-    (said,) = races("churn", tmp_path, 100)
+@pytest.mark.parametrize("often", [40, pytest.param(100, marks=pytest.mark.slow)])
+def test_however_often_a_run_changes_hands_no_two_hold_it_at_once(tmp_path: Path, often: int) -> None:
+    (said,) = races("churn", tmp_path, often)
 
     assert said == ["done"] * 6
 

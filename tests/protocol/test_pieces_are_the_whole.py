@@ -66,7 +66,7 @@ def hurt(segment: SegmentProcess, dice: random.Random, killed: Counter[str]) -> 
             pass
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_in_pieces_with_kills_at_random_moments(tmp_path: Path, whole: dict[str, bytes], seed: int) -> None:
     dice, killed = random.Random(seed), Counter[str]()
     job = toy_job(tmp_path)

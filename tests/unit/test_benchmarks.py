@@ -52,6 +52,7 @@ LONG = (
     "after_goal",
     "chain",
     "command",
+    "exec_cost",
     "forecast_cases",
     "gromacs",
     "handoff",
@@ -59,6 +60,7 @@ LONG = (
     "loaders",
     "plan",
     "process_end",
+    "report_cost",
     "save_beside",
     "save_ranks",
 )

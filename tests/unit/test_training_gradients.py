@@ -245,6 +245,7 @@ def test_each_of_two_ranks_gets_its_own_gradients_back(kind: str, tmp_path: Path
     assert files_of(pieces) == files_of(whole)
 
 
+@pytest.mark.slow
 def test_gradients_that_ranks_of_fsdp2_have_not_shared_are_refused_after_the_first_batch(tmp_path: Path) -> None:
     fsdp2.require_on_the_cpu()
     parent = ranks(tmp_path / "run", "fsdp-unshared")
@@ -275,7 +276,7 @@ def noted(parent: ForkedRanks, name: str) -> list[dict[str, torch.Tensor]]:
     ("kinds", "counts"),
     [
         (("ddp", "plain"), (2, 1)),
-        (("plain", "ddp"), (1, 2)),
+        pytest.param(("plain", "ddp"), (1, 2), marks=pytest.mark.slow),
         pytest.param(("fsdp", "ddp"), (2, 2), marks=pytest.mark.slow),
     ],
 )

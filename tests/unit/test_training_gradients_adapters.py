@@ -163,7 +163,9 @@ def trainer(stop: int) -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's, of few workers, few batches and Slurm
-@pytest.mark.parametrize("by_hand", [False, True], ids=["by lightning", "by hand"])
+@pytest.mark.parametrize(
+    "by_hand", [pytest.param(False, id="by lightning", marks=pytest.mark.slow), pytest.param(True, id="by hand")]
+)
 def test_gradients_that_lightning_adds_up_survive_a_stop(by_hand: bool, tmp_path: Path) -> None:
     _, whole = attempts(tmp_path / "whole", lambda stop: lightning(stop, by_hand), 0)
     codes, pieces = attempts(tmp_path / "pieces", lambda stop: lightning(stop, by_hand), 6, 13, 0)

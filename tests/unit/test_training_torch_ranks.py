@@ -55,6 +55,7 @@ def files_of(parent: TrainingParent) -> dict[str, bytes]:
     return {name: data for name, data in parent.result().items() if name != "shards/.metadata"}
 
 
+@pytest.mark.slow
 def test_a_stop_of_two_ranks_changes_no_byte_of_the_result(whole: TrainingParent, tmp_path: Path) -> None:
     pieces = ranks(tmp_path / "run", *whole.arguments, "--workers", 2, "--signals", 8)
 
@@ -65,6 +66,7 @@ def test_a_stop_of_two_ranks_changes_no_byte_of_the_result(whole: TrainingParent
     assert [seen_in(pieces, epoch) for epoch in range(3)] == [every_sample_once()] * 3
 
 
+@pytest.mark.slow
 def test_the_shipped_example_evaluates_and_saves_its_best_with_sharded_parameters(tmp_path: Path) -> None:
     fsdp2.require_on_the_cpu()
     example = ForkedRanks(tmp_path / "run", EXAMPLE.read_text(), ["--sharded"], ranks=2)

@@ -292,6 +292,7 @@ def test_a_rule_whose_files_lie_in_a_storage_goes_on(example):
 # --- Nextflow: each attempt of a task has a new folder ---
 
 
+@pytest.mark.slow
 def test_an_attempt_in_another_folder_with_the_same_store_goes_on(example):
     """What Nextflow does with `errorStrategy 'retry'`; Nextflow itself is in no package registry."""
     work, root = example.work, example.work.root

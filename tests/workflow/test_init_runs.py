@@ -122,6 +122,7 @@ def typed(said: str) -> str:
     return line.removeprefix("type: ")
 
 
+@pytest.mark.slow
 def test_the_screens_of_the_first_hour(folder: Folder) -> None:
     said = folder.screen("unbroken init toy", 80)
     first = folder.screen(typed("\n".join(said)), 64)

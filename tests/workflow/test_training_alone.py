@@ -35,7 +35,7 @@ def history(work: WorkDir) -> list[Attempt]:
     return History(work.root / "ckpt" / "history.jsonl").attempts()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "script")) for kind in KINDS])
 def test_a_signal_an_error_and_a_kill_are_retried_and_change_no_byte(work: WorkDir, whole: bytes, kind: str) -> None:
     prepare(work, kind, "retries: 3")
     for step, number in {5: signal.SIGTERM, 10: 0, 15: signal.SIGKILL}.items():

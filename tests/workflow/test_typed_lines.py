@@ -32,7 +32,7 @@ def changed() -> dict[str, object]:
     return {"engine": "command", "segments": 9, "segment_minutes": 5, "settings": settings}
 
 
-@pytest.fixture(params=["the installed workflow", "a workflow of its own"])
+@pytest.fixture(params=["the installed workflow", pytest.param("a workflow of its own", marks=pytest.mark.slow)])
 def told(request: pytest.FixtureRequest, work: WorkDir, tmp_path: Path) -> WorkDir:
     """Runs in every state that has something to type; `told.root` is not where the user stands."""
     (work.root / "data.txt").write_text("one")
