@@ -86,4 +86,4 @@ def test_slow_tests_may_be_cut_on_a_machine_alone_that_was_too_slow_before(ci, t
 def test_after_a_red_test_nothing_slow_is_begun(ci):
     _, _, asked = ci("test")
 
-    assert {target for target, _ in asked} == {"setup", "tensorflow-setup", "test"}
+    assert {target for target, _ in asked} == {"prepare", "tensorflow-setup", "test"}
