@@ -32,6 +32,7 @@ from unbroken.training.torch import (  # noqa: E402
     Training,
     save_verified,
     sharded_state,
+    snapshot,
 )
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
@@ -311,6 +312,14 @@ def test_without_xxhash_there_is_a_file_and_no_digest(tmp_path: Path, monkeypatc
 
     assert save_verified({"a": torch.ones(3)}, tmp_path / "state.pt") is None
     assert torch.load(tmp_path / "state.pt", weights_only=True)["a"].sum() == 3
+
+
+def test_a_snapshot_of_a_gpu_takes_memory_in_powers_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "PINNED_FOR", "meta")
+    state = {"cpu": torch.ones(5), "gpu": [torch.empty(5, device="meta"), torch.empty(0, device="meta")]}
+
+    assert snapshot.snapshot_bytes(state) == 5 * 4 + 32
+    assert snapshot.snapshot_bytes(torch.empty(8, device="meta")) == 32
 
 
 def test_a_full_disk_is_one_line_with_the_bytes() -> None:

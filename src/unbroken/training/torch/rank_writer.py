@@ -35,6 +35,7 @@ from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Offer, Said
+from unbroken.training.torch.snapshot import snapshot_bytes
 from unbroken.training.torch.state import tensor_bytes
 from unbroken.training.torch.validation import NonFiniteState
 from unbroken.training.torch.writer import Point, TorchWriter, check_weights
@@ -93,7 +94,7 @@ class JointLink(TorchWriter):
         pieces = rank_checkpoint.pieces_of(cast(dict[str, Any], point.state), self._own, self._ranks)
         weights = {name: self._own_weights(name, each) for name, each in point.weights.items()}
         draft = self._draft_with_room() if self._ranks.is_first else ""
-        offer = Offer(draft, platform.node(), tensor_bytes(pieces), available_bytes())
+        offer = Offer(draft, platform.node(), snapshot_bytes(pieces), available_bytes())
         self._offers = self._ranks.all_gather(offer)
         self._waited_seconds = time.monotonic() - began
         super().save(replace(point, state=pieces, weights=weights), following)

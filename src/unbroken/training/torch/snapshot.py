@@ -17,12 +17,14 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.program.memory import available_bytes
-from unbroken.training.torch.state import local
+from unbroken.training.torch.state import bytes_here, local, tensors_in
 
 # A smaller piece is copied in less time than it takes to see to it later.
 LATER_BYTES = 256 * 1024
 # The snapshot, and as much for whatever else the training takes until its next step.
 NEEDED_MEMORY = 2
+# Whose memory is copied to pinned memory of the host.
+PINNED_FOR = "cuda"
 # So many numbers of eight bytes are noted of each piece that is copied later; a step changes nearly all of them.
 NOTED = 64
 
@@ -34,6 +36,12 @@ def optimizer_storages(parts: Iterable[object]) -> set[int]:
     states = [value for one in optimizers for state in one.state.values() for value in _values(state)]
     tensors = [local(value) for value in [*parameters, *states] if isinstance(value, torch.Tensor)]
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if _is_plain(tensor)}
+
+
+def snapshot_bytes(state: object) -> int:
+    """The host memory that a snapshot takes: torch gives pinned memory in powers of two (CachingHostAllocator)."""
+    sizes = ((tensor.device.type, bytes_here(tensor)) for tensor in tensors_in(state))
+    return sum(1 << (size - 1).bit_length() if kind == PINNED_FOR and size else size for kind, size in sizes)
 
 
 def has_memory_for(size_bytes: int) -> bool:
@@ -176,7 +184,7 @@ class _Taking:
         return copy.requires_grad_(tensor.requires_grad)
 
     def _room(self, source: torch.UntypedStorage) -> torch.UntypedStorage:
-        size, is_pinned = source.nbytes(), source.device.type == "cuda"
+        size, is_pinned = source.nbytes(), source.device.type == PINNED_FOR
         for index, room in enumerate(self._free):
             if room.storage.nbytes() == size and room.is_pinned == is_pinned:
                 self._used.append(self._free.pop(index))

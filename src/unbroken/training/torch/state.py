@@ -11,7 +11,7 @@ import random
 import sys
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -107,15 +107,26 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return to_local() if to_local else tensor
 
 
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in a value."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def bytes_here(tensor: torch.Tensor) -> int:
+    """What of a tensor lies here."""
+    return local(tensor).nbytes if tensor.layout is torch.strided else tensor.numel() * tensor.element_size()
+
+
 def tensor_bytes(value: object) -> int:
     """The bytes of all tensors in a value that lie here, nearly the size of its file."""
-    if isinstance(value, torch.Tensor):
-        return local(value).nbytes if value.layout is torch.strided else value.numel() * value.element_size()
-    if isinstance(value, Mapping):
-        return sum(map(tensor_bytes, value.values()))
-    if isinstance(value, (list, tuple)):
-        return sum(map(tensor_bytes, value))
-    return 0
+    return sum(map(bytes_here, tensors_in(value)))
 
 
 def collect(parts: Mapping[str, Stateful]) -> dict[str, object]:

@@ -25,8 +25,8 @@ from unbroken.training.core.session import Connection
 from unbroken.training.torch.async_save import TorchAsyncSave
 from unbroken.training.torch.provenance import made_with
 from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, optimizer_storages
-from unbroken.training.torch.state import STATE_FILE, canonical, tensor_bytes
+from unbroken.training.torch.snapshot import SnapshotBuffer, has_memory_for, optimizer_storages, snapshot_bytes
+from unbroken.training.torch.state import STATE_FILE, canonical
 from unbroken.training.torch.validation import NonFiniteState, Weights, non_finite_weight
 
 # In `finish`, the name of a file in that format.
@@ -77,7 +77,7 @@ class TorchWriter(Connection):
         """
         self.wait()
         self.pace.begin_save(point.step)
-        if not point.is_over and self._may_be_in_background(tensor_bytes(point.state)):
+        if not point.is_over and self._may_be_in_background(snapshot_bytes(point.state)):
             self._begin_async_save(point, is_step_next=following is Phase.BATCH)
             return
         with self._giving_up():
