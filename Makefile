@@ -15,6 +15,8 @@ BENCHMARKS := $(filter-out $(if $(shell command -v dmtcp_launch),,benchmarks/dmt
 # Where tests on a cluster are (tests/conftest.py sees to that): no worker of those stages reads the other files.
 ON_SLURM := tests/cluster tests/unit/test_benchmarks.py
 CODE := $(wildcard src scripts tests tools examples benchmarks)
+# make slurm-tests SLURM=/prefix: another release than the installed one; every daemon and command is taken from there.
+OTHER_SLURM := $(if $(SLURM),UNBROKEN_SLURM="$(abspath $(SLURM))" PATH="$(abspath $(SLURM))/bin:$(abspath $(SLURM))/sbin:$(PATH)")
 
 # Where it is set, each of the tests' processes compiles its modules again, and pytest rewrites each test file again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -105,7 +107,7 @@ test-torch: setup ## the tests of trainings on another torch than the pinned one
 
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
-	@$(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
+	@$(OTHER_SLURM) $(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
 
 # TensorFlow has an environment of its own: nobody else waits for 2.1 GB.
 tensorflow-tests: $(TENSORFLOW_STAMP) ## the tests of TensorFlow and Keras, in .venv-tensorflow
@@ -123,10 +125,10 @@ slow-tests: setup
 	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
 
 slow-slurm-tests: setup
-	@$(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
+	@$(OTHER_SLURM) $(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
 
 cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
-	@$(BIN)/python tests/cluster/lab.py shell
+	@$(OTHER_SLURM) $(BIN)/python tests/cluster/lab.py shell
 
 bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
 	@for script in $(BENCHMARKS); do \

@@ -117,6 +117,11 @@ class Cluster:
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
 
+    def programs(self) -> dict[str, Path]:
+        """The files that Slurm's daemons run, by their names."""
+        found = (Path(f"/proc/{process.pid}/exe").resolve() for process in self._daemons.values())
+        return {path.name: path for path in found if path.name.startswith("slurm")}
+
     def run(self, *words: str, **environment: str) -> str:
         """What a command of Slurm prints; LabError if it fails."""
         done = subprocess.run(

@@ -43,6 +43,7 @@ def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
     assert len(done.lines("unbroken: deep/count: segment ")) == len(history(slurm_work)) - 1
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_loses_nothing(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_program_that_fails_is_a_failure_of_snakemake(slurm_work: WorkDir, clu
     assert not (slurm_work.root / "result.txt").exists()
 
 
+@pytest.mark.slow
 def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:

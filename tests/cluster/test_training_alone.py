@@ -60,6 +60,7 @@ def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
     assert len(done.lines("unbroken: ckpt: segment ")) == len(lines) - 1
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_one_that_fails_is_a_failure_of_snakemake(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ open(snakemake.output[0], "w").close()
 """
 
 
+@pytest.mark.slow
 def test_two_trainings_one_after_the_other_have_their_pauses_each(slurm_work: WorkDir, cluster: Cluster) -> None:
     prepare(slurm_work, "script", "resources: runtime=10, segments=20")
     slurm_work.write("train.py", FOLDS)

@@ -17,7 +17,7 @@ def marks_of(engine):
 # Whose programs take seconds to start, and whose kills are tried by tests of their own too.
 SLOW_TO_START = ("dmtcp", "gromacs", "torch")
 # Whose pieces are compared by tests of their own too.
-SLOWEST = ("torch",)
+SLOWEST = ("gromacs", "torch")
 
 
 def of_each(slow=()):

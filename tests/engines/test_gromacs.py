@@ -492,7 +492,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("what", TABLES)
+@pytest.mark.parametrize("what", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "both")) for kind in TABLES])
 def test_tables_of_each_kind_are_joined_by_themselves(tmp_path, what):
     """Forces, positions and dH/dlambda were one table once, one behind the other."""
     values, names = TABLES[what]

@@ -118,6 +118,7 @@ def test_more_steps_make_a_finished_simulation_go_on(called, tpr):
     assert not (store(called) / "replaced").exists()
 
 
+@pytest.mark.slow
 @needs_gmx
 def test_another_tpr_of_the_same_name_is_refused_until_somebody_says_what_it_is(called, tpr):
     pause(called)
@@ -153,6 +154,7 @@ def test_a_killed_call_loses_no_more_than_what_mdrun_had_not_saved(called, tpr, 
     assert same_as(whole, called) == list(RESULTS)
 
 
+@pytest.mark.slow
 @needs_gmx
 def test_a_call_that_was_killed_while_it_put_the_results_in_place_is_finished_by_the_next(called, tpr):
     """As it is left then: some of them there, a draft, no note."""

@@ -246,6 +246,7 @@ def test_inside_another_page_it_neither_reloads_nor_links(browser: Browser, few:
         browser.driver.switch_to.default_content()
 
 
+@pytest.mark.slow
 def test_in_the_dark_and_on_a_phone(browser: Browser, page: Path) -> None:
     browser.open(page, "#open=run0001")
     light = browser.run("return getComputedStyle(document.body).backgroundColor")

@@ -61,6 +61,7 @@ LONG = (
     "plan",
     "process_end",
     "report_cost",
+    "save",
     "save_beside",
     "save_ranks",
 )
