@@ -1,5 +1,6 @@
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -213,10 +214,19 @@ def test_a_checkpoint_that_this_user_may_not_read_is_not_set_aside(
     assert store.names() == [good.name]
 
 
-def test_a_checkpoint_of_another_version_is_named_and_nothing_is_set_aside(store: Store) -> None:
+def of_a_later_format(folder: Path) -> None:
+    """With more in it, and a digest by another rule."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99, "sealed": "ab12"}))
+
+
+@pytest.mark.parametrize("change", [of_a_later_format, lambda folder: rewrite_passport(folder, schema_version=99)])
+def test_a_checkpoint_of_another_version_is_named_and_nothing_is_set_aside(
+    store: Store, change: Callable[[Path], None]
+) -> None:
     publish(store, 1)
     newer = publish(store, 2)
-    rewrite_passport(newer.folder, schema_version=99)
+    change(newer.folder)
 
     with pytest.raises(
         FormatError, match=r"^runs\.demo: .*version 99, this unbroken reads 1; nothing was set aside; start"
