@@ -206,7 +206,9 @@ class Cluster:
         )
         call = (
             f"import ctypes; slurm = ctypes.CDLL({library!r}, ctypes.RTLD_GLOBAL); slurm.slurm_init(None); "
-            f"slurm.slurm_requeue(ctypes.c_uint32({job}), ctypes.c_uint32({RECONFIG_FAIL}))"
+            # Not slurm_requeue(), whose first argument is another one from 26.05 on.
+            f"told = ctypes.c_void_p(); flags = ctypes.c_uint32({RECONFIG_FAIL}); "
+            f"slurm.slurm_requeue2(b'{job}', flags, ctypes.byref(told))"
         )
         self.run(sys.executable, "-c", call)
 
