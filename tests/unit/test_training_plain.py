@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -254,9 +255,9 @@ def test_a_training_follows_a_deadline_that_is_moved(tmp_path: Path) -> None:
 class Suspended:
     """A training whose job was suspended after its first step, and resumed 600 s later; Slurm moved its end as far."""
 
-    def __init__(self, tmp_path: Path, moved_after_seconds: float) -> None:
+    def __init__(self, tmp_path: Path, moved_after_seconds: float, rewritten: Sequence[float] = ()) -> None:
         self.clock, self.resumed, self.rests = Clock(), -math.inf, 0
-        self.moves = iter([150.0 + 600.0])
+        self.moves, self.rewritten = iter([150.0 + 600.0]), iter(rewritten)
         self.moved_at = 100.0 + 601.0 + moved_after_seconds
         self.pace = SaveSchedule(
             150, tmp_path / "stop", 60, 2, lambda: False, now=self.clock, moved_deadline=self.moved,
@@ -269,7 +270,7 @@ class Suspended:
         self.pace.end_step(Phase.BATCH)
 
     def moved(self) -> float | None:
-        return next(self.moves, None) if self.clock.now >= self.moved_at else None
+        return next(self.moves if self.clock.now >= self.moved_at else self.rewritten, None)
 
     def rest(self, seconds: float) -> None:
         self.rests += 1
@@ -287,6 +288,13 @@ def test_a_job_that_was_suspended_hears_its_new_end_before_it_may_leave(tmp_path
     training.clock.now, rests = 749.0, training.rests
     assert training.pace.must_stop(Phase.BATCH)
     assert training.rests == rests
+
+
+def test_a_deadline_that_is_written_anew_for_a_longer_save_is_not_the_new_end(tmp_path: Path) -> None:
+    training = Suspended(tmp_path, moved_after_seconds=7.0, rewritten=[149.0, 148.5])
+
+    assert not training.pace.must_stop(Phase.BATCH)
+    assert 7.0 <= training.clock.now - training.resumed < 8.0
 
 
 def test_a_job_whose_end_was_not_moved_leaves_after_a_little(tmp_path: Path) -> None:

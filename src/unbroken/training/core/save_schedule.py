@@ -127,11 +127,19 @@ class SaveSchedule:
             resumed = self._resumed()
             if resumed <= self._heard_of or self._now() - resumed > RESUMED_SECONDS:
                 return True
-            if (moved := self._moved_deadline()) is None:
+            if not self._hear_of_deadline():
                 self._rest(LOOK_SECONDS)
-            else:
-                self._deadline, self._heard_of = moved, resumed
         return False
+
+    def _hear_of_deadline(self) -> bool:
+        """True if another deadline was told; one that is no later is no answer to a suspension: a save took longer."""
+        moved = self._moved_deadline()
+        if moved is None:
+            return False
+        if moved > self._deadline + LOOK_SECONDS:
+            self._heard_of = self._resumed()
+        self._deadline = moved
+        return True
 
     def _is_late(self, following: Phase) -> bool:
         # What was never seen is taken to last as long as the longest thing that was.
@@ -150,6 +158,5 @@ class SaveSchedule:
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
-        moved = self._moved_deadline()
-        self._deadline = self._deadline if moved is None else moved
+        self._hear_of_deadline()
         return os.path.exists(self._stop)
