@@ -16,6 +16,8 @@ from unbroken.training.launch.rendezvous import Meeting
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.fsdp2 import require_on_the_cpu  # noqa: E402
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from unbroken.training.core.environment import read_contract  # noqa: E402
@@ -172,6 +174,30 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
             sharded_state.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_torchs_own_tools_read_what_is_spread(tmp_path: Path) -> None:
+    require_on_the_cpu()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(2, 4)
+        torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        shards: sharded_state.Shards = {}
+        sharded_state.taken_out(model.state_dict(), "model", shards)
+        sharded_state.taken_out(optimizer.state_dict(), "optimizer", shards)
+        sharded_state.write(shards, tmp_path / "shards", Ranks.here())
+        expected = {name: tensor.full_tensor() for name, tensor in shards.items()}
+    finally:
+        torch.distributed.destroy_process_group()
+
+    dcp_to_torch_save(tmp_path / "shards", tmp_path / "whole.pt")
+
+    whole = torch.load(tmp_path / "whole.pt", weights_only=True)
+    assert {"model/weight", "model/bias", "optimizer/state/0/exp_avg"} < whole.keys() == expected.keys()
+    assert all(torch.equal(whole[name], tensor) for name, tensor in expected.items())
 
 
 def test_copies_need_memory_on_each_node_for_all_its_ranks() -> None:
