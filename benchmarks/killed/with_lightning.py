@@ -12,6 +12,7 @@ class Network(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.network = small.network()
+        self.has_begun = False
 
     def training_step(self, batch, number):
         return small.loss_of(self.network, batch)
@@ -20,6 +21,7 @@ class Network(pl.LightningModule):
         return small.optimizer_of(self.network)
 
     def on_train_start(self):
+        self.has_begun = True
         small.tell_start(self.global_step)
 
 
@@ -37,4 +39,6 @@ trainer = pl.Trainer(
     logger=False,
 )
 trainer.fit(model, DataLoader(small.data(), batch_size=small.SIZE), ckpt_path="last")
+if not model.has_begun:  # it was at its end
+    small.tell_start(trainer.global_step)
 torch.save(model.network.state_dict(), out / "final.pt")
