@@ -71,6 +71,7 @@ class Executor(Submitting):
             if out.segment in arrived:
                 self._succeed(infos[out], out.segment)
         ended = self._watch.look(waiting, self._tell)
+        self._holes.look(waiting)
         for out in waiting:
             end = ended.get(out.job_id)
             if end is None or time.monotonic() < out.not_before or not self._close(infos[out], out, end):

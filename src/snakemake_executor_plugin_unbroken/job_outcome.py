@@ -55,6 +55,8 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> JobOutcome:
         log = segment.places.log(segment.number)
         why = f": {evidence.attempt.message}" if evidence.attempt else f" and left no record; log: {log}"
         return JobOutcome(Follows.RETRY, start + why)
+    if evidence.state == "COMPLETED" and evidence.attempt:  # it had less time than a segment
+        return JobOutcome(Follows.AGAIN, f"{segment.name}: job {job_id}: {evidence.attempt.message}")
     return JobOutcome(Follows.AGAIN, f"{start}, no failure; the same segment goes on from the newest checkpoint")
 
 

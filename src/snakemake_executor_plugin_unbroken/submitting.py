@@ -15,6 +15,7 @@ from snakemake_executor_plugin_unbroken import interruptible, still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached, chain_command, template_of
 from snakemake_executor_plugin_unbroken.early import EarlyJobs
+from snakemake_executor_plugin_unbroken.holes import Holes
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, interruptible_of, work_of
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
@@ -41,6 +42,7 @@ from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.runs.submissions import Submission
+from unbroken.slurm import time_min
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
@@ -74,6 +76,7 @@ class Submitting(SlurmParent):
         self._others = Others()
         self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
         self._early = EarlyJobs()
+        self._holes = Holes()
         self._others_seconds = 0.0
         self._others_due = 0.0
         self._pending_due = 0.0
@@ -115,6 +118,8 @@ class Submitting(SlurmParent):
                 ticket.write()
             template = self._template(job, segment) if ticket is not None and self._needs_template(run) else None
             if self._detached is not None:
+                if run.least_minutes is not None and not self._holes.are_given_whole:
+                    self._tell(f"{run.name}: {time_min.ONLY_WITH_DRIVER}")
                 self._detached.keep(segment, template)
             elif template is not None:
                 self._early.keep(run.name, template, self._last_segment(run.name))
@@ -208,9 +213,14 @@ class Submitting(SlurmParent):
         self.submit_now(job)
 
     def more_sbatch_words(self, job: Any) -> str:
-        """Those that put a job without a driver behind the one before, or that warn an interruptible one."""
+        """Those that put a job without a driver behind the one before, or that warn an interruptible one.
+
+        And those by which a segment's job may start in a shorter hole of the queue.
+        """
         early = interruptible.early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
-        return early + (self._detached.dependency() if self._detached else "")
+        segment = segment_of(job)
+        words = self._holes.words(segment.run) if segment is not None else []
+        return " ".join([early, *words]) + (self._detached.dependency() if self._detached else "")
 
     def command_of(self, job: Any, command: str) -> str:
         """A segment's script runs in the batch step, below a module of ours that follows it.
@@ -242,7 +252,8 @@ class Submitting(SlurmParent):
     def _template(self, job: Any, segment: Segment) -> Template:
         script = self._chain_command(job, segment, self.command_alone(job))
         ahead = self._detached.ahead_of(segment) if self._detached is not None else 1
-        return template_of(segment, ahead, self.log_folder(), self.sbatch_words(job), script)
+        words = [*self.sbatch_words(job), *self._holes.words(segment.run)]
+        return template_of(segment, ahead, self.log_folder(), words, script)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
         """The record before; without a driver nobody knows which segment a job will do, so it waits for none.

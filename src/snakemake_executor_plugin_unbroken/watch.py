@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
@@ -14,7 +15,8 @@ from unbroken.detached.unnoted import is_held, line_of
 from unbroken.runs import driver_start, policy
 from unbroken.runs.attempts import all_attempts, note, with_causes
 from unbroken.runs.failure_limits import stop_reason
-from unbroken.runs.history import Attempt
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.outcome import Outcome
 from unbroken.slurm.ended_job import EndedJob, ended_job
 from unbroken.slurm.nodes import default_partition, spare_nodes
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs
@@ -86,7 +88,10 @@ class JobWatch:
         return {
             out.job_id: end
             for out, end in known
-            if not out.leaves_record or end.state != "COMPLETED" or now - end.since > self._latency_seconds
+            if not out.leaves_record
+            or end.state != "COMPLETED"
+            or now - end.since > self._latency_seconds
+            or _has_used_a_hole(out)
         }
 
     def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> JobOutcome:
@@ -180,6 +185,16 @@ class JobWatch:
         elif now - self._unanswered > SILENT_CONTROLLER_SECONDS:
             tell("squeue does not answer; segments that leave their record go on, the others are waited for")
             self._unanswered = now + 4 * SILENT_CONTROLLER_SECONDS
+
+
+def _has_used_a_hole(out: Out) -> bool:
+    """True if the job has done all that it could, and leaves no record: it had less time than a segment."""
+    if out.segment.run.least_minutes is None:
+        return False
+    with suppress(OSError):
+        own = (line for line in History(out.segment.places.history).attempts() if line.slurm_job == out.job_id)
+        return any(line.outcome is Outcome.INTERRUPTED for line in own)
+    return False
 
 
 def _tell_stuck(out: Out, job: MyJob, tell: Callable[[str], None]) -> None:

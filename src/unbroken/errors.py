@@ -14,6 +14,7 @@ UnbrokenError
 │   └── OutageError         the disk or file server does not answer as it should, which may pass
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
+    │   └── PartialSegment      Slurm gave its job less time than a segment: the same one goes on in the next job
     ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
     ├── DivergedError       the computation went wrong (NaN, out of limits): fix it, no attempt is made before
     └── StalledError        the engine made no progress, again and again
@@ -89,6 +90,10 @@ class SegmentError(UnbrokenError):
 
 class InterruptedSegment(SegmentError):
     """The segment was told to leave before its time; what it had done is saved."""
+
+
+class PartialSegment(InterruptedSegment):
+    """The segment used all the time that Slurm gave its job, which was less than a whole segment; no failure."""
 
 
 class CancelledSegment(SegmentError):

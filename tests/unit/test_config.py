@@ -28,6 +28,21 @@ def read(text: str, base: Path = ROOT):
     return read_runs(yaml.safe_load(text), SCHEMAS, base)
 
 
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("480", (480, None)),
+        ("{at_least: 60.0, at_most: 480}", (480, 60)),
+        ("{at_least: 0.5, at_most: 0.5}", (0.5, 0.5)),
+    ],
+)
+def test_a_segment_has_one_length_or_a_least_and_a_most(written: str, found: tuple[float, float | None]):
+    (own,) = read(f"runs: {{demo: {{engine: toy, segments: 4, segment_minutes: {written}, {TOY}}}}}")
+    (shared,) = read(f"defaults: {{segment_minutes: {written}}}\nruns: {{demo: {{engine: toy, segments: 4, {TOY}}}}}")
+
+    assert (own.segment_minutes, own.least_minutes) == (shared.segment_minutes, shared.least_minutes) == found
+
+
 def test_a_run_gets_every_default_of_the_schema():
     (run,) = read(f"runs: {{demo: {{{GOOD}, {TOY}}}}}")
 
@@ -63,6 +78,7 @@ def test_a_run_gets_every_default_of_the_schema():
         "metric_goals": {},
         "copies": None,
         "queue_wait_minutes": 0,
+        "least_minutes": None,
     }
 
 

@@ -25,6 +25,7 @@ NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and 
 PATH = "the path of a file"
 COPIES = "a mapping such as {folder: /backup/me, keep: 2, every_minutes: 0}, or null"
 ENGINES = listed(SCHEMAS.engines)
+LENGTH = "a number above 0, or {at_least: 60, at_most: 480}"
 YES = "true (so YAML reads yes, on and true)"
 
 
@@ -54,14 +55,22 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "segments: yes": [f".segments: found {YES}, allowed: a whole number from 1 to 99999"],
     "segments: null": [".segments: found nothing, allowed: a whole number from 1 to 99999"],
     "segments: [4]": [".segments: found a list [4], allowed: a whole number from 1 to 99999"],
-    "segment_minutes: 0": [".segment_minutes: found 0, allowed: a number above 0"],
+    "segment_minutes: 0": [f".segment_minutes: found 0, allowed: {LENGTH}"],
+    "segment_minutes: {at_most: 9}": [f'.segment_minutes: found a mapping {{"at_most": 9}}, allowed: {LENGTH}'],
+    "segment_minutes: {at_least: 0, at_most: 9}": [".segment_minutes.at_least: found 0, allowed: a number above 0"],
+    "segment_minutes: {at_least: 1, at_most: 9, most: 2}": [
+        f'.segment_minutes: found a mapping {{"at_least": 1, "at_most": 9, "most": 2}}, allowed: {LENGTH}'
+    ],
+    "segment_minutes: {at_least: 10, at_most: 9}": [
+        ".segment_minutes.at_least: found 10, but at_most is 9; allowed: at most 9"
+    ],
     "mtbf_hours: 0": [".mtbf_hours: found 0, allowed: a number above 0 or null"],
     "mtbf_hours: a day": [".mtbf_hours: found 'a day', allowed: a number above 0 or null"],
-    "segment_minutes: -1.5": [".segment_minutes: found -1.5, allowed: a number above 0"],
-    "segment_minutes: .nan": [".segment_minutes: found nan, allowed: a number above 0"],
-    "segment_minutes: .inf": [".segment_minutes: found inf, allowed: a number above 0"],
-    "segment_minutes: '2.5'": [".segment_minutes: found '2.5', allowed: a number above 0; type 2.5"],
-    "segment_minutes: 5 h": [".segment_minutes: found '5 h', allowed: a number above 0"],
+    "segment_minutes: -1.5": [f".segment_minutes: found -1.5, allowed: {LENGTH}"],
+    "segment_minutes: .nan": [f".segment_minutes: found nan, allowed: {LENGTH}"],
+    "segment_minutes: .inf": [f".segment_minutes: found inf, allowed: {LENGTH}"],
+    "segment_minutes: '2.5'": [f".segment_minutes: found '2.5', allowed: {LENGTH}; type 2.5"],
+    "segment_minutes: 5 h": [f".segment_minutes: found '5 h', allowed: {LENGTH}"],
     "threads: no": [".threads: found false (so YAML reads no, off and false), allowed: a whole number, 1 or more"],
     "mem_mb: 2G": [".mem_mb: found '2G', allowed: a whole number, 1 or more"],
     "gpus: -1": [".gpus: found -1, allowed: a whole number, 0 or more or null"],
@@ -245,7 +254,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file():
     assert lines == [
         "runs.first.settings: `goal` is missing; type for example `goal: 400`",
         "runs.first.segmets: unknown key; did you mean `segments`?",
-        "runs.first.segment_minutes: found -1, allowed: a number above 0",
+        f"runs.first.segment_minutes: found -1, allowed: {LENGTH}",
         "runs.first.settings.sed: unknown key; did you mean `seed`?",
         f"runs.second b: found 'second b', allowed: {NAME}",
         f"runs.second b.engine: found 'torhc', allowed: {ENGINES}; did you mean `torch`?",

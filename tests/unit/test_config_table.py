@@ -43,6 +43,13 @@ def test_cells_get_the_types_of_the_schema(tmp_path):
     assert (run.settings["script"], run.settings["goal"], run.settings["args"]) == ("train.py", 100, ("--lr", 0.1, 2))
 
 
+def test_a_cell_may_hold_the_least_and_the_most_of_a_segment(tmp_path):
+    one, two = read(tmp_path, 'run|segment_minutes\na|30\nb|{"at_least": 1, "at_most": 2.5}\n')
+
+    assert (one.segment_minutes, one.least_minutes) == (30, None)
+    assert (two.segment_minutes, two.least_minutes) == (2.5, 1)
+
+
 def test_a_row_stands_above_defaults_and_an_empty_cell_means_them(tmp_path):
     first, second = read(tmp_path, "run|segments|keep|settings.seed\na|7||\nb||5|3\n")
 
@@ -82,6 +89,7 @@ def test_a_large_whole_number_keeps_every_digit(tmp_path):
     assert read(tmp_path, "run|settings.seed\na|12345678901234567891\n")[0].settings["seed"] == 12345678901234567891
 
 
+LENGTH = "a number above 0, or {at_least: 60, at_most: 480}"
 WRONG = {  # table: all that is said
     "run|segments\na|ten\n": ["runs.tsv line 2, column segments: found 'ten', allowed: a whole number from 1 to 99999"],
     "run|segments\na|3\n\nb|2.5\n": [
@@ -91,8 +99,8 @@ WRONG = {  # table: all that is said
         "runs.tsv line 4, column segments: found 0, allowed: a whole number from 1 to 99999"
     ],
     "run|segment_minutes\na|1e999\nb|nan\n": [
-        "runs.tsv line 2, column segment_minutes: found '1e999', allowed: a number above 0",
-        "runs.tsv line 3, column segment_minutes: found 'nan', allowed: a number above 0",
+        f"runs.tsv line 2, column segment_minutes: found '1e999', allowed: {LENGTH}",
+        f"runs.tsv line 3, column segment_minutes: found 'nan', allowed: {LENGTH}",
     ],
     "run|place\na|gqu\n": ["runs.tsv line 2, column place: found 'gqu', allowed: short or gpu; did you mean `gpu`?"],
     "run|modules\na|gcc\n": [

@@ -62,6 +62,11 @@ REFUSED = [
         "type segment_minutes: 1440 or less",
     ),
     (
+        {"segment_minutes": 1441, "least_minutes": 60},
+        "segment_minutes.at_most: found 1441, but partition short ends jobs after 1440 minutes (sinfo); "
+        "type at_most: 1440 or less",
+    ),
+    (
         {"segment_minutes": 30.5, "partition": "plain"},
         "segment_minutes: found 30.5, but partition plain ends jobs after 30 minutes (sinfo); "
         "type segment_minutes: 30 or less",

@@ -96,6 +96,12 @@ def test_slurm_warns_only_jobs_that_are_long_beside_the_warning(minutes, warn_se
     assert extra_words(run, site(f"site: {{warn_seconds: {warn_seconds}}}").request(run)) == words
 
 
+def test_the_least_that_a_job_may_get_decides_whether_slurm_warns_it():
+    run = toy_run(segment_minutes=480, least_minutes=4)
+
+    assert extra_words(run, site("site: {warn_seconds: 90}").request(run)) == ""
+
+
 def test_words_are_quoted_for_the_shell():
     run = toy_run(segment_minutes=60, slurm_extra=("--mail-user=$(id) a",))
 

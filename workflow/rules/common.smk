@@ -7,7 +7,7 @@ from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.page_writer import PageWriter
 from unbroken.plan.snakemake_speed import asked_often
-from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
+from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_holes
 from unbroken.plan.work_times import give_true_times
 from unbroken.runs import notify_process
 
@@ -92,6 +92,7 @@ def check_start():
     give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell)
     tell(jobs_of_earlier_starts(executor))
+    tell(unused_holes(plan.runs, executor))
     notify_process.want(bool(config.get("notify")), plan.base)
     leave_out_finished(workflow, plan.runs, tell_line)
     ctrl_c.listen(plan.runs, tell_line)

@@ -11,6 +11,8 @@ from unbroken.config.location import Branch, Entry, mapping
 from unbroken.config.messages import NO_SUCH_FILE
 from unbroken.config.queue_wait import mistakes as wait_mistakes
 from unbroken.config.schema import Schema, Schemas, SettingKey
+from unbroken.config.segment_length import lengths
+from unbroken.config.segment_length import mistakes as length_mistakes
 from unbroken.config.table import Table, read_table
 from unbroken.config.tasks import mistakes as task_mistakes
 from unbroken.config.tasks import settled_enter
@@ -49,7 +51,8 @@ def read_runs(
         raise ConfigError(mistakes or [_NO_RUNS])
     runs = tuple(_complete(entry, defaults, book) for entry in entries)
     each = list(zip(runs, entries, strict=True))
-    found = [line for run, entry in each for line in (*task_mistakes(run, entry.spot), *wait_mistakes(run, entry.spot))]
+    checks = task_mistakes, length_mistakes, wait_mistakes
+    found = [line for run, entry in each for check in checks for line in check(run, entry.spot)]
     if found:
         raise ConfigError(found)
     if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
@@ -65,6 +68,7 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
     if values["gpus"] is None:
         values["gpus"] = int(values["place"] == "gpu")
     values["copies"] = _copies(book.run, values["copies"])
+    values["segment_minutes"], values["least_minutes"] = lengths(book.run, values["segment_minutes"])
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
     return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
 

@@ -142,9 +142,9 @@ def _typed(cell: str, key: SettingKey | None) -> object:
         return None
     if "boolean" in key.types and cell in ("true", "false"):
         return cell == "true"
-    if key.types & {"array", "object"}:
+    number = number_in(cell) if key.types & {"integer", "number"} else None
+    if number is None and key.types & {"array", "object"}:
         return _from_json(cell)
-    number = number_in(cell)
     return cell if number is None else number
 
 

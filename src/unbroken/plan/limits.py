@@ -164,8 +164,9 @@ def _of_time(run: Run, partition: Partition) -> Iterator[tuple[str, str]]:
     limit = partition.limit_minutes
     if math.ceil(run.segment_minutes) > limit:
         ends = f"{_called(partition)} ends jobs after {limit:.10g} minutes (sinfo)"
-        todo = f"type segment_minutes: {math.floor(limit)} or less"
-        yield "segment_minutes", f"found {run.segment_minutes:.10g}, but {ends}; {todo}"
+        key = "segment_minutes" if run.least_minutes is None else "segment_minutes.at_most"
+        todo = f"type {key.rpartition('.')[2]}: {math.floor(limit)} or less"
+        yield key, f"found {run.segment_minutes:.10g}, but {ends}; {todo}"
 
 
 def _of_size(run: Run, partition: Partition) -> Iterator[tuple[str, str]]:

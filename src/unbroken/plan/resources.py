@@ -62,7 +62,7 @@ def extra_words(run: Run, request: Request, avoid: Sequence[str] = ()) -> str:
 
 def hears_in_time(run: Run, warn_seconds: int) -> bool:
     """False where a job is so short that Slurm would warn it in its first half, and so end its work."""
-    job_seconds = math.ceil(run.segment_minutes) * 60
+    job_seconds = math.ceil(run.least_minutes or run.segment_minutes) * 60
     return 0 < warn_seconds <= job_seconds * LATEST_SHARE - EARLY_SECONDS
 
 

@@ -38,6 +38,16 @@ def jobs_of_earlier_starts(executor: str, folder: Path = Path()) -> list[str]:
     return [f"{job.run}: {job.describe()}, of an earlier start; {beside}" for job in jobs_out(folder)]
 
 
+def unused_holes(runs: Sequence[Run], executor: str) -> list[str]:
+    """One line if jobs could start in shorter holes of the queue, but not under this executor."""
+    names = [run.name for run in runs if run.least_minutes is not None]
+    if executor != "slurm" or not names:
+        return []
+    more = f" (and {len(names) - 1} more run{'s' if len(names) > 2 else ''})" if len(names) > 1 else ""
+    why = "under executor: slurm only at_most counts; for shorter holes in the queue type executor: unbroken"
+    return [f"runs.{names[0]}.segment_minutes{more}: {why} in the profile"]
+
+
 class SlurmPlan:
     """The runs of a plan on one cluster; `runs` gives them with the modules of the site."""
 

@@ -56,6 +56,8 @@ class Run:
     metric_goals: Mapping[str, float] = field(default_factory=dict)
     copies: CopySettings | None = None
     queue_wait_minutes: float = 0.0
+    # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
+    least_minutes: float | None = None
 
     @property
     def goal(self) -> float | None:

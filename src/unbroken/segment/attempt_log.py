@@ -33,6 +33,11 @@ class AttemptLog:
         """All attempts, oldest first."""
         return self._history.attempts()
 
+    def worked_seconds(self) -> float:
+        """What the attempts at this segment have worked that brought the run forward."""
+        own = (attempt for attempt in self.all() if attempt.segment == self._job.segment and attempt.has_advanced)
+        return sum(attempt.work_seconds for attempt in own)
+
     def refuse_same_again(self) -> None:
         """Raises as `goes_back` where that is known before a checkpoint is looked at."""
         if (recent := self._recent()) and recent[-1].before_work:

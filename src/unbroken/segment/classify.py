@@ -24,6 +24,7 @@ class Judgement:
     outcome: Outcome
     message: str
     is_storage_failure: bool = False
+    is_partial: bool = False  # the job had less time than a segment, and has used it
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
@@ -50,6 +51,10 @@ def judge(work: Work) -> Judgement:
     if work.exit_means == EXIT_FINISHED:
         return Judgement(Outcome.FAILED, _doubtful_end(last) + where)
     if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
+        if has_advanced and last is not None and (minutes := _minutes_if_partial(work)) is not None:
+            had = f"this segment has had {minutes:.3g} of {work.job.run.segment_minutes:g} minutes"
+            told = f"saved at {describe_done(last)}; {had} and goes on in the next job"
+            return Judgement(Outcome.INTERRUPTED, told, is_partial=True)
         if has_advanced and last is not None:
             return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
         if work.stop_reason is StopReason.HANDED_OVER:
@@ -109,9 +114,21 @@ def _with_memory(judgement: Judgement, work: Work) -> Judgement:
 
 
 def _is_nearly_over(work: Work) -> bool:
-    length = work.job.run.segment_minutes * 60
     left = work.left_seconds_at_stop
-    return left is not None and left < (1 - NEARLY_ALL) * length
+    return left is not None and left < (1 - NEARLY_ALL) * work.given_seconds
+
+
+def _minutes_if_partial(work: Work) -> float | None:
+    """What the segment has had in all its jobs, where that is less than a whole one although the job is used up.
+
+    Only of a run that accepts holes in the queue, so that these do not use up the run's segments.  Who asks a job to
+    leave, the next one or somebody by a signal, wants the segment to end.
+    """
+    run = work.job.run
+    if run.least_minutes is None or work.stop_reason in {StopReason.HANDED_OVER, StopReason.WARNED}:
+        return None
+    had = (work.had_seconds + work.publisher.worked_seconds) / 60
+    return had if had < NEARLY_ALL * run.segment_minutes else None
 
 
 def _doubtful_end(last: Checkpoint | None) -> str:

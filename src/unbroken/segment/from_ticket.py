@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from unbroken.errors import ConfigError, OutageError, StorageError, UnbrokenError
+from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import job_note
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
@@ -72,8 +73,13 @@ def main(words: Sequence[str] | None = None) -> int:
     _set_environment(ticket)
     sys.argv = [ticket.script]
     sys.path.append(str(Path(ticket.script).parent))
-    with _benchmarked(ticket, places, segment):
-        runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+    try:
+        with _benchmarked(ticket, places, segment):
+            runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+    except SystemExit as end:
+        if end.code != EXIT_PAUSED:
+            raise
+        return 0  # the job has done all that it could: nobody is to be mailed of a failure
     unmark(places.record(segment))
     return 0
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from unbroken.errors import UnbrokenError
+from unbroken.errors import PartialSegment, UnbrokenError
+from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import driver_screen, job_note
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
@@ -80,13 +81,19 @@ class Job:
 
 
 def main(snakemake: ScriptObject, segment: Callable[[Job], object]) -> None:
-    """Runs a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1."""
+    """Runs a script's public entry for Snakemake; a UnbrokenError becomes its line and exit code 1.
+
+    Where Slurm gave the job less time than a segment, and it has used that, the exit code is 85.
+    """
     assignment: Assignment = snakemake.params.assignment
     attempt = int(snakemake.resources.get("attempt", 1))
     job = Job(assignment.run, assignment.keys, int(snakemake.wildcards.segment), attempt)
     job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
     try:
         segment(job)
+    except PartialSegment as end:
+        job.tell(str(end))
+        sys.exit(EXIT_PAUSED)
     except UnbrokenError as error:
         job_note.tell_refused(error)
         job.tell(f"stopped: {error}")

@@ -17,6 +17,7 @@ from unbroken.errors import (
     ForeignFolderError,
     IdentityError,
     InterruptedSegment,
+    PartialSegment,
     SegmentError,
     StalledError,
     StorageError,
@@ -38,7 +39,7 @@ from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment import salvage
 from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import Judgement, explained, is_finished, judge
+from unbroken.segment.classify import NEARLY_ALL, Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
 from unbroken.segment.job import Job
 from unbroken.segment.orphans import name_orphans
@@ -96,6 +97,12 @@ def _tell_what_was_given(job: Job, engine: Engine) -> None:
     is_limited = job.run.segment_minutes < NO_LIMIT_MINUTES
     length = f"{job.run.segment_minutes:g} minutes, " if is_limited else ""
     job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
+
+
+def _kind_of(judgement: Judgement) -> type[SegmentError]:
+    if judgement.outcome is not Outcome.INTERRUPTED:
+        return SegmentError
+    return PartialSegment if judgement.is_partial else InterruptedSegment
 
 
 @dataclass
@@ -278,8 +285,7 @@ class _Segment:
         if error is not None:
             raise error
         if not judgement.outcome.settles or work.last is None:
-            kind = InterruptedSegment if judgement.outcome is Outcome.INTERRUPTED else SegmentError
-            raise kind(f"runs.{self.job.run.name}: {judgement.message}")
+            raise _kind_of(judgement)(f"runs.{self.job.run.name}: {judgement.message}")
         if judgement.outcome is Outcome.FINISHED:
             self._write_final(work.last)
         return self._record(judgement.outcome, work.last, has_worked=True)
@@ -315,8 +321,10 @@ class _Segment:
         if slurm_job is not None and slurm_job.remark:
             self.job.tell(slurm_job.remark)
         deadline = deadline_for(seconds, slurm_job)
-        margin = learn_margin(self.attempts.all(), seconds, run.first_margin_seconds)
         left_seconds = deadline.left_seconds()
+        margin = learn_margin(self.attempts.all(), min(seconds, left_seconds), run.first_margin_seconds)
+        if run.least_minutes is not None and left_seconds < NEARLY_ALL * seconds:
+            self.job.tell(f"Slurm gives this job {left_seconds / 60:.3g} of {run.segment_minutes:g} minutes")
         if left_seconds < NO_LIMIT_MINUTES * 60 - margin.longest_seconds:
             self.job.tell(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
         attempt_folder = AttemptFolder(self.job.places.work / f"{self.held.claim.token:06d}")
@@ -352,6 +360,7 @@ class _Segment:
             slurm_job,
             moments,
             lambda: self.held.is_asked_for,
+            self.attempts.worked_seconds(),
         )
 
     def _write_final(self, checkpoint: Checkpoint) -> None:

@@ -53,6 +53,7 @@ class Work:
     slurm_job: SlurmJob | None
     moments: Moments
     is_asked_for: Callable[[], bool] = lambda: False  # by the next job, which has started early
+    had_seconds: float = 0.0  # what the segment's attempts before this one have worked
     # ---
     exit_code: int | None = None
     error: str = ""  # what the program said of its failure
@@ -74,6 +75,7 @@ class Work:
     _reminders: int = 0
 
     def __post_init__(self) -> None:
+        self.given_seconds = self.deadline.left_seconds()
         self._written_unix = self.task.deadline_unix
 
     @property

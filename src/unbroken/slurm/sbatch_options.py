@@ -16,7 +16,7 @@ _KEYS = {
     "account": ("--account", "-A"),
     "qos": ("--qos", "-q"),
     "constraint": ("--constraint", "-C"),
-    "segment_minutes": ("--time", "-t"),
+    "segment_minutes": ("--time", "-t", "--time-min"),
     "mem_mb": ("--mem", "--mem-per-cpu", "--mem-per-gpu"),
     "threads": ("--cpus-per-task", "-c", "--cpus-per-gpu"),
     "tasks": ("--ntasks", "-n", "--ntasks-per-gpu"),

@@ -66,8 +66,10 @@ def restart_count(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def job_around_us() -> SlurmJob | None:
-    """The same with its end, which Slurm is asked for where no variable tells it, and with Slurm's clock."""
+    """The same with its end as Slurm says it now, and with Slurm's clock.
+
+    The variable is believed only where Slurm does not answer: of a job that was started with `--time-min`, and given
+    more at once, it says the least [Slurm 25.05.3].
+    """
     job = current_job()
-    if job is None:
-        return None
-    return (job.asked() if job.end_unix is None else job).timed()
+    return job.asked().timed() if job is not None else None
