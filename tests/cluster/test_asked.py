@@ -1,7 +1,9 @@
 """What Slurm says of jobs, as unbroken understands it, on a real cluster."""
 
 import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from cluster.lab import Cluster
@@ -109,6 +111,36 @@ def test_of_a_heterogeneous_job_the_component_that_ends_first_decides(cluster: C
     cluster.wait_until(lambda: "RUNNING" in cluster.state(job))
 
     assert end_of(job) == pytest.approx(time.time() + 120, abs=10)
+
+
+# Says what a task of an array believes of itself, once it is asked.
+ASKED = """\
+until [ -e go ]; do sleep 0.2; done
+{python} -c '
+from unbroken.slurm.this_job import job_around_us
+job = job_around_us()
+print(job.job_id, job.number, job.end_unix)' >said.$SLURM_ARRAY_TASK_ID
+mv said.$SLURM_ARRAY_TASK_ID told.$SLURM_ARRAY_TASK_ID
+sleep 60
+"""
+
+
+def test_a_task_of_an_array_asks_for_itself_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """Also the one that has the number of the whole array."""
+    array = cluster.sbatch(ASKED.format(python=sys.executable), "--array=1-2", "--time=4", cwd=tmp_path)
+    cluster.wait_until(lambda: len(cluster.jobs("running")) == 2)
+    started = time.time()
+    cluster.run("scontrol", "update", f"JobId={array}_1", "TimeLimit=2")
+    (tmp_path / "go").touch()
+    cluster.wait_until(lambda: len(list(tmp_path.glob("told.*"))) == 2)
+    said = [(tmp_path / f"told.{task}").read_text().split() for task in (1, 2)]
+    cluster.run("scancel", f"{array}_1")
+
+    assert [name for name, _, _ in said] == [f"{array}_1", f"{array}_2"]
+    assert array in {number for _, number, _ in said}
+    assert float(said[1][2]) - float(said[0][2]) == pytest.approx(120, abs=30)
+    assert over(cluster, f"{array}_1", started).ending is EndState.CANCELLED
+    assert ended(f"{array}_2", started) is None
 
 
 def test_slurms_own_time_is_asked_for_and_on_this_machine_is_ours(

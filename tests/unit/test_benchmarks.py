@@ -22,6 +22,7 @@ TINY = {
     "handoff": ["--rounds=1"],
     "handoff_exec": ["--seconds=2", "--segments=2"],
     "handoff_slurm": ["--seconds=2", "--segments=2", "--live=3", "--waiting-seconds=2"],
+    "holes": ["--holes=2", "--most=3", "--minutes=0.2"],
     "killed_saves": ["--points=1", "--programs=by_hand"],
     "loaders": ["--samples=640", "--large=2560", "--rounds=1"],
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
@@ -44,6 +45,7 @@ WITHOUT_TORCH = (
     "forecast_cases",
     "handoff_exec",
     "keras_fit",
+    "holes",
     "queue_wait",
     "report_cost",
 )
@@ -71,7 +73,7 @@ def marked(script: Path):
     marks = [pytest.mark.slow] if script.stem in LONG else []
     if script.stem == "keras_fit":
         marks = [pytest.mark.tensorflow]
-    if script.stem in ("handoff_exec", "handoff_slurm", "queue_wait"):
+    if script.stem in ("handoff_exec", "handoff_slurm", "holes", "queue_wait"):
         marks = [
             pytest.mark.slow,
             pytest.mark.slurm,

@@ -6,7 +6,7 @@ import pytest
 from support.making import ATTEMPT
 
 from unbroken.segment.deadline import deadline_for, learn_margin
-from unbroken.slurm.this_job import SlurmJob, current_job
+from unbroken.slurm.this_job import SlurmJob, current_job, own_job_id
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +93,17 @@ def test_the_end_of_the_job_is_read_from_slurms_variables(environment: Mapping[s
     found = current_job(environment)
 
     assert found is not None and (found.job_id, found.end_unix) == ("7", end)
+
+
+def test_a_task_of_an_array_is_called_as_squeue_calls_it() -> None:
+    """The last one to start has the number of the array, by which Slurm's commands mean all tasks."""
+    array = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}
+
+    found = current_job(array)
+
+    assert found is not None and (found.job_id, found.number) == (own_job_id(array), "17") == ("17_3", "17")
+    assert own_job_id({"SLURM_JOB_ID": "20"}) == "20"
+    assert own_job_id({"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}) == ""
 
 
 def test_an_end_time_without_a_job_is_nothing() -> None:

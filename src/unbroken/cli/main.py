@@ -50,6 +50,7 @@ from unbroken.runs.passport import read_passport
 from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
+from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 
@@ -290,7 +291,7 @@ def notify(
         notify_command.try_out(directory, settings)
     else:
         queue = queue_of(directory)
-        own = os.environ.get("SLURM_JOB_ID")  # the job that looks at its end is no job that goes on
+        own = own_job_id()  # the job that looks at its end is no job that goes on
         out = tuple(job for job in queue.out if job.job_id != own or not is_ended)
         rows = _seen(None, directory, config, replace(queue, out=out))
         is_silent = has_command("squeue") and not queue.is_known

@@ -47,7 +47,7 @@ from unbroken.runs.record import read_record
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.nodes import own_spare_nodes
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
-from unbroken.slurm.this_job import restart_count
+from unbroken.slurm.this_job import own_job_id, restart_count
 from unbroken.system.clock import utc_now
 
 # What a job needs of Slurm to look after those behind it.
@@ -106,7 +106,7 @@ def main(words: Sequence[str] | None = None) -> int:
     this_job = _slot(words)
     os.environ[driver_start.START] = this_job.start
     become_deaf()
-    job_id = os.environ.get("SLURM_JOB_ID", "")
+    job_id = own_job_id()
     last_look.has_come_back(job_id)
     if not this_job.is_driven:
         _tell_missing_commands(this_job)

@@ -14,6 +14,7 @@ from unbroken.detached.segment_command import SegmentCommand, become_deaf
 from unbroken.runs import driver_start
 from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
+from unbroken.slurm.this_job import own_job_id
 from unbroken.system.clock import utc_now
 
 
@@ -32,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     def tell(line: str) -> None:
         print(f"unbroken {utc_now()} {given.run} segment {given.segment}: {line}", file=sys.stderr, flush=True)
 
-    job_id = os.environ.get("SLURM_JOB_ID", "")
+    job_id = own_job_id()
     ended = SegmentCommand(RunFolder(given.run), given.segment, job_id, command, tell).run()
     return exit_code_for(ended.why, ended.code)
 

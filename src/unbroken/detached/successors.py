@@ -6,7 +6,6 @@ jobs before, and what was learnt since of memory and nodes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,6 +25,7 @@ from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
 from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
 from unbroken.slurm.refusals import is_queue_full, refusal
 from unbroken.slurm.sbatch import sbatch
+from unbroken.slurm.this_job import own_job_id
 
 # Changes with the meaning of a field of `Template`; Snakemake submits where it is another one.
 VERSION = 1
@@ -127,7 +127,7 @@ def submit_behind(key: Key, template: Template, job_id: str, after: Submission |
 
 def _count(alive: Sequence[MyJob], leaving: str) -> int:
     """How many of these jobs do a segment each: where this one is at work, no other one that has started is."""
-    own = os.environ.get("SLURM_JOB_ID", "")
+    own = own_job_id()
     if own != leaving and any(job.job_id == own for job in alive):
         return 1 + len([job for job in alive if job.state == "PENDING"])
     return len([job for job in alive if job.job_id != leaving])

@@ -49,7 +49,7 @@ from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.slurm.commands import ask
-from unbroken.slurm.this_job import job_around_us
+from unbroken.slurm.this_job import job_around_us, own_job_id
 from unbroken.system import fs
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Exec:
         self.store = store_of(options.name, options.store, self.folder)
         self.places = RunFolder(options.name, Path(), self.store)
         self.root = self.store.parents[options.name.count("/")]
-        self.job_id = os.environ.get("SLURM_JOB_ID", "")
+        self.job_id = own_job_id()
         self.note = note_path(top_folder(self.folder))
 
     def run(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from unbroken.slurm.this_job import own_job_id
+
 # `off`: Snakemake's own output, with the segments' lines in it.  Set otherwise by the console, for its segments.
 VARIABLE = "UNBROKEN_CONSOLE"
 
@@ -24,4 +26,4 @@ def is_taken_over() -> bool:
 
 
 def _here() -> str:
-    return f"on {os.environ.get('SLURM_JOB_ID', '')}".rstrip()
+    return f"on {own_job_id()}".rstrip()

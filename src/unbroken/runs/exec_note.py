@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unbroken.runs.layout import EXEC_NOTES
+from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs, jsontext
 
 STARTED, REFUSED = "started", "refused"
@@ -39,7 +40,7 @@ class ExecNote:
 
 def note_path(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The note of the job around us, in the folder that holds `.snakemake`; None outside Slurm."""
-    job = environment.get("SLURM_JOB_ID", "")
+    job = own_job_id(environment)
     restart = environment.get("SLURM_RESTART_COUNT", "0")
     return folder / EXEC_NOTES / f"{job}.{restart}.json" if job and (folder / ".snakemake").is_dir() else None
 

@@ -24,6 +24,7 @@ from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, 
 from unbroken.runs.claim import Claim, claim_path, request_path
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
+from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs, host, jsontext
 from unbroken.system.clock import duration, utc_now
 
@@ -257,7 +258,7 @@ def _claim_next(
         host.process_start(os.getpid()),
         host.pid_namespace(),
         host.boot_id(),
-        environment.get("SLURM_JOB_ID", ""),
+        own_job_id(environment),
         getpass.getuser(),
         utc_now(),
         slurm_node=environment.get("SLURMD_NODENAME", ""),

@@ -114,7 +114,7 @@ class Work:
             self.moments.note("stop_asked", now - since)
 
     def _memory_kills(self) -> Kills:
-        return out_of_memory_kills(self.slurm_job.job_id if self.slurm_job else "")
+        return out_of_memory_kills(self.slurm_job.number if self.slurm_job else "")
 
     def _lacked_memory(self, before: Kills) -> bool:
         """True if the kernel killed something of this program.

@@ -9,6 +9,7 @@ from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.job_note import FILE
 from unbroken.segment.job import Job
+from unbroken.slurm.this_job import own_job_id
 
 # A holder that works to its own end needs its length and a little more; one that cannot be seen, its silence.
 WAITING_SECONDS = lease.STALE_SECONDS + 60.0
@@ -25,6 +26,6 @@ def leaves_to(job: Job, held: Claim, environment: Mapping[str, str] = os.environ
     Only of a holder that is another job the end can be waited for in the queue; one whose record is there is just
     leaving, and nobody queues for the few seconds of that.
     """
-    own = environment.get("SLURM_JOB_ID", "")
+    own = own_job_id(environment)
     is_other_job = own != "" and held.slurm_job not in ("", own)
     return is_other_job and FILE in environment and not job.places.record(held.segment).exists()

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.job_comment import segment_in
+from unbroken.slurm.queue import number_of
 from unbroken.slurm.reasons import advice
 from unbroken.slurm.states import ALIVE
 from unbroken.slurm.tables import table
 
 # A user who types `unbroken status` waits for it.
 PATIENCE_SECONDS = 5.0
-_COLUMNS = ("%A", "%T", "%r", "%S", "%e", "%k", "%Z")
+_COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%k", "%Z")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def queue_of(folder: Path) -> Queue:
     rows = table("squeue", "--me", "--states=all", columns=_COLUMNS, patience_seconds=PATIENCE_SECONDS)
     here = folder.resolve()
     found = [_job(*row[:6]) for row in rows or [] if Path(row[6]).resolve() == here]
-    jobs = sorted((job for job in found if job is not None), key=lambda job: int(job.job_id))
+    jobs = sorted((job for job in found if job is not None), key=lambda job: number_of(job.job_id))
     out = tuple(job for job in jobs if job.state in ALIVE)
     return Queue(rows is not None, out, tuple(job for job in jobs if job not in out))
 

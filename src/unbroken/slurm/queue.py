@@ -62,14 +62,14 @@ def _asked_for(*words: str) -> list[MyJob] | None:
         MyJob(number, state, reason, name, comment, Path(folder), user)
         for user, number, state, reason, name, comment, folder in rows
     ]
-    return sorted(jobs, key=lambda job: _number(job.job_id))
+    return sorted(jobs, key=lambda job: number_of(job.job_id))
 
 
 def ended_states(job_ids: Collection[str]) -> dict[str, str]:
     """The states that accounting knows of jobs, by their numbers; empty where there is no accounting."""
     if not job_ids:
         return {}
-    numbers = ",".join(sorted(job_ids, key=_number))
+    numbers = ",".join(sorted(job_ids, key=number_of))
     rows = table("sacct", "--jobs", numbers, "--allocations", columns=("JobID", "State")) or []
     # "CANCELLED by 1000" says who.
     return {job: state.split()[0] for job, state in rows if state}
@@ -91,6 +91,7 @@ def state_behind_completing(job_id: str, restarts: int) -> str:
     return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
 
 
-def _number(job_id: str) -> int:
+def number_of(job_id: str) -> int:
+    """By which jobs are in the order of their submission: 17 of `17_3`, an array's task, and of `17+1`."""
     digits = job_id.partition("_")[0].partition("+")[0]
     return int(digits) if digits.isdecimal() else 0

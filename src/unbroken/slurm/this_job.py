@@ -20,6 +20,7 @@ class SlurmJob:
     partition: str
     end_unix: float | None
     clock_ahead_seconds: float = 0.0
+    number: str = ""  # by which its control groups are called; of a task in an array not by which it is asked for
 
     @property
     def end_here_unix(self) -> float | None:
@@ -51,12 +52,24 @@ def current_job(environment: Mapping[str, str] = os.environ) -> SlurmJob | None:
     SLURM_JOB_END_TIME (Unix seconds) is set by Slurm 23.02 and later [man srun, OUTPUT ENVIRONMENT VARIABLES]; with an
     older one the end has to be asked for.
     """
-    job_id = environment.get("SLURM_JOB_ID", "")
+    job_id = own_job_id(environment)
     if not job_id:
         return None
-    end = environment.get("SLURM_JOB_END_TIME", "")
-    node = environment.get("SLURMD_NODENAME", "")
-    return SlurmJob(job_id, node, environment.get("SLURM_JOB_PARTITION", ""), float(end) if end.isdecimal() else None)
+    said, node = environment.get("SLURM_JOB_END_TIME", ""), environment.get("SLURMD_NODENAME", "")
+    end = float(said) if said.isdecimal() else None
+    number = environment["SLURM_JOB_ID"]
+    return SlurmJob(job_id, node, environment.get("SLURM_JOB_PARTITION", ""), end, number=number)
+
+
+def own_job_id(environment: Mapping[str, str] = os.environ) -> str:
+    """How squeue, sacct and scontrol call the job around this process: `17`, `17_3` of an array; '' outside Slurm.
+
+    The last task of an array to start has the number of the whole array as SLURM_JOB_ID, by which all of them mean
+    each of its tasks.
+    """
+    array, task = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID", "")
+    job_id = environment.get("SLURM_JOB_ID", "")
+    return f"{array}_{task}" if job_id and array and task else job_id
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
