@@ -86,7 +86,7 @@ def array(here: Lab, minutes: int, segments: int) -> Started:
 
 
 def chain(
-    here: Lab, minutes: int, segments: int, wait: int, profile: str
+    here: Lab, minutes: int, segments: int, wait: int, profile: str, *words: str
 ) -> tuple[Path, subprocess.Popen[bytes] | None]:
     """A run of unbroken with as much work; its driver, if it has one that stays."""
     run = {
@@ -100,6 +100,7 @@ def chain(
     }
     folder = here.folder({"bench": run})
     command = [*SNAKEMAKE, "--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / profile)]
+    command += words
     with (folder / "driver.txt").open("wb") as output:
         driver = subprocess.Popen(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
     return folder, driver
@@ -134,6 +135,7 @@ def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queu
     ways = {
         "`--array=1-N%1`": lambda: array(here, minutes, segments),
         "detached": lambda: chain(here, minutes, segments, 0, "slurm-detached"),
+        "detached, as an array": lambda: chain(here, minutes, segments, 0, "slurm-detached", "--unbroken-array-chains"),
         "attached": lambda: chain(here, minutes, segments, 0, "slurm"),
         f"detached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm-detached"),
         f"attached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm"),

@@ -13,8 +13,9 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit
 from unbroken.detached.early_start import JOBS, dependency, early_minutes
 from unbroken.detached.resubmit import Again
-from unbroken.detached.successors import BEFORE, Template
+from unbroken.detached.successors import BEFORE, Template, tasks
 from unbroken.runs import driver_start
+from unbroken.runs.run import Run
 
 # Snakemake loads its plugins before it enters the working directory; paths on its command line count from here.
 STARTED_IN = os.getcwd()
@@ -31,18 +32,23 @@ def chain_command(exec_job: str, segment: Segment, retries: int, is_driven: bool
     return behind(exec_job, "unbroken.detached.chain_job", words)
 
 
-def template_of(segment: Segment, ahead: int, logs: Path, words: Sequence[str], script: str) -> Template:
+def template_of(
+    segment: Segment, ahead: int, logs: Path, words: Sequence[str], script: str, is_array: bool = False
+) -> Template:
     """How jobs of the run are submitted without Snakemake; `script` is a `chain_command`."""
     run = segment.run
-    more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run)
+    more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run), is_array
     return Template(ahead, segment.rule, str(logs), tuple(words), script, *more)
 
 
 class Detached:
     """The chains of jobs that are being submitted."""
 
-    def __init__(self, ahead: int) -> None:
+    def __init__(self, ahead: int, makes_arrays: bool = False) -> None:
         self._ahead = ahead
+        self._makes_arrays = makes_arrays
+        self._single: set[str] = set()
+        self._tasks: dict[str, list[str]] = {}  # of the array of a run those that no segment has yet
         self._chains: dict[str, list[str]] = {}
         self._full: set[str] = set()
         self._driven: set[str] = set()
@@ -55,14 +61,42 @@ class Detached:
 
         Jobs of a driver do not count: they submit no other ones.
         """
-        chain = [job for job in self._chains.get(segment.run.name, []) if job not in self._driven]
-        if len(chain) >= self.ahead_of(segment):
+        if len(self._undriven(segment.run)) >= self.ahead_of(segment):
             self._full.add(segment.run.name)
         return segment.run.name not in self._full
 
     def ahead_of(self, segment: Segment) -> int:
         """How many jobs of the run may be in the queue."""
         return self._ahead if early_minutes(segment.run) is None else min(JOBS, self._ahead)
+
+    def is_array(self, run: Run) -> bool:
+        """True if several jobs of the run are to be one array."""
+        return self._makes_arrays and run.name not in self._single and early_minutes(run) is None
+
+    def make_no_array(self, segment: Segment) -> None:
+        """The site has no room for one: its jobs are submitted one by one."""
+        self._single.add(segment.run.name)
+
+    def array_size(self, segment: Segment, last_number: int) -> int:
+        """How many segments from this one on the job that is submitted now is for."""
+        if not self.is_array(segment.run):
+            return 1
+        room = self.ahead_of(segment) - len(self._undriven(segment.run))
+        return max(1, min(room, last_number - segment.number + 1))
+
+    def split(self, segment: Segment, job_id: str, size: int) -> str:
+        """The first task of an array that has just been submitted for this segment; the others are kept for `task`."""
+        first, *self._tasks[segment.run.name] = tasks(job_id, size)
+        return first
+
+    def task(self, segment: Segment) -> str:
+        """The task of an array that is for the segment; empty if there is none."""
+        waiting = self._tasks.get(segment.run.name)
+        return waiting.pop(0) if waiting else ""
+
+    def _undriven(self, run: Run) -> list[str]:
+        """The jobs of a run that submit others."""
+        return [job for job in self._chains.get(run.name, []) if job not in self._driven]
 
     def add(self, segment: Segment, job_id: str) -> None:
         """The job is in the queue."""

@@ -33,6 +33,14 @@ class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
         },
     )
 
+    array_chains: bool = field(
+        default=False,
+        metadata={
+            "help": "With --immediate-submit: the jobs of a run are one array (--array=1-N%1), whose tasks age in the "
+            "queue from its submission on; not of runs with queue_wait_minutes."
+        },
+    )
+
     def __post_init__(self) -> None:
         if not self.no_requeue:
             # After a preemption or a lost node Slurm starts the job again under the same number.

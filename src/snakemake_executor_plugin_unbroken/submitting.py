@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Iterable
@@ -36,13 +37,14 @@ from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
 from unbroken.detached.early_start import early_minutes
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
-from unbroken.detached.successors import BEFORE, Template
+from unbroken.detached.successors import ARRAY_LOG, BEFORE, Template, array
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.runs.submissions import Submission
 from unbroken.slurm import time_min
+from unbroken.slurm.job_comment import log_of
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
 
@@ -74,7 +76,7 @@ class Submitting(SlurmParent):
         self._watch, self._interruptible_watch = JobWatch(*times), JobWatch(*times)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
-        self._detached = Detached(settings.ahead) if is_immediate(workflow) else None
+        self._detached = Detached(settings.ahead, settings.array_chains) if is_immediate(workflow) else None
         self._early = EarlyJobs()
         self._holes = Holes()
         self._others_seconds = 0.0
@@ -180,6 +182,9 @@ class Submitting(SlurmParent):
             if not self._early.is_waiting(segment.places.name, found.job_id):
                 self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
             self.report_job_submission(self.adopted(job, found.job_id))
+        elif self._detached is not None and (task := self._detached.task(segment)):
+            submissions.take(segment.key, found.ticket)
+            self.report_job_submission(self.adopted(job, task))
         elif self._detached is not None and not self._detached.has_room(segment):
             self.go_on_after(job)  # a job of this run submits it
         elif self._waits_for_others(job, segment, found.ticket):
@@ -220,7 +225,15 @@ class Submitting(SlurmParent):
         early = interruptible.early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
         segment = segment_of(job)
         words = self._holes.words(segment.run) if segment is not None else []
+        if segment is not None and (count := self._array_size(segment)) > 1:
+            log = self.log_folder() / log_of(segment.rule, segment.wildcards, ARRAY_LOG)
+            words += [*array(count), shlex.quote(f"--output={log}")]
         return " ".join([early, *words]) + (self._detached.dependency() if self._detached else "")
+
+    def _array_size(self, segment: Segment) -> int:
+        if self._detached is None:
+            return 1
+        return self._detached.array_size(segment, self._last_segment(segment.run.name))
 
     def command_of(self, job: Any, command: str) -> str:
         """A segment's script runs in the batch step, below a module of ours that follows it.
@@ -253,7 +266,8 @@ class Submitting(SlurmParent):
         script = self._chain_command(job, segment, self.command_alone(job))
         ahead = self._detached.ahead_of(segment) if self._detached is not None else 1
         words = [*self.sbatch_words(job), *self._holes.words(segment.run)]
-        return template_of(segment, ahead, self.log_folder(), words, script)
+        is_array = self._detached is not None and self._detached.is_array(segment.run)
+        return template_of(segment, ahead, self.log_folder(), words, script, is_array)
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
         """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
@@ -272,6 +286,7 @@ class Submitting(SlurmParent):
         """The job is out."""
         segment = work_of(job_info.job)
         if segment is not None and job_info.external_jobid:
+            job_info = self._as_task(job_info, segment)
             submissions.fill(segment.key, job_info.external_jobid)
             is_segment = not isinstance(segment, Interruptible)
             keep_out(job_info, Out(segment, job_info.external_jobid, leaves_record=is_segment))
@@ -283,6 +298,14 @@ class Submitting(SlurmParent):
             if not isinstance(segment, Interruptible):
                 self._follow_early(segment, job_info.external_jobid)
         super().report_job_submission(job_info, register_job=register_job)
+
+    def _as_task(self, info: SubmittedJobInfo, segment: Segment | Interruptible) -> SubmittedJobInfo:
+        """Of an array that has just been submitted its first task."""
+        if isinstance(segment, Interruptible) or self._detached is None or self._detached.now != segment:
+            return info
+        if (size := self._array_size(segment)) == 1:
+            return info
+        return self.adopted(info.job, self._detached.split(segment, str(info.external_jobid), size))
 
     def _follow_early(self, segment: Segment, job_id: str) -> None:
         if self._detached is not None:
@@ -313,7 +336,14 @@ class Submitting(SlurmParent):
         return False
 
     def _leave_out(self, job: Any, segment: Segment, detached: Detached) -> None:
-        """The site takes no more jobs now; those that are out submit the rest."""
+        """The site takes no more jobs now; those that are out submit the rest.
+
+        Where it takes no array there may be room for some of its jobs.
+        """
+        if self._array_size(segment) > 1:
+            detached.make_no_array(segment)
+            self._later.add(0.0, job)
+            return
         follows = "a job that is out submits it later"
         if detached.is_empty(segment):
             resubmit.leave_out(segment.run.name)

@@ -20,6 +20,8 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.submissions import Key
 from unbroken.slurm.job_end import EndState
+from unbroken.slurm.queue import number_of, tasks_of
+from unbroken.slurm.this_job import hide_array, own_job_id
 
 WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
 FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)"
@@ -51,7 +53,7 @@ class Slurm:
     def refuses(self, said: str) -> None:
         self.answer("sbatch", f"echo '{said}' >&2; exit 1")
 
-    def shows(self, number: int, state: str, segment: int = 1, user: str = "me") -> None:
+    def shows(self, number: int | str, state: str, segment: int = 1, user: str = "me") -> None:
         comment = f"rule_toy_segment_wildcards_demo_{segment:03d}"
         with (self.folder / "queue").open("a") as file:
             file.write(f"{user}|{number}|{state}|None|{DETACHED_JOB_NAME}_1|{comment}|{Path().resolve()}\n")
@@ -96,6 +98,78 @@ def test_behind_the_job_at_work_as_many_are_submitted_as_may_be_out(slurm: Slurm
     kept = [submissions.newest(Key("demo", number)) for number in (2, 3, 4)]
     assert [found.job_id if found else "" for found in kept] == ["101", "102", "103"]
     assert submissions.newest(Key("demo", 5)) is None
+
+
+def test_an_array_is_submitted_at_once_behind_the_last_task_of_the_one_before(
+    slurm: Slurm, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.shows("17_3", "RUNNING", segment=3)
+    for name, value in {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert successors.submit("demo", replace(template, is_array=True), at_work=1) == DONE
+
+    (words,) = slurm.told
+    assert slurm.said("--array") == ["1-3%1"]
+    assert slurm.said("--dependency") == ["afterany:17_3"]
+    assert words[words.index("--output") + 1] == str(Path(template.logs) / "rule_toy_segment/demo_002/%A_%a.log")
+    kept = [submissions.newest(Key("demo", number)) for number in (2, 3, 4)]
+    assert [found.job_id if found else "" for found in kept] == ["101_1", "101_2", "101_3"]
+
+
+def test_tasks_that_wait_count_one_by_one(slurm: Slurm, template: Template) -> None:
+    slurm.shows(17, "RUNNING")
+    slurm.shows("101_[2-4%1]", "PENDING", segment=2)
+
+    assert successors.submit("demo", replace(template, is_array=True)) == DONE
+
+    assert slurm.told == []
+
+
+def test_where_an_array_finds_no_room_its_jobs_are_tried_one_by_one(slurm: Slurm, template: Template) -> None:
+    slurm.shows(17, "RUNNING")
+    slurm.answer("sbatch", f'case "$*" in *--array*) echo "{FULL}" >&2; exit 1;; esac; echo 101')
+
+    assert successors.submit("demo", replace(template, is_array=True, ahead=2)) == DONE
+
+    assert submissions.newest(Key("demo", 2)).job_id == "101"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("shown", "tasks"),
+    [
+        ("17_[2-3,5%1]", ["17_2", "17_3", "17_5"]),
+        ("17_[4]", ["17_4"]),
+        ("17_4", ["17_4"]),
+        ("17", ["17"]),
+        ("17+1", ["17+1"]),
+        ("17_[1-9:2%1]", ["17_[1-9:2%1]"]),  # with steps it is none of ours
+    ],
+)
+def test_what_waits_of_an_array_is_several_jobs(shown: str, tasks: list[str]) -> None:
+    assert tasks_of(shown) == tasks
+
+
+def test_jobs_are_in_the_order_of_their_numbers_and_tasks() -> None:
+    assert sorted(["17_10", "17_2", "9", "17+1", "?"], key=number_of) == ["?", "9", "17+1", "17_2", "17_10"]
+
+
+def test_a_program_does_not_see_that_its_job_is_the_task_of_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that took its seed from there would compute something else in each segment."""
+    array = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "15", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MIN": "1"}
+    for name, value in array.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNBROKEN_ARRAY_TASK", "")
+
+    before = hide_array()
+
+    assert before == ["15_1", "15_2"]
+    assert own_job_id() == "15_3"
+    assert not [name for name in os.environ if name.startswith("SLURM_ARRAY")]
+    assert hide_array() == []  # a second time nothing is known of those before
+    assert own_job_id() == "15_3"
+    monkeypatch.setenv("SLURM_JOB_ID", "40")  # a job that the program has submitted
+    assert own_job_id() == "40"
 
 
 def test_of_a_run_whose_jobs_start_early_one_waits_behind_the_last(slurm: Slurm, template: Template) -> None:

@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.detached import adjust_pending, last_look, resubmit
@@ -47,7 +47,7 @@ from unbroken.runs.record import read_record
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.nodes import own_spare_nodes
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
-from unbroken.slurm.this_job import own_job_id, restart_count
+from unbroken.slurm.this_job import hide_array, own_job_id, restart_count
 from unbroken.system.clock import utc_now
 
 # What a job needs of Slurm to look after those behind it.
@@ -104,6 +104,7 @@ class Stop(Exception):
 def main(words: Sequence[str] | None = None) -> int:
     """Does the next segment; the exit code is that of its command."""
     this_job = _slot(words)
+    this_job = replace(this_job, after=(*this_job.after, *hide_array()))
     os.environ[driver_start.START] = this_job.start
     become_deaf()
     job_id = own_job_id()

@@ -37,8 +37,13 @@ def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:
 
 
 def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
-    """Lets the first of these waiting jobs wait for the end of anybody's job; the others stand behind it anyway."""
-    return ask("scontrol", "update", f"JobId={numbers[0]}", f"Dependency=afterany:{job_id}") is not None
+    """Lets the first of these waiting jobs wait for the end of anybody's job; the others stand behind it anyway.
+
+    Of an array all, which do not.
+    """
+    array, _, task = numbers[0].partition("_")
+    first = [number for number in numbers if task and number.startswith(f"{array}_")] or numbers[:1]
+    return ask("scontrol", "update", f"JobId={','.join(first)}", f"Dependency=afterany:{job_id}") is not None
 
 
 def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:

@@ -37,6 +37,8 @@ ENDED = "ended with this job"
 # How it begins where another try would be refused too.
 REFUSED = "Slurm refuses them"
 NAME = "--job-name"
+# In the name of a log: the number of an array and of its task [man sbatch, filename pattern].
+ARRAY_LOG = "%A_%a"
 NO_ROOM = "the queue takes no more jobs now"
 
 
@@ -58,6 +60,7 @@ class Template:
     memory_growth: float
     nodes: int
     early_minutes: int | None = None
+    is_array: bool = False  # several jobs are submitted as one array, whose tasks follow each other
     version: int = VERSION
 
     def named(self, start: str) -> Template:
@@ -97,16 +100,24 @@ def submit(run: str, template: Template | None, leaving: str = "", at_work: int 
         return "squeue does not answer"
     alive = [job for job in jobs if _is_of(job, run)]
     chain = [job.job_id for job in alive]
-    for key, found in list(missing.items())[_count(alive, leaving) :]:
-        if _is_of_another_user(found):
+    wanted = list(missing.items())[_count(alive, leaving) :]
+    size = len(wanted) if template.is_array else 1
+    for first in range(0, len(wanted), max(size, 1)):
+        if any(_is_of_another_user(found) for _, found in wanted[first : first + size]):
             raise NeedsSnakemake
-        if not submissions.take(key, found):
+        keys = list(_taken(wanted[first : first + size]))
+        if not keys:
             break
-        if said := _submit_one(key, template, chain):
-            submissions.drop(key)
+        if said := _submit_together(keys, template, chain):
+            for key in keys:
+                submissions.drop(key)
+            if is_queue_full(said) and len(keys) > 1:  # there may be room for some of them
+                return submit(run, replace(template, is_array=False), leaving, at_work)
             if is_queue_full(said):  # those that are out submit the rest
                 return DONE if chain else NO_ROOM
             return said
+        if len(keys) < size:
+            break
     return DONE
 
 
@@ -118,7 +129,7 @@ def submit_behind(key: Key, template: Template, job_id: str, after: Submission |
     if not submissions.take(key, after):
         return "", ""
     chain = [job_id]
-    said = _submit_one(key, template, chain)
+    said = _submit_together([key], template, chain)
     if said:
         submissions.drop(key)
         return "", said
@@ -157,23 +168,44 @@ def _is_of_another_user(found: Submission | None) -> bool:
     return job is not None and job.is_alive and job.folder.resolve() == Path().resolve()
 
 
-def _submit_one(key: Key, template: Template, chain: list[str]) -> str:
-    """Puts the job at the end of the chain; empty, or why Slurm did not take it."""
+def _taken(wanted: Sequence[tuple[Key, Submission | None]]) -> Iterator[Key]:
+    """Those of them, from the first on, that nobody else is quicker to submit."""
+    for key, found in wanted:
+        if not submissions.take(key, found):
+            return
+        yield key
+
+
+def _submit_together(keys: Sequence[Key], template: Template, chain: list[str]) -> str:
+    """Puts a job, or an array of jobs, at the end of the chain; empty, or why Slurm did not take it."""
+    key = keys[0]
     names = (key.run, f"{key.number:03d}")
-    log = Path(template.logs) / log_of(template.rule, names)
+    number = ARRAY_LOG if len(keys) > 1 else "%j"
+    log = Path(template.logs) / log_of(template.rule, names, number)
     log.parent.mkdir(parents=True, exist_ok=True)
     words = _with(template.words, {"--comment": comment_of(template.rule, names), "--output": str(log)})
     words = _as_learnt(key.run, words, template)
-    words += dependency(chain, template.early_minutes)
+    words += [*dependency(chain, template.early_minutes), *array(len(keys))]
     answer = sbatch([*words, f"--wrap={template.script.replace(BEFORE, ','.join(chain))}"])
     if not answer.job_id:
         if answer.is_ended or is_being_ended():
             return f"{ENDED}: {answer.said}"
         refused = refusal(answer.said)
         return f"{REFUSED}: {refused}" if refused else answer.said
-    submissions.fill(key, answer.job_id)
-    chain.append(answer.job_id)
+    for key, job_id in zip(keys, tasks(answer.job_id, len(keys)), strict=True):
+        submissions.fill(key, job_id)
+        chain.append(job_id)
     return ""
+
+
+def array(count: int) -> list[str]:
+    """The words for sbatch that make so many jobs one array: they follow each other, and all age from now on."""
+    return [f"--array=1-{count}%1"] if count > 1 else []
+
+
+def tasks(job_id: str, count: int) -> list[str]:
+    """How squeue calls them."""
+    return [f"{job_id}_{number}" for number in range(1, count + 1)] if count > 1 else [job_id]
 
 
 def _as_learnt(run: str, words: list[str], template: Template) -> list[str]:

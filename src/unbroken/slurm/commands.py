@@ -12,6 +12,8 @@ PATIENCE_SECONDS = 30.0
 _BENDING = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")
 # strftime(3): seconds since 1970, so no time zone has to be guessed [man squeue: SLURM_TIME_FORMAT].
 _UNIX_TIME = {"SLURM_TIME_FORMAT": "%s"}
+# All tasks of an array that wait, not the first 64 letters of them [man squeue: SLURM_BITSTR_LEN].
+_WHOLE_ARRAYS = {"SLURM_BITSTR_LEN": "0"}
 
 
 def has_command(name: str) -> bool:
@@ -25,7 +27,7 @@ def ask(*words: str, patience_seconds: float = PATIENCE_SECONDS) -> str | None:
     try:
         done = subprocess.run(
             words,
-            env={**kept, **_UNIX_TIME},
+            env={**kept, **_UNIX_TIME, **_WHOLE_ARRAYS},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.slurm.job_comment import is_comment
 from unbroken.slurm.reasons import needs_hand
 from unbroken.slurm.states import ALIVE
 from unbroken.slurm.tables import record, table
@@ -60,7 +62,8 @@ def _asked_for(*words: str) -> list[MyJob] | None:
         return None
     jobs = [
         MyJob(number, state, reason, name, comment, Path(folder), user)
-        for user, number, state, reason, name, comment, folder in rows
+        for user, shown, state, reason, name, comment, folder in rows
+        for number in (tasks_of(shown) if is_comment(comment) else [shown])
     ]
     return sorted(jobs, key=lambda job: number_of(job.job_id))
 
@@ -91,7 +94,17 @@ def state_behind_completing(job_id: str, restarts: int) -> str:
     return {"None": "CANCELLED", "TimeLimit": "TIMEOUT"}.get(shown.get("Reason", ""), "")
 
 
-def number_of(job_id: str) -> int:
-    """By which jobs are in the order of their submission: 17 of `17_3`, an array's task, and of `17+1`."""
-    digits = job_id.partition("_")[0].partition("+")[0]
-    return int(digits) if digits.isdecimal() else 0
+def tasks_of(shown: str) -> list[str]:
+    """`17_2`, `17_3` and `17_5` of `17_[2-3,5%1]`, as squeue shows what waits of an array; else what was shown."""
+    found = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", shown)
+    if found is None:
+        return [shown]
+    spans = [span.partition("-")[::2] for span in found[2].split(",")]
+    numbers = (number for first, last in spans for number in range(int(first), int(last or first) + 1))
+    return [f"{found[1]}_{number}" for number in numbers]
+
+
+def number_of(job_id: str) -> tuple[int, int]:
+    """By which jobs are in the order of their submission: 17 and 3 of `17_3`, an array's task, 17 and 0 of `17+1`."""
+    found = re.match(r"(\d+)(?:_(\d+))?", job_id)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)

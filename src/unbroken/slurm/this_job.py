@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from unbroken.slurm import controller_clock
 from unbroken.slurm.job_end import end_of
 
+# The number of a job of ours and, behind a colon, how its task is called; a job that it submits has another number.
+_TASK = "UNBROKEN_ARRAY_TASK"
+
 
 @dataclass(frozen=True)
 class SlurmJob:
@@ -67,9 +70,29 @@ def own_job_id(environment: Mapping[str, str] = os.environ) -> str:
     The last task of an array to start has the number of the whole array as SLURM_JOB_ID, by which all of them mean
     each of its tasks.
     """
-    array, task = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID", "")
     job_id = environment.get("SLURM_JOB_ID", "")
+    number, _, named = environment.get(_TASK, "").partition(":")
+    if named and number == job_id:
+        return named
+    array, task = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID", "")
     return f"{array}_{task}" if job_id and array and task else job_id
+
+
+def hide_array() -> list[str]:
+    """Takes Slurm's variables of the array from the environment: what is started next is to be the same in each task.
+
+    `own_job_id` knows the task all the same.  How the tasks before it are called, those with a lower number.
+    """
+    own = own_job_id()
+    array, _, task = own.rpartition("_")
+    least = os.environ.get("SLURM_ARRAY_TASK_MIN", "")
+    if array:
+        os.environ[_TASK] = f"{os.environ['SLURM_JOB_ID']}:{own}"
+    for name in [name for name in os.environ if name.startswith("SLURM_ARRAY_")]:
+        del os.environ[name]
+    if not array or not task.isdecimal() or not least.isdecimal():
+        return []
+    return [f"{array}_{number}" for number in range(int(least), int(task))]
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
