@@ -216,7 +216,7 @@ def test_the_settings_are_the_parents_and_more() -> None:
     own = {field.name for field in dataclasses.fields(ExecutorSettings)}
     theirs = {field.name for field in dataclasses.fields(parent.ExecutorSettings)}
 
-    assert own - theirs == {"record_seconds", "ahead"}
+    assert own - theirs == {"record_seconds", "ahead", "array_chains"}
     assert theirs <= own
     assert common_settings is parent.common_settings
 

@@ -1,5 +1,6 @@
 """Segments that take less than their length where the queue has no more (`segment_minutes: {at_least, at_most}`)."""
 
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,15 @@ from unbroken.segment.classify import NEARLY_ALL
 from unbroken.slurm import time_min
 
 SLOW = {"goal": 10**9, "step_seconds": 0.01, "save_steps": 0, "least_minutes": 0.01, "segment_minutes": 0.1}
+
+
+PAUSES_AT_ONCE = """
+import os, pathlib
+save = pathlib.Path(os.environ["UNBROKEN_SAVE"])
+(save / "state").write_text("1")
+(save / "progress.json").write_text('{"done": 1, "goal": 9, "unit": "steps"}')
+raise SystemExit(85)
+"""
 
 
 def in_slurm(seconds: float, job: str = "17") -> dict[str, str]:
@@ -44,6 +54,14 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
 
 def test_a_segment_of_one_length_is_over_with_a_job_that_got_less(tmp_path: Path) -> None:
     start_segment(tmp_path, environment=in_slurm(2), **{**SLOW, "least_minutes": None}).end()
+
+    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED]
+
+
+def test_a_program_that_leaves_long_before_its_hole_is_over_ends_the_segment(tmp_path: Path) -> None:
+    """Else one that pauses after each step would make jobs for ever."""
+    once = [sys.executable, "-c", PAUSES_AT_ONCE]
+    start_segment(tmp_path, command=once, environment=in_slurm(60), **{**SLOW, "segment_minutes": 10}).end()
 
     assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED]
 

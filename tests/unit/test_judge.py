@@ -31,6 +31,7 @@ class Attempt:
     exit_code: int | None = 85
     stop_reason: StopReason | None = None
     left_seconds_at_stop: float = 30.0
+    given_seconds: float = 120.0
     goal: int = 100
     stall_minutes: float | None = None
     error: str = ""
@@ -151,7 +152,7 @@ def test_exit_codes_are_told_in_words(code: int | None, text: str) -> None:
 
 
 def test_a_work_has_what_is_judged_here() -> None:
-    judged = {"last", "exit_code", "exit_means", "stop_reason", "task", "job", "left_seconds_at_stop"}
+    judged = {"last", "exit_code", "exit_means", "stop_reason", "task", "job", "left_seconds_at_stop", "given_seconds"}
 
     assert judged - {"last"} <= Work.__dataclass_fields__.keys()
     assert isinstance(Work.last, property)

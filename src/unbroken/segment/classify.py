@@ -119,15 +119,18 @@ def _is_nearly_over(work: Work) -> bool:
 
 
 def _minutes_if_partial(work: Work) -> float | None:
-    """What the segment has had in all its jobs, where that is less than a whole one although the job is used up.
+    """What the segment has had in all its jobs, where that is less than a whole one although this job is used up.
 
     Only of a run that accepts holes in the queue, so that these do not use up the run's segments.  Who asks a job to
-    leave, the next one or somebody by a signal, wants the segment to end.
+    leave, the next one or somebody by a signal, wants the segment to end; so does a program that leaves much too early.
     """
     run = work.job.run
     if run.least_minutes is None or work.stop_reason in {StopReason.HANDED_OVER, StopReason.WARNED}:
         return None
-    had = (work.had_seconds + work.publisher.worked_seconds) / 60
+    worked = work.publisher.worked_seconds
+    if work.given_seconds >= NEARLY_ALL * run.segment_minutes * 60 or worked < work.given_seconds / 2:
+        return None
+    had = (work.had_seconds + worked) / 60
     return had if had < NEARLY_ALL * run.segment_minutes else None
 
 

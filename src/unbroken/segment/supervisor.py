@@ -55,6 +55,7 @@ class Work:
     is_asked_for: Callable[[], bool] = lambda: False  # by the next job, which has started early
     had_seconds: float = 0.0  # what the segment's attempts before this one have worked
     # ---
+    given_seconds: float = field(init=False)  # what the job has, or the segment where that is less
     exit_code: int | None = None
     error: str = ""  # what the program said of its failure
     is_out_of_memory: bool = False
