@@ -17,8 +17,8 @@ from support.measure import in_turns, machine, options, publish, ratios, spread,
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
-from unbroken.system import fs
 from unbroken.system.digests import preferred_algorithm
+from unbroken.system.flush import flush_tree
 from unbroken.training.torch.serialization import save_verified
 
 FILE = "state.pt"
@@ -45,7 +45,7 @@ def bare_unchecked(state: object, folder: Path) -> None:
 
 def bare_flushed(state: object, folder: Path) -> None:
     bare(state, folder)
-    fs.flush_tree(folder)
+    flush_tree(folder)
 
 
 def child(state: object, folder: Path) -> FileDigest | None:

@@ -21,7 +21,7 @@ import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
 
 from unbroken.runs.progress import Progress
-from unbroken.system import fs
+from unbroken.system.flush import flush_tree
 from unbroken.training.core.environment import Contract, DeadlineFile, Outbox
 from unbroken.training.core.run_directory import Home
 from unbroken.training.core.save_schedule import Phase
@@ -79,7 +79,7 @@ def bare(loop: Loop, folder: Path) -> Way:
 def flushed(loop: Loop, folder: Path) -> Way:
     def save() -> None:
         torch.save(loop.state(), folder / STATE_FILE)
-        fs.flush_tree(folder)
+        flush_tree(folder)
 
     return save, (lambda: True), (lambda: 0.0)
 

@@ -31,6 +31,7 @@ TINY = {
     "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--wait=0", "--copies=1"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
+    "save_files": ["--files=300", "--size=10", "--rounds=1", "--each"],
     "save_ranks": ["--megabytes=0.1", "--ranks=2", "--rounds=1", "--saves=4", "--every=4"],
     "save_beside": ["--megabytes=0.1", "--larger=0", "--rounds=1", "--steps=1"],
 }
@@ -65,6 +66,7 @@ LONG = (
     "report_cost",
     "save",
     "save_beside",
+    "save_files",
     "save_ranks",
 )
 

@@ -130,3 +130,14 @@ def test_a_file_entry_of_a_passport_is_size_and_digest(folder: Path) -> None:
     (folder / "manifest.json").write_text(passport.to_text())
 
     assert json.loads((folder / "manifest.json").read_text())["files"] == {"a": {"size_bytes": 3, "digest": "ff"}}
+
+
+def test_a_passport_is_indented_json_whatever_its_note_and_file_names_hold() -> None:
+    names = ["a", 'quote"d', "b/ü", "\n"]
+    files = {name: FileDigest(number, "0" * 32) for number, name in enumerate(names)}
+    whole = replace(PASSPORT, files=files, note='"x"\n  "files": {}', identity_parts={"files": "{}"})
+
+    for passport in (whole, replace(whole, files={})):
+        text = passport.to_text()
+        assert text == json.dumps(json.loads(text), indent=2) + "\n"
+        assert list(json.loads(text)["files"]) == list(passport.files)

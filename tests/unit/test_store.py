@@ -27,6 +27,19 @@ def test_a_published_checkpoint_holds_the_files_and_a_passport_that_names_each(s
     verify_files(checkpoint)
 
 
+def test_files_stand_in_a_passport_in_order_of_folder_and_name(store: Store) -> None:
+    folder = draft(store)
+    for name in ("a.x", "a/c", "a/b.d/e", "a/b/f", "B"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+    checkpoint = store.publish(folder, PASSPORT, lambda: None)
+
+    found = [Path(name) for name in checkpoint.passport.files]
+    assert found == sorted(found)
+    assert len(found) == 7
+
+
 def test_publishing_takes_the_draft_away(store: Store) -> None:
     publish(store, 1)
 

@@ -17,6 +17,7 @@ from unbroken.runs.progress import FileDigest
 from unbroken.runs.store import Checkpoint
 from unbroken.system import fs
 from unbroken.system.digests import new_hasher
+from unbroken.system.flush import flush_tree
 
 _DRAFT = ".copying-"
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -52,7 +53,7 @@ class Transfer:
         confirm_own(self.target)
         draft = self._draft(checkpoint.name)
         self._fill(draft, checkpoint)
-        fs.flush_tree(draft)
+        flush_tree(draft)
         self.confirm()
         confirm_own(self.target)
         try:

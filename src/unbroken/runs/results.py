@@ -14,6 +14,7 @@ from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.store import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import utc_now
+from unbroken.system.flush import flush_tree
 
 SUMMARY = "summary.json"
 
@@ -45,7 +46,7 @@ def write(
                 f"{checkpoint.folder}: the name {SUMMARY} in final/ belongs to unbroken; rename yours"
             )
         fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
-        fs.flush_tree(draft)
+        flush_tree(draft)
         confirm()
         old = places.root / fs.unique_name("final")
         if os.path.lexists(places.final):

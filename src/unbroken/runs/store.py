@@ -16,6 +16,7 @@ from unbroken.runs.progress import FileDigest, amount
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file, new_hasher
+from unbroken.system.flush import flush_tree
 
 _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 # Of a unit so much stands in a folder's name, which has 255 characters at most.
@@ -142,13 +143,14 @@ class Store:
         """
         if draft.is_symlink():
             raise CheckpointError(f"{draft}: a link; a checkpoint is a folder of its own")
-        needed = tree_bytes(draft)
-        with fs.storage_errors(self.root, needed):
+        with fs.storage_errors(self.root):
+            _drop_copied_passport(draft)
+            sizes = _sizes(draft)
+        with fs.storage_errors(self.root, sum(sizes.values())):
             self.root.mkdir(parents=True, exist_ok=True)
             confirm_own(self.root)
-            _drop_copied_passport(draft)
-            whole = replace(passport, files=_complete(draft, passport))
-            fs.flush_tree(draft)
+            whole = replace(passport, files=_complete(draft, sizes, passport))
+            flush_tree(draft)
             fs.write_new(draft / FILE_NAME, whole.to_text())
             fs.flush_folder(draft)
             folder = self.root / folder_name(whole)
@@ -290,20 +292,31 @@ def _drop_copied_passport(draft: Path) -> None:
     path.unlink()
 
 
-def _complete(draft: Path, passport: Passport) -> Mapping[str, FileDigest]:
+def _sizes(draft: Path, below: str = "") -> dict[str, int]:
+    """Of all files, in order of name; CheckpointError if one is a link or no plain file."""
+    sizes = {}
+    with os.scandir(draft / below) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            sizes |= _sizes(draft, f"{below}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False):
+            sizes[f"{below}{entry.name}"] = entry.stat(follow_symlinks=False).st_size
+        else:
+            raise CheckpointError(f"{entry.path}: not a plain file; a checkpoint holds plain files only")
+    return sizes
+
+
+def _complete(draft: Path, sizes: Mapping[str, int], passport: Passport) -> Mapping[str, FileDigest]:
     new_hasher(passport.algorithm)  # what cannot be checked here is refused before it is published
     files = {}
-    for name in fs.tree_files(draft):
-        path = draft / name
-        if path.is_symlink() or not path.is_file():
-            raise CheckpointError(f"{path}: not a plain file; a checkpoint holds plain files only")
-        size = path.stat().st_size
-        given = passport.files.get(name.as_posix())
+    for name, size in sizes.items():
+        given = passport.files.get(name)
         if given is None:
-            given = FileDigest(size, digest_file(path, passport.algorithm))
+            given = FileDigest(size, digest_file(draft / name, passport.algorithm))
         if given.size_bytes != size:
-            raise CheckpointError(f"{path}: {size} bytes found, the program wrote {given.size_bytes}")
-        files[name.as_posix()] = given
+            raise CheckpointError(f"{draft / name}: {size} bytes found, the program wrote {given.size_bytes}")
+        files[name] = given
     lost = sorted(set(passport.files) - set(files))
     if lost:
         raise CheckpointError(f"{draft}: the program named files that are not there: {', '.join(lost)}")

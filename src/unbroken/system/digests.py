@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from unbroken.errors import CheckpointError, ConfigError
 HAS_XXHASH = importlib.util.find_spec("xxhash") is not None
 
 CHUNK_BYTES = 4 * 1024 * 1024
+# A small file is read without a buffer of that size, whose memory would cost more than the file.
+_HEAD_BYTES = 64 * 1024
 
 
 class Hasher(Protocol):
@@ -49,11 +52,19 @@ def new_hasher(algorithm: str) -> Hasher:
 def digest_file(path: Path, algorithm: str) -> str:
     """The digest of the file's content, read once."""
     hasher = new_hasher(algorithm)
-    buffer = bytearray(CHUNK_BYTES)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        head = os.read(descriptor, _HEAD_BYTES)
+        hasher.update(head)
+        if len(head) < _HEAD_BYTES and not os.read(descriptor, 1):
+            return hasher.hexdigest()
+        os.lseek(descriptor, len(head), os.SEEK_SET)
+        buffer = bytearray(CHUNK_BYTES)
+        view = memoryview(buffer)
+        while count := os.readv(descriptor, [buffer]):
             hasher.update(view[:count])
+    finally:
+        os.close(descriptor)
     return hasher.hexdigest()
 
 

@@ -195,16 +195,6 @@ def flush_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def flush_tree(folder: Path) -> None:
-    """Flushes every file and folder below, then the folder itself."""
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir():
-            flush_tree(entry)
-        else:
-            flush_file(entry)
-    flush_folder(folder)
-
-
 def point_link(link: Path, target: str) -> None:
     """Makes the symbolic link point to `target` (relative to the link's folder) in one step."""
     draft = link.with_name(unique_name(link.name))

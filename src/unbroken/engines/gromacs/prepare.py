@@ -13,6 +13,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.system import fs
 from unbroken.system.digests import sha256_of
+from unbroken.system.flush import flush_tree
 
 # The files that a tpr is made of; all of them are settings, in the order in which they are told to grompp.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}
@@ -74,7 +75,7 @@ def _fill(run: Run, base: Path, draft: Path) -> None:
     _grompp(run, base, draft)
     note = {"tpr": _digest(draft / TPR), "made_of": made_of(run, base)}
     fs.write_new(draft / NOTE, json.dumps(note, indent=2) + "\n")
-    fs.flush_tree(draft)
+    flush_tree(draft)
 
 
 def made_of(run: Run, base: Path) -> dict[str, str]:
