@@ -27,7 +27,7 @@ class Pulse(Enum):
 def feel(out: Out) -> Pulse:
     """The pulse of a job, counted from when its claim last changed as seen from here, so no clocks are compared."""
     now = time.monotonic()
-    claim, changed = _newest(out.segment.places.lease)
+    claim, changed = _newest(out.segment.lease)
     if claim is None:
         return Pulse.UNKNOWN
     if (claim.token, changed) != out.claim:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.runs.record import read_record
@@ -24,7 +23,7 @@ class Records:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.interval_seconds = seconds
-        self._listed: dict[Path, frozenset[str]] = {}
+        self._listed: dict[str, frozenset[str]] = {}
 
     def arrived(self, segments: Iterable[Segment], is_near_end: bool = False) -> set[Segment]:
         """Those of `segments` whose record is there; where one is near its end, the next look is soon.
@@ -33,13 +32,13 @@ class Records:
         missing a moment ago may stay missing for a client for a minute.
         """
         began = time.monotonic()
-        listed: dict[Path, frozenset[str]] = {}
+        listed: dict[str, frozenset[str]] = {}
         found = set()
         for segment in segments:
-            folder = segment.places.segments
+            folder, name = segment.record_place
             if folder not in listed:
                 listed[folder] = _names(folder)
-            if segment.record.name in listed[folder] and is_record_of(segment):
+            if name in listed[folder] and is_record_of(segment):
                 found.add(segment)
         self._listed = listed
         seconds = min(self._seconds, NEAR_SECONDS) if is_near_end else self._seconds
@@ -51,10 +50,9 @@ class Records:
 
         The Snakemake inside a job removes the record again if it is told to leave in its very last second.
         """
+        placed = ((segment, *segment.record_place) for segment in done)
         return [
-            segment
-            for segment in done
-            if (names := self._listed.get(segment.places.segments)) is not None and segment.record.name not in names
+            segment for segment, folder, name in placed if folder in self._listed and name not in self._listed[folder]
         ]
 
 
@@ -73,7 +71,7 @@ def is_record_of(segment: Segment) -> bool:
     return record is not None and (record.run, record.segment) == (segment.run.name, segment.number)
 
 
-def _names(folder: Path) -> frozenset[str]:
+def _names(folder: str) -> frozenset[str]:
     try:
         return frozenset(os.listdir(folder))
     except OSError:  # not made yet, or the file server is away for a moment

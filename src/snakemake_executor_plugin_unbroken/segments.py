@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,18 @@ class Segment:
     @property
     def record(self) -> Path:
         return self.places.record(self.number)
+
+    # The next two are asked for every second, of a thousand segments that wait: putting a path together costs more
+    # than to look there.
+
+    @cached_property
+    def record_place(self) -> tuple[str, str]:
+        """The folder of its record, and the record's name in it."""
+        return str(self.record.parent), self.record.name
+
+    @cached_property
+    def lease(self) -> Path:
+        return self.places.lease
 
     @property
     def key(self) -> Key:

@@ -3,7 +3,9 @@ import re
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.toyrun import toy_run
 
+from unbroken.plan.plan import Plan
 from unbroken.plan.snakemake_speed import asked_often, telling_pattern
 
 NAMES = st.lists(st.text("ab.1", min_size=1, max_size=5), unique=True, max_size=12)
@@ -38,3 +40,13 @@ def test_a_function_that_is_asked_often_does_what_it_did() -> None:
         return wildcards * attempt
 
     assert (double(3), list(inspect.signature(double).parameters)) == (6, ["wildcards", "attempt"])
+
+
+def test_an_answer_that_all_runs_share_is_given_once_and_another_is_asked_for_each() -> None:
+    plan = Plan((toy_run("a", threads=2, mem_mb=500), toy_run("b", threads=2, mem_mb=700)))
+
+    def mem_mb(wildcards):
+        return plan.mem_mb(wildcards.run, wildcards.segment)
+
+    assert plan.shared(lambda wildcards: plan.run(wildcards.run).threads) == 2
+    assert plan.shared(mem_mb) is mem_mb

@@ -14,7 +14,7 @@ rule command_segment:
     wildcard_constraints:
         run=plan.pattern("command"),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

@@ -64,12 +64,13 @@ segment_input = {"previous": ancient(previous_record), "content": ancient(conten
 segment_record = "results/{run}/segments/{segment}.json"
 segment_log = "logs/{run}/{segment}.log"
 
-# The resources of every engine's segments, for `resources: **segment_resources`.
+# The threads and resources of every engine's segments, for `threads: segment_threads` and `resources: **segment_resources`.
+segment_threads = plan.shared(threads_of)
 segment_resources = {
     "attempt": attempt_number,
-    "mem_mb": mem_mb,
-    "runtime": runtime_minutes,
-    "gpu": gpu_count,
+    "mem_mb": mem_mb if plan.slurm else plan.shared(mem_mb),
+    "runtime": plan.shared(runtime_minutes),
+    "gpu": plan.shared(gpu_count),
     **plan.slurm_resources(),
 }
 

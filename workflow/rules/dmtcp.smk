@@ -14,7 +14,7 @@ rule dmtcp_segment:
     wildcard_constraints:
         run=plan.pattern("dmtcp"),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

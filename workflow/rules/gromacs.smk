@@ -40,7 +40,7 @@ rule gromacs_segment:
     wildcard_constraints:
         run=plan.pattern("gromacs"),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

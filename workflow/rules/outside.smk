@@ -14,7 +14,7 @@ rule outside_segment:
     wildcard_constraints:
         run=plan.outside_pattern(),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

@@ -14,7 +14,7 @@ rule tensorflow_segment:
     wildcard_constraints:
         run=plan.pattern("tensorflow"),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

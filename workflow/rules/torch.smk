@@ -16,7 +16,7 @@ rule torch_segment:
     wildcard_constraints:
         run=plan.pattern("torch"),
         segment=r"\d+",
-    threads: threads_of
+    threads: segment_threads
     resources:
         **segment_resources,
     params:

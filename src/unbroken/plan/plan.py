@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from unbroken.accounting.forecast import forecast
@@ -23,6 +24,7 @@ from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
 from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
 from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, UnbrokenError
+from unbroken.plan import snakemake_inside
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
@@ -129,6 +131,14 @@ class Plan:
     def mem_mb(self, run: str, segment: str) -> int:
         """The memory of a segment's next attempt."""
         return self.slurm.mem_mb(run, segment) if self.slurm else self.run(run).mem_mb
+
+    def shared(self, ask: Callable[[Any], int]) -> Callable[[Any], int] | int:
+        """What a rule asks of each run: the answer where all runs have the same, else the function.
+
+        Snakemake asks a function anew for each of the jobs, of which there may be a hundred thousand.
+        """
+        answers = {ask(SimpleNamespace(run=run, segment="1")) for run in self._assignments}
+        return answers.pop() if len(answers) == 1 else ask
 
     def slurm_resources(self) -> dict[str, Any]:
         """What the rules ask of Slurm beyond time, memory and GPUs; nothing where Slurm is not meant."""
@@ -237,6 +247,7 @@ def load_plan(
     """
     spare_the_collector()
     if is_driver:
+        snakemake_inside.quicken()
         driver_start.begin()
         elsewhere.note_typed(typed_directory)
     os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment

@@ -21,8 +21,12 @@ def spare_the_collector() -> None:
 
 
 def asked_often(function: _F) -> _F:
-    """The function with its signature noted on it: Snakemake asks for it several times a job, and takes long."""
+    """The function with its parameters noted on it: Snakemake asks for them several times a job, and takes long.
+
+    Where it looks first is its own `overwrite_function_params` (snakemake.common, 9.27).
+    """
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    function._overwrite_params = inspect.signature(function).parameters  # type: ignore[attr-defined]
     return function
 
 

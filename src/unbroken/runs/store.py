@@ -294,7 +294,7 @@ def _drop_copied_passport(draft: Path) -> None:
 
 def _sizes(draft: Path, below: str = "") -> dict[str, int]:
     """Of all files, in order of name; CheckpointError if one is a link or no plain file."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     with os.scandir(draft / below) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:

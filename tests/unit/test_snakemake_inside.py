@@ -1,0 +1,138 @@
+"""What is done once in Snakemake's inside: used on the release that was read, and never seen in a plan."""
+
+import copy
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import snakemake.cli  # noqa: F401  (the order in which Snakemake's own modules can be loaded)
+from snakemake import common, resources
+from snakemake.iocontainers import AttributeGuard, InputFiles
+
+from unbroken.plan import snakemake_inside
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+runs_table: config/runs.tsv
+defaults: {engine: toy, segments: 3, segment_minutes: 60, settings: {goal: 100}}
+"""
+PLAIN = "from snakemake.cli import main; from unbroken.plan import snakemake_inside; {}; main()"
+WITHOUT = "snakemake_inside.quicken = lambda: []"
+
+
+def planned(folder: Path, how: str, *words: str) -> str:
+    """What Snakemake says of its plan, on both its screens."""
+    snakefile = str(ROOT / "Snakefile")
+    command = [sys.executable, "-c", PLAIN.format(how), "--cores", "2", "--snakefile", snakefile]
+    command += ["--workflow-profile", "none", *words]  # which prints each job
+    seed = {**os.environ, "PYTHONHASHSEED": "0"}  # some lines name files in the order of a set
+    done = subprocess.run(command, cwd=folder, env=seed, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config" / "runs.tsv").write_text("run\tmem_mb\na\t500\nb\t700\n")
+    return tmp_path
+
+
+def test_the_release_that_is_installed_is_the_one_that_was_read() -> None:
+    assert snakemake_inside.quicken() == []
+    assert snakemake_inside.quicken() == []  # a workflow may import unbroken more than once
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--dry-run"],
+        ["--dry-run", "results/b/segments/002.json"],
+        ["--dry-run", "--default-resources", "disk_mb=100*attempt", "--set-resources", "toy_segment:mem_mb=900"],
+        ["--dry-run", "--forceall", "--rerun-triggers", "code", "params", "input", "mtime", "--printshellcmds"],
+        ["--summary"],
+        ["--dag"],
+    ],
+    ids=" ".join,
+)
+def test_a_plan_is_the_same_with_and_without(folder: Path, words: list[str]) -> None:
+    quick = without_times(planned(folder, "pass", *words))
+
+    assert quick == without_times(planned(folder, WITHOUT, *words))
+    assert any("toy_segment" in line or "002" in line for line in quick)
+
+
+def without_times(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.lstrip().startswith(("[", "Date: ", "Workflow ID: "))]
+
+
+def test_a_script_that_is_not_there_is_told_as_ever(folder: Path) -> None:
+    (folder / "Snakefile").write_text(
+        "from unbroken.plan import snakemake_inside\nsnakemake_inside.quicken()\n"
+        "rule all:\n    input: 'a1', 'a2', 'b1'\n"
+        "rule here:\n    output: 'a{n}'\n    script: 'here.py'\n"
+        "rule gone:\n    output: 'b{n}'\n    script: 'gone_{wildcards.n}.py'\n"
+    )
+    (folder / "here.py").touch()
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "gone_1.py" in done.stdout + done.stderr
+
+
+def test_each_script_is_looked_at_where_its_name_depends_on_the_job() -> None:
+    looked = []
+
+    class Processor:
+        script_type = "script"
+
+        def process_job(self, job: object) -> None:
+            looked.append(job)
+
+    snakemake_inside._look_once_at_each_script(Processor)
+    once, other, varied = [SimpleNamespace(name=name, script=script) for name, script in RULES]
+    jobs = [SimpleNamespace(rule=rule) for rule in (once, once, other, varied, varied)]
+    first, second = Processor(), Processor()
+    for job in jobs:
+        first.process_job(job)
+    second.process_job(jobs[0])
+
+    assert looked == [jobs[0], *jobs[2:], jobs[0]]
+
+
+RULES = [("once", "a.py"), ("other", "a.py"), ("varied", "{wildcards.x}.py")]
+
+
+def test_the_noted_parameters_are_those_that_snakemake_would_find() -> None:
+    snakemake_inside.quicken()
+    resource = resources.Resource("mem_mb", lambda wildcards, attempt: 100 * attempt)
+
+    assert common.get_function_params(resource.evaluate) == dict(inspect.signature(resource.evaluate).parameters)
+    assert resource.evaluate("wildcards", attempt=2, rulename="x").value == 200
+
+
+def test_guarded_names_of_files_still_refuse_to_be_called() -> None:
+    snakemake_inside.quicken()
+    one, other = InputFiles(["b", "a"]), InputFiles(fromdict={"index": "i"})
+
+    for name in ("index", "sort"):
+        with pytest.raises(AttributeError, match=rf"{name}\(\) cannot be used"):
+            getattr(one, name)()
+    assert (other.index, one.get("index"), other.get("sort")) == ("i", None, None)
+    assert isinstance(copy.deepcopy(one).sort, AttributeGuard)
+    assert copy.deepcopy(one).sort.name == "sort"
+
+
+def test_another_release_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snakemake_inside, "_READ", dict.fromkeys(snakemake_inside._READ, "of another release"))
+    monkeypatch.setattr(snakemake_inside, "_OURS", "_not_marked")
+    monkeypatch.setattr(snakemake_inside, "_share_guards", pytest.fail)
+    monkeypatch.setattr(snakemake_inside, "_look_once_at_each_script", pytest.fail)
+    monkeypatch.setattr(snakemake_inside, "_note_parameters", pytest.fail)
+
+    assert snakemake_inside.quicken() == list(snakemake_inside._READ)
