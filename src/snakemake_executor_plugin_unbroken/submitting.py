@@ -46,7 +46,7 @@ from unbroken.runs.submissions import Submission
 from unbroken.slurm import time_min
 from unbroken.slurm.job_comment import log_of
 from unbroken.slurm.queue import my_jobs
-from unbroken.slurm.refusals import is_queue_full, is_transient, refusal
+from unbroken.slurm.refusals import is_no_array, is_queue_full, is_transient, refusal
 
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
@@ -321,7 +321,7 @@ class Submitting(SlurmParent):
         segment = work_of(job)
         if segment is not None:
             submissions.drop(segment.key)
-            if self._detached is not None and is_queue_full(said):
+            if self._detached is not None and (is_queue_full(said) or is_no_array(said)):
                 self._leave_out(job, segment, self._detached)
                 return True
             if is_transient(said):

@@ -126,9 +126,10 @@ def test_tasks_that_wait_count_one_by_one(slurm: Slurm, template: Template) -> N
     assert slurm.told == []
 
 
-def test_where_an_array_finds_no_room_its_jobs_are_tried_one_by_one(slurm: Slurm, template: Template) -> None:
+@pytest.mark.parametrize("said", [FULL, "sbatch: error: Batch job submission failed: Invalid job array specification"])
+def test_where_an_array_is_not_taken_its_jobs_are_tried_one_by_one(said: str, slurm: Slurm, template: Template) -> None:
     slurm.shows(17, "RUNNING")
-    slurm.answer("sbatch", f'case "$*" in *--array*) echo "{FULL}" >&2; exit 1;; esac; echo 101')
+    slurm.answer("sbatch", f'case "$*" in *--array*) echo "{said}" >&2; exit 1;; esac; echo 101')
 
     assert successors.submit("demo", replace(template, is_array=True, ahead=2)) == DONE
 

@@ -23,7 +23,7 @@ from unbroken.slurm.excluded_nodes import without_exclude
 from unbroken.slurm.job_comment import comment_of, log_of, run_in
 from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
 from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
-from unbroken.slurm.refusals import is_queue_full, refusal
+from unbroken.slurm.refusals import is_no_array, is_queue_full, refusal
 from unbroken.slurm.sbatch import sbatch
 from unbroken.slurm.this_job import own_job_id
 
@@ -111,7 +111,7 @@ def submit(run: str, template: Template | None, leaving: str = "", at_work: int 
         if said := _submit_together(keys, template, chain):
             for key in keys:
                 submissions.drop(key)
-            if is_queue_full(said) and len(keys) > 1:  # there may be room for some of them
+            if len(keys) > 1 and (is_queue_full(said) or is_no_array(said)):  # there may be room for some of them
                 return submit(run, replace(template, is_array=False), leaving, at_work)
             if is_queue_full(said):  # those that are out submit the rest
                 return DONE if chain else NO_ROOM

@@ -28,6 +28,11 @@ def is_transient(text: str) -> bool:
     return any(words in text for words in _TRANSIENT) or is_queue_full(text)
 
 
+def is_no_array(said: str) -> bool:
+    """True if the site takes no array of that size, or none at all (MaxArraySize)."""
+    return "Invalid job array specification" in said
+
+
 def is_queue_full(text: str) -> bool:
     """True if the site allows no more jobs in the queue now."""
     return any(words in text for words in QUEUE_IS_FULL)
