@@ -64,7 +64,7 @@ class Executor(Submitting):
         self.next_seconds_between_status_checks = self._records.interval_seconds
 
     def _check_segments(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
-        arrived = self._records.arrived((out.segment for out in infos), is_near_end(infos))
+        arrived = self._records.arrived(self._records.due(infos), is_near_end(infos))
         self._restore_vanished()
         waiting = [out for out in infos if out.segment not in arrived]
         for out in infos:

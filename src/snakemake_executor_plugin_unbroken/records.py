@@ -13,6 +13,10 @@ from unbroken.runs.record import read_record
 LOOKING_SHARE = 0.05
 # Near the end of a segment the next one waits for each look.
 NEAR_SECONDS = 0.2
+# Of more jobs than this that have given no sign of life yet, each look takes its share only: they wait in the queue,
+# and their leases, which are looked at every few seconds, tell when they have begun.
+QUIET_AT_ONCE = 100
+TURNS = 5
 # By so much a segment may end before its minutes are over.
 EARLY_SECONDS = 60.0
 
@@ -24,6 +28,18 @@ class Records:
         self._seconds = seconds
         self.interval_seconds = seconds
         self._listed: dict[str, frozenset[str]] = {}
+        self._turn = 0
+
+    def due(self, outs: Iterable[Out]) -> list[Segment]:
+        """Those to look for now; each of the others within the next looks."""
+        heard: list[Segment] = []
+        quiet: list[Segment] = []
+        for out in outs:
+            (quiet if out.first_heard is None else heard).append(out.segment)
+        if len(quiet) > QUIET_AT_ONCE:
+            self._turn = (self._turn + 1) % TURNS
+            quiet = quiet[self._turn :: TURNS]
+        return heard + quiet
 
     def arrived(self, segments: Iterable[Segment], is_near_end: bool = False) -> set[Segment]:
         """Those of `segments` whose record is there; where one is near its end, the next look is soon.

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from support.toyrun import toy, toy_run
 from snakemake_executor_plugin_unbroken import still_needed
 from snakemake_executor_plugin_unbroken.adoption import Adoption
 from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
-from snakemake_executor_plugin_unbroken.records import EARLY_SECONDS, NEAR_SECONDS, Records, is_near_end
+from snakemake_executor_plugin_unbroken.records import (
+    EARLY_SECONDS,
+    NEAR_SECONDS,
+    QUIET_AT_ONCE,
+    TURNS,
+    Records,
+    is_near_end,
+)
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.errors import LeaseError
@@ -172,6 +180,24 @@ def test_records_are_looked_for_more_often_near_the_end_of_a_segment(here: Path)
     assert records.interval_seconds >= 1.0
     records.arrived([segment(1)], is_near_end=True)
     assert records.interval_seconds == pytest.approx(NEAR_SECONDS, abs=0.5)
+
+
+def test_of_very_many_jobs_that_wait_each_is_looked_for_in_its_turn_and_one_at_work_every_time(here: Path) -> None:
+    records = Records(1.0)
+    outs = [Out(segment(number), str(number)) for number in range(1, 5 * QUIET_AT_ONCE)]
+    outs[7].first_heard = 0.0
+
+    looks = [records.due(outs) for _ in range(TURNS)]
+
+    counted = Counter(found.number for look in looks for found in look)
+    assert all(outs[7].segment in look and len(look) <= 1 + QUIET_AT_ONCE for look in looks)
+    assert counted == Counter({out.segment.number: 1 for out in outs}) + Counter({8: TURNS - 1})
+
+
+def test_few_jobs_that_wait_are_looked_for_every_time(here: Path) -> None:
+    outs = [Out(segment(number), str(number)) for number in range(1, QUIET_AT_ONCE + 1)]
+
+    assert Records(1.0).due(outs) == [out.segment for out in outs]
 
 
 def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
