@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,9 @@ _READ = {
 
 
 def quicken() -> list[str]:
-    """Changes what it knows; the names of what this Snakemake has otherwise."""
+    """Changes what it knows, in a process of Snakemake; the names of what this release has otherwise."""
+    if "snakemake.workflow" not in sys.modules:
+        return []
     from snakemake import common, dag, iocontainers, resources
 
     found = {
