@@ -29,6 +29,7 @@ TINY = {
     "process_end": ["--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
     "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--wait=0", "--copies=1"],
+    "queue_replay": ["--loads=0.7", "--hours=6", "--base=`afterany`, 8 h", "--seeds=1", "--arrivals=1"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],
     "save_files": ["--files=300", "--size=10", "--rounds=1", "--each"],
@@ -47,6 +48,7 @@ WITHOUT_TORCH = (
     "handoff_exec",
     "keras_fit",
     "holes",
+    "queue_replay",
     "queue_wait",
     "report_cost",
 )
@@ -63,6 +65,7 @@ LONG = (
     "loaders",
     "plan",
     "process_end",
+    "queue_replay",
     "report_cost",
     "save",
     "save_beside",
