@@ -89,7 +89,6 @@ def ways(lengths: Sequence[float]) -> dict[str, Callable[[Task], Way]]:
             found[f"{name}, {length:g} h"] = lambda task, kind=kind, length=length: kind(task, length * HOUR)
     for wait, name in (
         (lambda queued: queued[0], "the wait of the first job"),
-        (median, "the median of the waits so far"),
         (lambda _: inf, "half its length"),
     ):
         for length in lengths[1:]:
@@ -98,7 +97,8 @@ def ways(lengths: Sequence[float]) -> dict[str, Callable[[Task], Way]]:
             )
     for most in (8, 24):
         found[f"`--time-min` 1 h, `--time` {most} h"] = lambda task, most=most: Holes(task, HOUR, most * HOUR)
-    found["the same (8 h) before Slurm 25.05.3"] = lambda task: Holes(task, HOUR, 8 * HOUR, fills=False)
+    found["`--array=1-N%1`, `--time-min` 1 h, `--time` 24 h"] = lambda task: Array(task, DAY, HOUR)
+    found["`--time-min` 1 h, `--time` 8 h before Slurm 25.05.3"] = lambda task: Holes(task, HOUR, 8 * HOUR, fills=False)
     found["8 h, halved after each half hour of waiting"] = lambda task: Lowered(task, 8 * HOUR, HOUR, 30 * MINUTE)
     return found
 
@@ -228,7 +228,7 @@ if __name__ == "__main__":
         nodes=(int, 2, "its nodes"),
         lengths=(numbers, (1.0, 8.0, 24.0), "lengths of segments, hours; with commas"),
         base=(str, "`afterany`, 24 h", "the way with which the others are compared"),
-        seeds=(int, 4, "draws of the workload"),
+        seeds=(int, 3, "draws of the workload"),
         arrivals=(int, 4, "moments at which the user comes, of each draw"),
         events=(Path, None, "a file of events of slurm_sim_tools, instead of the model"),
         swf=(Path, None, "a log of the Parallel Workloads Archive, instead of the model"),

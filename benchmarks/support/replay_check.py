@@ -19,22 +19,22 @@ from random import Random
 from shutil import rmtree
 from statistics import median
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 from support.backfill import DAY, HOUR, MINUTE, Cluster, Request, Site
 from support.measure import ROOT, table
 from support.ways import Beside, Chain, Task, Way, Whole
 from support.workloads import at_load, lublin
 
-sys.path.insert(0, str(ROOT / "tests" / "cluster"))
-
-import lab
+if TYPE_CHECKING:
+    from lab import Cluster as RealCluster
 
 NODES = 16
 USER_COMES = 30.0
 TASK_HOURS, LIMIT_HOURS, SEGMENT_HOURS = 30, 48, 6
 CUT, MARGIN, HANDOVER = 3.0, 3.0, 1.0
 AFTER_MINUTES = 1
-# A node is taken that much longer than its job sleeps: half a second each for the launch and the end, measured.
+# From the end of one job to the start of the next on its node: docs/benchmarks.md, chains by hand on an idle cluster.
 HANDLING = 0.5
 PATIENCE = 50 * 60
 CONF = {
@@ -96,6 +96,10 @@ def simulated(jobs: Sequence[Request], way: str, hour: float, site: Site = SITE)
 
 def real(jobs: Sequence[Request], way: str, hour: float) -> tuple[float, list[float]]:
     """The same in a cluster of its own, of real daemons, whose jobs sleep; also how long others' jobs waited."""
+    # Here, so that who only simulates does not get the modules of the laboratory.
+    sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+    import lab
+
     cluster = lab.Cluster(Path(mkdtemp(prefix="unbroken_replay_")), NODES + 1)
     cluster.start()
     folder = Path(mkdtemp(prefix="unbroken_replay_work_"))
@@ -117,7 +121,7 @@ def real(jobs: Sequence[Request], way: str, hour: float) -> tuple[float, list[fl
 
 
 def _play(
-    cluster: lab.Cluster, folder: Path, jobs: Sequence[Request], way: str, hour: float
+    cluster: RealCluster, folder: Path, jobs: Sequence[Request], way: str, hour: float
 ) -> tuple[float, list[float]]:
     ends, began, numbers = threading.Event(), time.time(), list[str]()
 
@@ -145,7 +149,7 @@ def _play(
     return float(done) - submitted, waits
 
 
-def _waits(cluster: lab.Cluster, numbers: Sequence[str]) -> list[float]:
+def _waits(cluster: RealCluster, numbers: Sequence[str]) -> list[float]:
     """Of these jobs, as far as they have started, in their order."""
     columns = ("squeue", "--noheader", "--states=all", "--format=%i|%V|%S|%T")
     rows = (line.split("|") for line in cluster.run(*columns).splitlines())
@@ -157,7 +161,7 @@ def _unix(local: str) -> float:
     return datetime.fromisoformat(local).timestamp()
 
 
-def _submit_work(cluster: lab.Cluster, folder: Path, way: str, hour: float) -> None:
+def _submit_work(cluster: RealCluster, folder: Path, way: str, hour: float) -> None:
     segment = SEGMENT_HOURS * hour
     limit = LIMIT_HOURS * hour if way == "one job" else segment
     goal = TASK_HOURS * hour

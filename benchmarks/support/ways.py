@@ -110,25 +110,28 @@ class Whole(Way):
 
 
 class Chain(Way):
-    """Fixed segments, all submitted at once, each with `--dependency=afterany` of the one before."""
+    """Segments, all submitted at once, each with `--dependency=afterany` of the one before.
+
+    With `least` they have `--time-min` as well, and there are as many as are needed if each gets no more.
+    """
 
     is_array = False
 
-    def __init__(self, task: Task, length: float) -> None:
+    def __init__(self, task: Task, length: float, least: float | None = None) -> None:
         super().__init__(task)
-        self.length = length
+        self.length, self.least = length, least
 
     def begin(self, cluster: Cluster) -> bool:
         if self.length > cluster.site.max_limit:
             return False
         before = None
-        for _ in range(ceil(self.task.seconds / self._most(self.length))):
-            before = self._job(cluster, self.length, waits_for=before, ages_at_once=self.is_array)
+        for _ in range(ceil(self.task.seconds / self._most(self.least or self.length))):
+            before = self._job(cluster, self.length, least=self.least, waits_for=before, ages_at_once=self.is_array)
         return True
 
 
 class Array(Chain):
-    """Fixed segments as `--array=1-N%1`: its tasks age from their submission (measured on Slurm 22.05)."""
+    """The same as `--array=1-N%1`: its tasks age from their submission (measured on Slurm 22.05 and 26.05)."""
 
     is_array = True
 
