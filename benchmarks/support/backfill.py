@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import heapq
 from bisect import insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -109,6 +109,8 @@ class Cluster:
         self._events: list[tuple[float, int, int, Job | None]] = []
         self._count = self._jobs = 0
         self._queue: list[tuple[float, int, Job]] = []  # by priority, the highest first
+        # A user's jobs beyond `tested_of_user` are looked at when others of hers have started; hers go by their age.
+        self._looked_at, self._behind = Counter[str](), dict[str, deque[Job]]()
         self._releases: list[tuple[float, int, int]] = []  # end by the limit, number, nodes
         self._running: dict[int, Job] = {}
         self._looked, self._will_look = -inf, False
@@ -116,11 +118,13 @@ class Cluster:
         self._factors, self._calculated = self.shares.factors(0.0), 0.0
 
     def fork(self) -> Cluster:
+        """The same cluster at the same moment, whose further life is its own; it has finished no job yet."""
         return copy.deepcopy(self, {id(self._workload): self._workload, id(self.finished): []})
 
     # --- what users do ---
 
     def submit(self, job: Job) -> Job:
+        """Takes a job into the queue now, and gives it back with its number."""
         self._jobs += 1
         job.number, job.submit = self._jobs, self.now
         if job.ages_at_once:
@@ -136,8 +140,10 @@ class Cluster:
 
     def cancel(self, job: Job) -> None:
         """Takes a job out that has not started."""
-        job.is_cancelled = True
-        self._queue = [entry for entry in self._queue if entry[2] is not job]
+        job.is_cancelled = self._may_start = True
+        kept = [entry for entry in self._queue if entry[2] is not job]
+        self._looked_at[job.user] -= len(self._queue) - len(kept)
+        self._queue = kept
 
     def finish(self, job: Job, at: float) -> None:
         """Lets a running job end at another moment."""
@@ -155,7 +161,7 @@ class Cluster:
 
     @property
     def waiting(self) -> list[Job]:
-        """Jobs that are eligible, by priority."""
+        """Jobs that are looked at, by priority."""
         return [job for _, _, job in self._ordered()]
 
     @property
@@ -211,6 +217,14 @@ class Cluster:
             return
         job.is_eligible = True
         job.ages_from = min(job.ages_from, self.now)
+        most = self.site.tested_of_user
+        if most is not None and self._looked_at[job.user] >= most:
+            self._behind.setdefault(job.user, deque()).append(job)
+        else:
+            self._enqueue(job)
+
+    def _enqueue(self, job: Job) -> None:
+        self._looked_at[job.user] += 1
         self._may_start |= job.nodes <= self.free
         insort(self._queue, (-self._priority(job), job.number, job))
 
@@ -219,6 +233,9 @@ class Cluster:
         self.free -= job.nodes
         self._running[job.number] = job
         self.shares.occupy(job.user, job.nodes, self.now)
+        self._looked_at[job.user] -= 1
+        if behind := self._behind.get(job.user):
+            self._enqueue(behind.popleft())
         insort(self._releases, (self.now + limit, job.number, job.nodes))
         works = job.runtime if job.owner is None else job.owner.started(self, job)
         self.finish(job, self.now + min(works, limit) + self.site.handling)
@@ -273,7 +290,7 @@ class Cluster:
 
     def _backfill(self) -> None:
         self._looked, self._will_look, self._may_start = self.now, False, False
-        candidates = self._candidates()
+        candidates = [job for _, _, job in self._ordered()[: self.site.tested]]
         last = self._last_that_fits(candidates, len(candidates))
         latest = self.now + self.site.window
         profile, started = self._profile(), set[int]()
@@ -305,19 +322,6 @@ class Cluster:
         while end and jobs[end - 1].nodes > self.free:
             end -= 1
         return end
-
-    def _candidates(self) -> list[Job]:
-        queue, most = [job for _, _, job in self._ordered()], self.site.tested_of_user
-        if most is None:
-            return queue[: self.site.tested]
-        count, found = Counter[str](), []
-        for job in queue:
-            count[job.user] += 1
-            if count[job.user] <= most:
-                found.append(job)
-                if len(found) == self.site.tested:
-                    break
-        return found
 
     def _granted(self, job: Job, profile: Profile) -> float:
         assert job.least is not None  # noqa: S101 -- asked for these jobs alone
