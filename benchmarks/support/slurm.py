@@ -123,6 +123,9 @@ def lab(nodes: int = 5) -> Iterator[Lab]:
     cluster = Cluster(Path(mkdtemp(prefix="unbroken_bench_")), nodes).start()
     base = Path(mkdtemp(prefix="unbroken_bench_work_"))
     try:
+        # Else 26.05 does not write down what backfill starts, and `_STARTED` misses it.
+        cluster.run("scontrol", "setdebug", "verbose")
+        cluster.run("scontrol", "setdebugflags", "+hetjob")
         yield Lab(cluster, base)
     finally:
         cluster.stop()

@@ -82,6 +82,13 @@ def silent_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def pmix(cluster: Cluster) -> None:
+    """That Slurm's srun speaks PMIx, by which the ranks of Debian's Open MPI find each other."""
+    if "pmix" not in cluster.run("srun", "--mpi=list").split():
+        skip_or_fail("missing: PMIx in this Slurm (configure --with-pmix)")
+
+
+@pytest.fixture
 def slurm_work(tmp_path: Path, cluster: Cluster) -> Iterator[WorkDir]:
     """A working directory whose drivers use the Slurm profile on `cluster`."""
     yield from _slurm_work(tmp_path, cluster)

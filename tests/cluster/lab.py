@@ -117,6 +117,11 @@ class Cluster:
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Of Slurm, as (22, 5, 8)."""
+        return tuple(int(part) for part in self.run("sinfo", "--version").split()[1].split("."))
+
     def programs(self) -> dict[str, Path]:
         """The files that Slurm's daemons run, by their names."""
         found = (Path(f"/proc/{process.pid}/exe").resolve() for process in self._daemons.values())

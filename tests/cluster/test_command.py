@@ -34,6 +34,7 @@ TASK = """
 
 
 @pytest.mark.needs("lammps", "openmpi-bin", "libpmix-dev")
+@pytest.mark.usefixtures("pmix")
 def test_lammps_of_two_ranks_in_pieces_leaves_the_bytes_of_one_run(slurm_work: WorkDir) -> None:
     example = ROOT / "examples" / "lammps"
     for name in ("start.in", "resume.in", "run.in"):

@@ -10,7 +10,11 @@ from unbroken.runs.outcome import Outcome
 
 PATIENCE_SECONDS = 600.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("gromacs", "openmpi-bin", "libpmix-dev")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("gromacs", "openmpi-bin", "libpmix-dev"),
+    pytest.mark.usefixtures("pmix"),
+]
 
 
 def test_srun_starts_the_ranks_of_each_segment_and_the_chain_equals_the_whole(

@@ -27,8 +27,7 @@ def configure(work: WorkDir, goal: int, at_least: int = 1) -> None:
 
 
 def is_given_whole(cluster: Cluster) -> bool:
-    version = cluster.run("sinfo", "--version").split()[1]
-    return tuple(map(int, version.split("."))) >= WHOLE_HOLE
+    return cluster.release >= WHOLE_HOLE
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from unbroken.slurm.ended_job import ended_job
 from unbroken.slurm.job_end import ended
 from unbroken.slurm.queue import job_of_anyone
 
-OTHER = pwd.getpwuid(65534).pw_name
+# Not nobody, whom Slurm 25.11 and later take for one that has no account anywhere.
+OTHER = pwd.getpwuid(2).pw_name
 # From root nothing is hidden, so a third user asks.
 THIRD = 1
 DRIVEN = ("--executor", "unbroken", "--unbroken-init-seconds-before-status-checks", "2")
@@ -208,7 +209,7 @@ def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
         words = (f"--uid={OTHER}", "--partition=short", f"--chdir={work.root}", "--output=/dev/null", "--wrap=true")
         number = cluster.run("sbatch", "--parsable", *words).strip()
         ticket = work.write(".snakemake/unbroken/a/001.1.json", json.dumps({"job": number}))
-        os.chown(ticket, 65534, -1)
+        os.chown(ticket, pwd.getpwnam(OTHER).pw_uid, -1)
         driver = work.start(*DRIVEN)
         until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)
         beside = [job for job in other.others() if job != number]

@@ -81,6 +81,23 @@ def test_the_time_that_is_left_does_not_depend_on_this_nodes_clock(
     assert give_up_at() - time.monotonic() == pytest.approx(300 - LAST_SECONDS, abs=30)  # what may pass is waited for
 
 
+def test_the_controllers_word_of_the_end_comes_before_the_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a job with --time-min that backfill started, the variable says start + time-min."""
+    controller = Controller(tmp_path / "bin", 0)
+    end = controller.end_job_in(300)
+    for name, value in {**controller.environment, "SLURM_JOB_END_TIME": str(end - 240)}.items():
+        monkeypatch.setenv(name, value)
+
+    asked = job_around_us()
+    (tmp_path / "bin" / "end").unlink()
+    unanswered = job_around_us()
+
+    assert asked is not None and asked.end_unix == end
+    assert unanswered is not None and unanswered.end_unix == end - 240
+
+
 def test_where_slurm_does_not_say_its_time_this_nodes_clock_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
