@@ -63,7 +63,7 @@ if [ -n "$UNBROKEN_RESUME" ]; then
 "; done < "$UNBROKEN_RESUME/final/trace"
   [ -n "$trace" ] || exit 4
 fi
-cd "$UNBROKEN_SAVE"
+cd "$UNBROKEN_SAVE" || exit 5
 mkdir draft1 draft1/final draft2 draft2/final
 for i in 1 2; do
   [ $n -lt "$UNBROKEN_GOAL" ] || break
