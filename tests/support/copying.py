@@ -22,7 +22,7 @@ PROGRAM = r"""
 n=0
 [ -z "$UNBROKEN_RESUME" ] || read n < "$UNBROKEN_RESUME/state" || exit 4
 n=$((n + 1))
-cd "$UNBROKEN_SAVE"
+cd "$UNBROKEN_SAVE" || exit 5
 mkdir draft draft/parts draft/empty
 echo "$n" > draft/state
 head -c ${BIG:-100} /dev/zero > draft/big
