@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cluster.endings import wait_until_it_hears
-from cluster.lab import Cluster
+from cluster.lab import Cluster, LabError
 from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
 from unbroken.runs.history import Attempt
@@ -495,7 +495,8 @@ def test_a_driver_killed_at_random_moments_doubles_nothing_and_leaves_nothing(
         rows = (line.split("|") for line in cluster.run(*words).splitlines())
         return {job for job, folder in rows if folder == str(slurm_work.root)}
 
-    cluster.wait_until(lambda: own() >= set(jobs))
+    with contextlib.suppress(LabError):  # the sets below say what is missing
+        cluster.wait_until(lambda: own() >= set(jobs), 200)
     assert own() == set(jobs)
 
 

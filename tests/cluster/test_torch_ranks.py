@@ -18,7 +18,7 @@ def test_ranks_on_two_nodes_train_in_pieces_what_they_train_at_once(slurm_work: 
         {
             "pieces": {
                 **run,
-                "segments": 12,
+                "segments": 40,  # beside load, a segment is a tenth of an epoch
                 "segment_minutes": 0.5,
                 "settings": {**settings, "args": ["--pause-seconds", 0.2]},
             },
