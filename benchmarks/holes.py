@@ -120,5 +120,4 @@ if __name__ == "__main__":
     with slurm.lab(4 * len(lengths) + 1) as cluster:
         version = release(cluster)
         text = measure(cluster, lengths, chosen.most, chosen.minutes)
-    major, minor = version.split(".")[:2]
-    publish(f"holes_{major}_{minor}", f"Slurm {version}. {where} Minutes.\n\n{text}", chosen.write)
+    publish("holes_newer" if prefix else "holes", f"Slurm {version}. {where} Minutes.\n\n{text}", chosen.write)
