@@ -90,8 +90,9 @@ def test_a_job_uses_a_hole_and_the_next_one_goes_on_with_its_segment(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--unbroken-array-chains",)], ids=["jobs", "array"])
 def test_without_a_driver_holes_are_used_where_they_are_given_whole(
-    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+    words: tuple[str, ...], slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
     """An older release would give each job the least only, also where there is more: it is asked for all."""
     work, goal = detached(slurm_work), STEPS[is_given_whole(cluster)]
@@ -99,14 +100,14 @@ def test_without_a_driver_holes_are_used_where_they_are_given_whole(
 
     if is_given_whole(cluster):
         with hole(cluster):
-            submit(work)
+            submit(work, *words)
             cluster.wait_until(lambda: work.history("a"))
         wait_for_jobs(cluster)
         return assert_it_used_a_hole(work, cluster, tmp_path, goal)
 
     configure(work, goal := 300)
     with closed(cluster):
-        said = submit(work)
+        said = submit(work, *words)
         (first, *_) = sorted(cluster.jobs(), key=int)
         shown = cluster.run("scontrol", "show", "job", first)
     wait_for_jobs(cluster)
