@@ -22,7 +22,7 @@ def test_every_mistake_is_one_line_and_nothing_is_begun(work: WorkDir, words: li
     assert done.code == 1
     assert [line for line in done.text.splitlines() if not line.startswith("Using workflow specific profile")] == [
         "unbroken: runs.demo.segmets: unknown key; did you mean `segments`?",
-        "unbroken: runs.demo.segment_minutes: found 0, allowed: a number above 0",
+        "unbroken: runs.demo.segment_minutes: found 0, allowed: a number above 0, or {at_least: 60, at_most: 480}",
         "unbroken: runs.other.settings.gaol: unknown key; did you mean `goal`?",
     ]
     assert not (work.root / "results").exists()
