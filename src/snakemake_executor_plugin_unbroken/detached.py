@@ -78,9 +78,7 @@ class Detached:
         self._single.add(segment.run.name)
 
     def array_size(self, segment: Segment, last_number: int) -> int:
-        """How many segments from this one on the job that is submitted now is for."""
-        if not self.is_array(segment.run):
-            return 1
+        """How many segments from this one on the array that is submitted now is for."""
         room = self.ahead_of(segment) - len(self._undriven(segment.run))
         return max(1, min(room, last_number - segment.number + 1))
 

@@ -231,8 +231,8 @@ class Submitting(SlurmParent):
         return " ".join([early, *words]) + (self._detached.dependency() if self._detached else "")
 
     def _array_size(self, segment: Segment) -> int:
-        if self._detached is None:
-            return 1
+        if self._detached is None or not self._detached.is_array(segment.run):
+            return 1  # before all jobs are looked through for the last one
         return self._detached.array_size(segment, self._last_segment(segment.run.name))
 
     def command_of(self, job: Any, command: str) -> str:

@@ -46,7 +46,6 @@ def array_of(job: str) -> str:
 def test_the_tasks_of_an_array_do_the_segments_and_the_last_one_submits_the_next_array(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
-    """Those that are left over at the goal are cancelled."""
     work = detached(slurm_work)
     one_step_a_job(work)
 
@@ -63,10 +62,22 @@ def test_the_tasks_of_an_array_do_the_segments_and_the_last_one_submits_the_next
     assert [attempt.outcome for attempt in history] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
     assert [attempt.segment for attempt in history] == [1, 2, 3, 4, 5]
     assert json.loads((work.places("a").final / "seen").read_text()) == []  # a seed by the task's number would differ
-    logs = slurm_logs(work)
-    assert re.search(r"cancelled the pending jobs: \d+_1, \d+_2\n", logs)  # of the third array
     assert cluster.jobs() == []
     assert list((work.root / ".snakemake/slurm_logs").rglob(f"{first}_2.log"))
+
+
+@pytest.mark.slow
+def test_the_tasks_that_are_left_over_at_the_goal_are_cancelled(slurm_work: WorkDir, cluster: Cluster) -> None:
+    work = detached(slurm_work)
+    one_step_a_job(work)
+
+    submit(work, "--unbroken-array-chains", "--unbroken-ahead", "9")
+    wait_for_jobs(cluster)
+
+    array = array_of(job_of(work))
+    assert [attempt.slurm_job for attempt in work.history("a")] == [f"{array}_{task}" for task in range(1, 6)]
+    left = ", ".join(f"{array}_{task}" for task in range(6, 10))
+    assert f"cancelled the pending jobs: {left}\n" in slurm_logs(work)
 
 
 @pytest.mark.slow

@@ -90,6 +90,25 @@ def test_a_job_uses_a_hole_and_the_next_one_goes_on_with_its_segment(
 
 
 @pytest.mark.slow
+def test_a_driver_that_is_killed_while_a_job_uses_a_hole_loses_nothing(
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The job ends its part alone; the next driver finds the segment begun, and neither does it again nor ends it."""
+    work, goal = slurm_work, STEPS[is_given_whole(cluster)]
+    configure(work, goal)
+
+    with hole(cluster):
+        driver = work.start()
+        cluster.wait_until(lambda: work.processes("unbroken.engines.toy.program"))
+        driver.process.kill()
+        cluster.wait_until(lambda: work.history("a"))
+    said = work.start().wait(PATIENCE_SECONDS)
+
+    assert said.code == 0, said.text
+    assert_it_used_a_hole(work, cluster, tmp_path, goal)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--unbroken-array-chains",)], ids=["jobs", "array"])
 def test_without_a_driver_holes_are_used_where_they_are_given_whole(
     words: tuple[str, ...], slurm_work: WorkDir, cluster: Cluster, tmp_path: Path

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.detached import adjust_pending, last_look, resubmit
-from unbroken.detached.early_start import ask_to_leave
+from unbroken.detached.early_start import ask_to_leave, wait_until_left
 from unbroken.detached.page_keeper import PageKeeper
 from unbroken.detached.pending_jobs import cancel_waiting, is_detached_job_of, wait_for, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
@@ -52,9 +52,6 @@ from unbroken.system.clock import utc_now
 
 # What a job needs of Slurm to look after those behind it.
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
-# How long a job that Slurm ends may take to leave (KillWait), and how often that is asked.
-LEAVING_SECONDS = 300.0
-LOOK_SECONDS = 1.0
 # How long a job that is being ended may take to say how.
 ENDING_SECONDS = 10.0
 
@@ -111,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     this_job = replace(this_job, after=(*this_job.after, *tasks_before))
     os.environ[driver_start.START] = this_job.start
     become_deaf()
-    _wait_until_left(tasks_before)
+    wait_until_left(tasks_before)
     job_id = own_job_id()
     last_look.has_come_back(job_id)
     if not this_job.is_driven:
@@ -191,18 +188,6 @@ class _Chain:
             self.has_no_room = said == DONE
         self.has_successor = _has_waiting(this_job)
         self.has_no_room = self.has_no_room and not self.has_successor
-
-
-def _wait_until_left(tasks: Sequence[str]) -> None:
-    """Of an array the next task starts while Slurm still ends the one before, so nobody can say yet how that ended.
-
-    A job that depends on another one starts when that has left.
-    """
-    give_up = time.monotonic() + LEAVING_SECONDS
-    while tasks and time.monotonic() < give_up and not is_being_ended():
-        if not any(job.is_leaving and job.job_id in tasks for job in my_jobs() or []):
-            return
-        time.sleep(LOOK_SECONDS)
 
 
 def _tell_missing_commands(this_job: DetachedJob) -> None:

@@ -18,6 +18,7 @@ from unbroken.runs.holder import HolderWatch
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
 from unbroken.runs.run import Run
+from unbroken.slurm.queue import my_jobs
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 
@@ -26,6 +27,9 @@ JOBS = 2
 # One that was asked and does not leave for so long cannot: then this job leaves, as from any run that is held.
 PATIENCE_SECONDS = 900.0
 LOOK_SECONDS = 0.5
+# How long a job that Slurm ends may take to leave (KillWait), and how often the queue is asked.
+LEAVING_SECONDS = 300.0
+QUEUE_LOOK_SECONDS = 1.0
 
 
 def early_minutes(run: Run) -> int | None:
@@ -69,3 +73,15 @@ def ask_to_leave(places: RunFolder, before: Collection[str], job_id: str, tell: 
             except StorageError as error:
                 return tell(f"it cannot be asked: {error}")
         time.sleep(LOOK_SECONDS)
+
+
+def wait_until_left(tasks: Sequence[str]) -> None:
+    """Of an array the next task starts while Slurm still ends the one before, so nobody can say yet how that ended.
+
+    A job that depends on another one starts when that has left.
+    """
+    give_up = time.monotonic() + LEAVING_SECONDS
+    while tasks and time.monotonic() < give_up and not is_being_ended():
+        if not any(job.is_leaving and job.job_id in tasks for job in my_jobs() or []):
+            return
+        time.sleep(QUEUE_LOOK_SECONDS)
