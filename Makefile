@@ -26,7 +26,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components prepare unit-tests slurm-tests \
-	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak cluster bench docs docs-keys format clean
+	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak gpu gpu-wheels cluster bench docs docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +126,13 @@ slow-tests: setup
 
 slow-slurm-tests: setup
 	@$(OTHER_SLURM) $(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
+
+gpu-wheels: setup ## what `make gpu` needs where there is no network: GPU_PYTHON="3.12"
+	@$(STEP) gpu-wheels tools/gpu_wheels.sh
+
+# Nothing is set up: with the Python there that has torch.
+gpu: ## all that only a GPU answers, in gpu.json: PARTS="pieces save-1gb"
+	@$(PYTHON) tools/gpu.py $(PARTS)
 
 cluster: setup components ## a shell in which sbatch, sinfo and snakemake --profile slurm work, on a cluster of your own
 	@$(OTHER_SLURM) $(BIN)/python tests/cluster/lab.py shell

@@ -1,10 +1,11 @@
 """What a save costs a training that goes on: a stall, and the slowdown until the file is complete.
 
-A real training on the CPU: forward, backward and Adam, its state three times its parameters.  Each variant has a
-process of its own.  Stall: how long the training stands still for the save.  All: the seconds that the training loses
-by the save in all, until it is complete, against the same steps without.
+A real training on the CPU, or on a GPU (`--device cuda`): forward, backward and Adam, its state three times its
+parameters.  Each variant has a process of its own.  Stall: how long the training stands still for the save.  All: the
+seconds that the training loses by the save in all, until it is complete, against the same steps without.
 """
 
+import argparse
 import json
 import os
 import resource
@@ -19,6 +20,7 @@ from statistics import median
 
 import torch
 from support.measure import in_turns, machine, options, publish, ratios, spread, table
+from torch import distributed
 
 from unbroken.runs.progress import Progress
 from unbroken.system.flush import flush_tree
@@ -34,14 +36,21 @@ LAYERS = 10
 SECONDS_BETWEEN = 30.0
 
 
-class Loop:
-    """A training, and how long one of its steps takes."""
+# So many samples at once that a step takes long enough to be measured: on the GPU, 0.05 to 0.5 s with 1 to 10 GB.
+BATCHES = {"cpu": 8, "cuda": 4096}
+WAIT = {"cpu": lambda: None, "cuda": torch.cuda.synchronize}
 
-    def __init__(self, megabytes: float) -> None:
+
+class Loop:
+    """A training, and how long one of its steps takes; a step waits for the GPU, as one that logs its loss does."""
+
+    def __init__(self, megabytes: float, device: str = "cpu") -> None:
         width = max(4, int((megabytes * 1e6 / 4 / 3 / LAYERS) ** 0.5))
-        self.model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(LAYERS)))
+        self.device = device
+        self.model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(LAYERS))).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.batch = torch.rand(8, width)
+        self.batch = torch.rand(BATCHES[device], width, device=device)
+        self.before_update: Callable[[], object] = lambda: None
         self.after: Callable[[], object] = lambda: None
         for _ in range(2):
             self.step()
@@ -49,8 +58,10 @@ class Loop:
     def step(self) -> None:
         self.optimizer.zero_grad()
         self.model(self.batch).sum().backward()
+        self.before_update()
         self.optimizer.step()
         self.after()
+        WAIT[self.device]()
 
     def state(self) -> dict[str, object]:
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -127,6 +138,44 @@ def torchs_own(loop: Loop, folder: Path) -> Way:
     return save, (lambda: futures[0].done()), (lambda: 0.0)
 
 
+def torchs_process(loop: Loop, folder: Path) -> Way:
+    """The save is written by a process of its own, which needs a group of processes."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+    backend = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}[loop.device]
+    distributed.init_process_group(backend, init_method=f"file://{folder.parent}/meeting", rank=0, world_size=1)
+    futures = []
+
+    def save() -> None:
+        kind = AsyncCheckpointerType.PROCESS
+        futures[:] = [checkpoint.async_save(loop.state(), checkpoint_id=folder / "dcp", async_checkpointer_type=kind)]
+
+    return save, (lambda: futures[0].done()), (lambda: 0.0)
+
+
+def torchs_pinned(loop: Loop, folder: Path) -> Way:
+    """Copied into pinned memory beside the training; the optimizer's step has to wait until that is done."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    stager, answers, waited = DefaultStager(StagingOptions(use_shared_memory=False)), [], [0.0]
+
+    def wait() -> None:
+        if answers:
+            began = time.perf_counter()
+            answers[0].staging_completion.result()
+            waited[0] += time.perf_counter() - began
+
+    def save() -> None:
+        waited[0] = 0.0
+        path = folder / "dcp"
+        answers[:] = [checkpoint.async_save(loop.state(), checkpoint_id=path, no_dist=True, async_stager=stager)]
+
+    loop.before_update = wait
+    return save, (lambda: answers[0].upload_completion.done()), (lambda: waited[0])
+
+
 def forked(loop: Loop, folder: Path) -> Way:
     children = []
 
@@ -149,15 +198,19 @@ WAYS: dict[str, Callable[[Loop, Path], Way]] = {
     "unbroken, beside the training": beside,
     "unbroken, beside, copied before the next batch": beside_copied_first,
     "torch's own `async_save` (DCP)": torchs_own,
+    "DCP, in a process": torchs_process,
+    "DCP, copied into pinned memory": torchs_pinned,
     "a fork that calls `torch.save`": forked,
 }
+# A fork has no GPU, and pinned memory is for a GPU.
+NOT_ON = {"cpu": ("DCP, copied into pinned memory",), "cuda": ("a fork that calls `torch.save`",)}
 
 
-def measured(name: str, megabytes: float, steps: int, base: Path) -> dict[str, float]:
+def measured(name: str, chosen: argparse.Namespace, base: Path) -> dict[str, float]:
     """One save, the second of its process, so that memory for it is there; in this process."""
     torch.manual_seed(1)
     torch.set_num_threads(1)  # threads that wait for each other measure whatever else the machine does
-    loop = Loop(megabytes)
+    loop, steps = Loop(chosen.megabytes, chosen.device), chosen.steps
     found: dict[str, float] = {}
     begin, is_complete, more = WAYS[name](loop, _empty(base / "x"))
     for _ in range(2):
@@ -174,19 +227,29 @@ def measured(name: str, megabytes: float, steps: int, base: Path) -> dict[str, f
         found["step"] = alone
         found["stall"] += more()
     found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found["gpu_mb"] = torch.cuda.max_memory_allocated() / 1e6 if loop.device == "cuda" else 0.0
     return found
 
 
-def in_a_process(name: str, megabytes: float, steps: int) -> dict[str, float]:
+def in_a_process(name: str, megabytes: float, chosen: argparse.Namespace) -> dict[str, float]:
+    """What `measured` finds; nothing if the variant does not work on this machine, which says so."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
-        command = [sys.executable, __file__, f"--megabytes={megabytes}", f"--steps={steps}", f"--one={name}:{base}"]
-        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        given = [f"--megabytes={megabytes}", f"--steps={chosen.steps}", f"--device={chosen.device}"]
+        command = [sys.executable, __file__, *given, f"--one={name}:{base}"]
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, check=True, text=True, timeout=chosen.variant_seconds or None
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            return {}
+        return json.loads(done.stdout)
 
 
-def resumed(megabytes: float) -> tuple[float, float]:
+def resumed(megabytes: float, device: str) -> tuple[float, float]:
     """Seconds to the first step: `torch.load` alone, and opened, checked, loaded by unbroken."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNBROKEN_BENCH_FOLDER")) as base:
-        loop, home = Loop(megabytes), Home(Path(base), "training", 1, 0, lambda line: None)
+        loop, home = Loop(megabytes, device), Home(Path(base), "training", 1, 0, lambda line: None)
         draft = home.new_draft()
         torch.save(loop.state(), draft / STATE_FILE)
         from unbroken.runs.progress import Handover
@@ -208,10 +271,10 @@ def resumed(megabytes: float) -> tuple[float, float]:
         return middle - began, time.perf_counter() - middle
 
 
-def checked(megabytes: float, rounds: int) -> list[float]:
+def checked(megabytes: float, rounds: int, device: str) -> list[float]:
     """Seconds for the question whether all weights are numbers (`Guard(finite=...)`), asked of each copy."""
     torch.set_num_threads(1)
-    trust, seconds = TorchValidation(None, {"model": Loop(megabytes).model}, {}), []
+    trust, seconds = TorchValidation(None, {"model": Loop(megabytes, device).model}, {}), []
     for _ in range(rounds + 1):
         began = time.perf_counter()
         non_finite_weight(trust.weights())
@@ -219,10 +282,15 @@ def checked(megabytes: float, rounds: int) -> list[float]:
     return seconds[1:]  # the first has to get the memory for its answers
 
 
-def measure(megabytes: float, rounds: int, steps: int) -> str:
-    found = in_turns({name: lambda name=name: in_a_process(name, megabytes, steps) for name in WAYS}, rounds)
+def measure(megabytes: float, chosen: argparse.Namespace) -> str:
+    words = chosen.only.split(",") if chosen.only else [""]
+    names = [name for name in WAYS if any(word in name for word in words) and name not in NOT_ON[chosen.device]]
+    variants = {name: lambda name=name: in_a_process(name, megabytes, chosen) for name in names}
+    found = in_turns(variants, chosen.rounds)
+    gone = [name for name, results in found.items() if {} in results]
+    found = {name: results for name, results in found.items() if name not in gone}
     plain = [row["stall"] for row in found["`torch.save`"]]
-    peaks = median(row["peak_mb"] for row in found["no save"])
+    least, least_gpu = (median(row[key] for row in found["no save"]) for key in ("peak_mb", "gpu_mb"))
     rows = []
     for name, results in found.items():
         stalls, lost = [row["stall"] for row in results], [row["all"] for row in results]
@@ -232,17 +300,27 @@ def measure(megabytes: float, rounds: int, steps: int) -> str:
             spread(ratios(stalls, plain)),
             spread(lost),
             f"{100 * median(lost) / SECONDS_BETWEEN:.1f} %",
-            f"{median(row['peak_mb'] for row in results) - peaks:+.0f}",
+            f"{median(row['peak_mb'] for row in results) - least:+.0f}",
         ])  # fmt: skip
+        if chosen.device == "cuda":
+            rows[-1].append(f"{median(row['gpu_mb'] for row in results) - least_gpu:+.0f}")
     step = spread([row["step"] for row in found["no save"]])
-    loads = [resumed(megabytes) for _ in range(rounds)]
     header = ["variant", "stall, seconds", "times `torch.save`", "all, seconds", "of 30 s", "peak MB more"]
+    header += ["of the GPU"] if chosen.device == "cuda" else []
+    saves = f"**{megabytes:g} MB**, a step takes {step} s, rounds: {chosen.rounds}\n\n{table(header, rows)}"
+    saves += f"\n\nDoes not work on this machine: {', '.join(gone)}." if gone else ""
+    return saves if chosen.saves_alone else f"{saves}\n\n{around(megabytes, chosen)}"
+
+
+def around(megabytes: float, chosen: argparse.Namespace) -> str:
+    """What belongs to a save besides: resuming from it, and the check of what is saved."""
+    loads = [resumed(megabytes, chosen.device) for _ in range(chosen.rounds)]
+    asked = checked(megabytes, chosen.rounds, chosen.device)
     return (
-        f"**{megabytes:g} MB**, a step takes {step} s, rounds: {rounds}\n\n{table(header, rows)}\n\n"
         f"From a checkpoint to the end of the first step: `torch.load` {spread([first for first, _ in loads])} s, "
         f"unbroken, opened, every byte checked, loaded {spread([second for _, second in loads])} s.\n\n"
         f"Are all weights numbers? asked of each copy that is saved, in the rows of unbroken counted: "
-        f"{spread(checked(megabytes, rounds), 3)} s."
+        f"{spread(asked, 3)} s."
     )
 
 
@@ -260,13 +338,19 @@ if __name__ == "__main__":
         larger=(float, 10.0, "how many times that the larger one is; 0: none"),
         rounds=(int, 5, "how often"),
         steps=(int, 8, "steps at least beside each save"),
+        device=(str, "cpu", "cpu or cuda"),
+        only=(str, "", "the variants whose name has one of these words, separated by commas"),
+        variant_seconds=(float, 0.0, "how long one variant may take; 0: no limit"),
+        saves_alone=(bool, False, "not how long a resume takes"),
         one=(str, "", "for its own use"),
     )
     if chosen.one:
         name, _, folder = chosen.one.rpartition(":")
-        print(json.dumps(measured(name, chosen.megabytes, chosen.steps, Path(folder))))
+        print(json.dumps(measured(name, chosen, Path(folder))))
         sys.exit()
     where = machine("torch", "xxhash")
+    if chosen.device == "cuda":
+        where += f" {torch.cuda.get_device_name()}, {BATCHES['cuda']} samples a step."
     sizes = [size for size in (chosen.megabytes, chosen.larger * chosen.megabytes) if size]
-    pages = [measure(megabytes, chosen.rounds, chosen.steps) for megabytes in sizes]
-    publish("save_beside", "\n\n".join([where, *pages]), chosen.write)
+    pages = [measure(megabytes, chosen) for megabytes in sizes]
+    publish("save_beside", "\n\n".join([where, *pages]), chosen.write and chosen.device == "cpu")

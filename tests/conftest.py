@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import gpu
 from support.needs import require
 from support.promises import is_promise
 
@@ -54,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         require(*marker.args)
+    if item.get_closest_marker("gpu"):
+        gpu.require()
 
 
 @pytest.fixture(autouse=True)

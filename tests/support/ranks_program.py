@@ -33,6 +33,7 @@ class Noisy(torch.utils.data.Dataset):
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["ddp", "fsdp", "plain"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of all ranks")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--signals", type=int, nargs="*", default=[])
     parser.add_argument("--dies-at", type=int, default=-1)
@@ -49,12 +50,12 @@ def options():
     return parser.parse_args()
 
 
-def built(kind, size):
-    model = nn.Sequential(nn.Linear(6, 33), nn.ReLU(), nn.Dropout(0.5), nn.Linear(33, 1))
+def built(kind, size, device):
+    model = nn.Sequential(nn.Linear(6, 33), nn.ReLU(), nn.Dropout(0.5), nn.Linear(33, 1)).to(device)
     if kind == "ddp":
         return DistributedDataParallel(model)
     if kind == "fsdp":
-        mesh = init_device_mesh("cpu", (size,))
+        mesh = init_device_mesh(device, (size,))
         for layer in (model[0], model[3]):
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
@@ -104,9 +105,10 @@ def main():
     torch.set_num_threads(1)
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if size > 1:
-        dist.init_process_group("gloo")
+        # Two ranks share a GPU, which NCCL refuses; and tensors of the CPU have no backend, as under NCCL.
+        dist.init_process_group("gloo" if given.device == "cpu" else "cuda:gloo")
     seed_everything(3)
-    model = built(given.kind, size)
+    model = built(given.kind, size, given.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     parts = parts_of(given, model, optimizer, size, rank)
     generator = torch.Generator().manual_seed(rank)
@@ -119,10 +121,11 @@ def main():
         if given.torchdata:
             loader.sampler.set_epoch(epoch)
         for inputs, targets, indices in training.batches(loader):
-            with torch.autocast("cpu", torch.bfloat16):
+            inputs, targets = inputs.to(given.device), targets.to(given.device)
+            with torch.autocast(given.device, torch.bfloat16):
                 noise = torch.randn(1) + random.gauss(0, 1) + np.random.randn()
                 noise = noise + torch.rand(1, generator=generator)
-                loss = nn.functional.mse_loss(model(inputs).squeeze(1) + 0.1 * noise.float(), targets)
+                loss = nn.functional.mse_loss(model(inputs).squeeze(1) + 0.1 * noise.float().to(given.device), targets)
             optimizer.zero_grad()
             loss.backward()
             step = training._course.position.step + 1

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.gpu import DEVICE
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -14,7 +15,7 @@ from unbroken.training.torch import BestCopy, sharded_state  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.snapshot import SnapshotBuffer, optimizer_storages  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(DEVICE != "cuda", reason="looks into the GPU itself")]
 
 WIDTH = 100_000  # large enough to be copied later
 # Of the GPU's clock, a tenth of a second or more: so long it has not yet done what it was told.

@@ -1,0 +1,65 @@
+"""Frameworks that train on a GPU, killed and started again: the weights are those of one uninterrupted training."""
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.gpu import DEVICE, EXACT
+from support.training_parent import TrainingParent
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.gpu
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Its module, its example's goal, the file of the weights, and the words by which the example keeps to the CPU."""
+
+    module: str
+    goal: int
+    weights: str
+    on_cpu: str
+    on_gpu: str
+
+
+FRAMEWORKS = {
+    "accelerate": Framework("accelerate", 3, "model.pt", "Accelerator(cpu=True, ", "Accelerator("),
+    "lightning": Framework("pytorch_lightning", 3, "model.ckpt", 'accelerator="cpu"', 'accelerator="gpu"'),
+    "transformers": Framework("transformers", 30, "model.safetensors", "use_cpu=True", "use_cpu=False"),
+}
+
+
+@dataclass
+class GpuParent(TrainingParent):
+    """A training whose sums are the same in each process."""
+
+    goal: int = 3
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, **EXACT, "HF_HUB_OFFLINE": "1", "UNBROKEN_GOAL": str(self.goal)}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_that_is_killed_on_a_gpu_comes_to_the_weights_of_one_piece(tmp_path: Path, name: str) -> None:
+    framework = FRAMEWORKS[name]
+    pytest.importorskip(framework.module, reason=f"missing: {framework.module}")
+    text = (EXAMPLES / f"torch_{name}" / "train.py").read_text()
+    assert framework.on_cpu in text
+    if DEVICE == "cuda":
+        text = text.replace(framework.on_cpu, framework.on_gpu)
+    text = text.replace(
+        "\ntorch.set_num_threads(", "\ntorch.use_deterministic_algorithms(True)\ntorch.set_num_threads("
+    )
+    whole = GpuParent(tmp_path / "whole", text, goal=framework.goal)
+    whole.run_to_the_end()
+    killed = GpuParent(tmp_path / "killed", text, ["0.1"], save_seconds=0.5, goal=framework.goal)
+    killed.run(kill_after=0.2)
+    killed.arguments = []
+    killed.run_to_the_end()
+
+    assert killed.codes == [-signal.SIGKILL, 0], killed.log
+    assert killed.result()[f"final/{framework.weights}"] == whole.result()[f"final/{framework.weights}"]
