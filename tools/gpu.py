@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "build" / "gpu-wheels"
 PAGE = ROOT / "docs" / "benchmarks.md"
 MINUTES = 9.0
+GENTLE_SECONDS = 15
 # Of a part's output so much is kept.
 TAIL = 6000
 PASSED, FAILED, NOT_RUN = "passed", "FAILED", "not run"
@@ -48,12 +49,14 @@ class Part:
 def tests(*files: str) -> tuple[str, ...]:
     """Any torch may warn as it likes, so a warning is no error."""
     settings = ("-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider")
-    return ("-m", "pytest", "-m", "gpu", *settings, "-q", "-rs", *(f"tests/unit/{name}.py" for name in files))
+    # A process that uses a GPU takes seconds to start, and a test starts several.
+    beside = ("-n4", "--dist=loadgroup")
+    return ("-m", "pytest", "-m", "gpu", *settings, *beside, "-q", "-rs", *(f"tests/unit/{name}.py" for name in files))
 
 
 def saves(megabytes: int, *options: str) -> tuple[str, ...]:
     """One round of the benchmark, on the GPU."""
-    sizes = (f"--megabytes={megabytes}", "--larger=0", "--rounds=1", "--variant-seconds=60")
+    sizes = (f"--megabytes={megabytes}", "--larger=0", "--rounds=1", "--variant-seconds=150")
     return ("benchmarks/save_beside.py", *sizes, *options)
 
 
@@ -62,12 +65,12 @@ PARTS = {
     "snapshots": Part("copies of a training's state, pinned, of one moment", 60, tests("test_training_gpu")),
     "pieces": Part("AMP, generators, compiled models, kills: bit for bit", 200, tests("test_training_gpu_pieces")),
     "segments": Part("a chain from tickets, without Snakemake, with kills", 120, tests("test_training_gpu_segments")),
-    "ranks": Part("two ranks on one GPU, DDP and FSDP2", 200, tests("test_training_gpu_ranks")),
+    "ranks": Part("two ranks with DDP by gloo, one with FSDP2 by NCCL", 200, tests("test_training_gpu_ranks")),
     "adapters": Part("Trainer, Lightning, Accelerate: killed and resumed", 150, tests("test_training_gpu_adapters")),
     "save-100mb": Part("what a save of 100 MB costs a training", 150, saves(100, "--saves-alone")),
     "save-1gb": Part("the same with 1 GB", 240, saves(1000)),
-    "save-4gb": Part("the same with 4 GB", 200, saves(4000, SOME, "--saves-alone")),
-    "save-10gb": Part("the same with 10 GB", 300, saves(10_000, SOME, "--saves-alone")),
+    "save-4gb": Part("the same with 4 GB", 250, saves(4000, SOME, "--saves-alone")),
+    "save-10gb": Part("the same with 10 GB", 500, saves(10_000, SOME, "--saves-alone")),
 }
 
 
@@ -77,6 +80,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for all of them together ({MINUTES:g})")
     parser.add_argument("--json", type=Path, default=Path("gpu.json"), help="where the answers go (gpu.json)")
+    parser.add_argument("--wheels", type=Path, default=WHEELS, help="what `make gpu-wheels` has gathered")
     parser.add_argument("--device", default="cuda", help="cpu tries the parts themselves where there is no GPU")
     parser.add_argument("--write", type=Path, metavar="FILE", help="run nothing: its tables go into docs/")
     given = parser.parse_args(words)
@@ -87,7 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     end = time.monotonic() + 60 * given.minutes
     with tempfile.TemporaryDirectory(prefix="unbroken-gpu-") as folder:
-        environment = prepared(Path(folder), given.device)
+        environment = prepared(Path(folder), given.wheels, given.device)
         here = machine(environment)
         answers = {name: not_run("not asked for") for name in PARTS}
         for name in given.parts or PARTS:
@@ -104,17 +108,17 @@ def main(words: Sequence[str] | None = None) -> int:
     return int(any(found["outcome"] == FAILED for found in answers.values()))
 
 
-def prepared(folder: Path, device: str) -> dict[str, str]:
+def prepared(folder: Path, gathered: Path, device: str) -> dict[str, str]:
     """The environment of all parts, in which `import unbroken` finds our wheel; SystemExit if there is none."""
-    wheels = sorted(WHEELS.glob("*.whl"))
+    wheels = sorted(gathered.glob("*.whl"))
     ours = [path for path in wheels if path.name.startswith("unbroken-")]
     if not ours:
-        sys.exit(f"{WHEELS}: no wheel of unbroken; type `make gpu-wheels` where there is a network, carry the folder")
+        sys.exit(f"{gathered}: no wheel of unbroken; type `make gpu-wheels` where there is a network, carry the folder")
     # Several wheels of one name are for several releases of Python: pip takes the one for this.
     names = {path.name.partition("-")[0] for path in wheels} - {"unbroken"}
     lacking = [*map(str, ours), *sorted(name for name in names if not is_here(name))]
     install = ["--no-index", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check"]
-    places = ["--find-links", str(WHEELS), "--target", str(folder / "site")]
+    places = ["--find-links", str(gathered), "--target", str(folder / "site")]
     command = [sys.executable, "-m", "pip", "install", *install, *places, *lacking]
     environment = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
     if subprocess.run(command, env=environment).returncode:
@@ -177,6 +181,7 @@ def answer(name: str, environment: Mapping[str, str], folder: Path, end: float, 
         try:
             code: int | str = process.wait(min(part.seconds, left))
         except subprocess.TimeoutExpired:
+            ask_to_end(process)
             code = f"its {min(part.seconds, left):.0f} s were over"
         finally:
             end_all(process)
@@ -188,6 +193,13 @@ def answer(name: str, environment: Mapping[str, str], folder: Path, end: float, 
     why = f"{seconds:.0f} s: {part.asks}" if code == 0 else f"ended with {code} after {seconds:.0f} s: {part.asks}"
     why += f"; skipped: {', '.join(skipped)}" if skipped else ""
     return {**found, "why": why, "tests": results, "table": table_in(text), "log": text[-TAIL:]}
+
+
+def ask_to_end(process: "subprocess.Popen[bytes]") -> None:
+    """pytest then says what failed until now."""
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GENTLE_SECONDS)
 
 
 def end_all(process: "subprocess.Popen[bytes]") -> None:

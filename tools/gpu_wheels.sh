@@ -7,7 +7,7 @@ read -ra versions <<<"${GPU_PYTHON:-3.11 3.12 3.13}"
 python=.venv/bin/python
 folder=build/gpu-wheels
 # Never torch, nor what comes with it: the machine has its own.
-packages=(iniconfig packaging pluggy psutil Pygments pytest pytest-timeout xxhash)
+packages=(execnet iniconfig packaging pluggy psutil Pygments pytest pytest-timeout pytest-xdist xxhash)
 
 rm -rf "$folder"
 mkdir -p "$folder"

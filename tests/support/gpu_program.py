@@ -55,7 +55,8 @@ optimizer = torch.optim.AdamW(used.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
 average = torch.optim.swa_utils.AveragedModel(used)
 # So large that the first steps overflow: what is skipped, and the scale, are a state.
-scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**24, growth_interval=3)
+scale = 2.0 ** {torch.float16: 24, torch.bfloat16: 126}[HALF]
+scaler = torch.amp.GradScaler(DEVICE.type, init_scale=scale, backoff_factor=2.0**-8, growth_interval=3)
 generator = torch.Generator(DEVICE).manual_seed(5)
 training = Training(
     model=used,
@@ -83,11 +84,15 @@ for _ in training.epochs():
         training.log(loss=loss.item(), scale=scaler.get_scale())
         time.sleep(given.pause)
         step = training._course.position.step + 1
-        if training._link._async_save:  # else most steps would find the save before still on its way
-            training._link._async_save._thread.join()
+        saving = training._link._async_save
+        # Else most steps would find the save before still on its way; one whose step was skipped waits for the next.
+        if saving and saving._is_decided.is_set():
+            saving._thread.join()
         if step in given.signals:
             os.kill(os.getpid(), signal.SIGUSR1)
         if step == given.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
     scheduler.step()
+updates = int(next(iter(optimizer.state.values()))["step"])
+assert 0 < updates < 3 * SAMPLES // BATCH, updates
 training.finish({"model.pt": model.state_dict()})

@@ -104,9 +104,10 @@ def main():
     given = options()
     torch.set_num_threads(1)
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if size > 1:
-        # Two ranks share a GPU, which NCCL refuses; and tensors of the CPU have no backend, as under NCCL.
-        dist.init_process_group("gloo" if given.device == "cpu" else "cuda:gloo")
+    if size > 1 or given.kind == "fsdp":
+        # NCCL refuses two ranks on one GPU; with gloo in its place, tensors of the CPU have no backend either.
+        on_gpu = "cuda:gloo" if size > 1 else "cuda:nccl"
+        dist.init_process_group("gloo" if given.device == "cpu" else on_gpu)
     seed_everything(3)
     model = built(given.kind, size, given.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -141,7 +142,7 @@ def main():
         parts["scheduler"].step()
         training.log(score=-epoch if given.patience else epoch)
     training.finish({"model.pt": model.state_dict()})
-    if size > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 

@@ -1,5 +1,6 @@
 """The parts of unbroken.training that need no library."""
 
+import ctypes
 import json
 import math
 import os
@@ -136,6 +137,33 @@ def test_signals_are_only_noted_by_the_process_that_installed_them() -> None:
             signal.signal(number, handler)
 
     assert signals.has_come
+
+
+def test_a_handler_that_a_compiler_has_put_over_ours_is_taken_back(signals_kept: None) -> None:
+    """LLVM does it by sigaction, of which Python hears nothing; here a handler of C that does nothing does."""
+    libc = ctypes.CDLL(None)
+    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    signals = Signals()
+    signals.install()
+    ours = libc.signal(signal.SIGUSR1, ctypes.cast(libc.abs, ctypes.c_void_p))
+
+    os.kill(os.getpid(), signal.SIGUSR1)
+    lost = signals.heard()
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+    assert ours
+    assert (lost, signals.heard()) == (False, True)
+
+
+def test_a_handler_that_the_program_has_put_over_ours_stays(signals_kept: None) -> None:
+    signals, come = Signals(), []
+    signals.install()
+    signal.signal(signal.SIGUSR1, lambda number, frame: come.append(number))
+
+    assert not signals.heard()
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+    assert come == [signal.SIGUSR1]
 
 
 def test_the_stop_file_is_looked_for_five_times_a_second(tmp_path: Path) -> None:

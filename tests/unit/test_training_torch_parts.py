@@ -261,6 +261,20 @@ def test_every_generator_comes_back_from_a_file_read_safely(tmp_path: Path) -> N
     assert draw() == expected
 
 
+def test_a_generator_of_another_kind_of_device_begins_anew_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    saved = torch_state.collect_random({"noise": generator})
+    saved["generators"] = {"noise": torch.zeros(16, dtype=torch.uint8)}  # so long is the state of one of CUDA
+    expected = generator.get_state()
+
+    torch_state.restore_random(saved, {"noise": generator})
+
+    assert torch.equal(generator.get_state(), expected)
+    assert capsys.readouterr().out == (
+        "unbroken: noise was the generator of another kind of device than cpu: it begins anew\n"
+    )
+
+
 def test_a_spoilt_state_file_is_named(tmp_path: Path) -> None:
     for content in (b"", b"junk" * 100):
         (tmp_path / "state.pt").write_bytes(content)

@@ -115,6 +115,10 @@ class DeadlineFile:
         return time.monotonic() + left
 
 
+_TOLD_BY = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+_LOOK_SECONDS = 0.2
+
+
 class Signals:
     """Notes that USR1, TERM or INT (Ctrl-C) came, instead of dying of it; a second INT interrupts as ever.
 
@@ -126,13 +130,27 @@ class Signals:
         self.resumed_at = -math.inf  # on the monotonic clock, when this process was last stopped and continued
         self._is_interrupted = False
         self._owner = os.getpid()
+        self._next_look = -math.inf
 
     def install(self) -> None:
-        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        for number in _TOLD_BY:
             signal.signal(number, self._note)
         signal.signal(signal.SIGCONT, self._note_resumed)
         # At its end Python takes its handlers back, and a launcher may still be repeating what it has to say.
         atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+
+    def heard(self) -> bool:
+        """True if one of them came; to be asked between two steps, in the main thread.
+
+        Where Triton compiles a kernel for a GPU, its LLVM takes the handlers of the process without Python's knowledge
+        (llvm/lib/Support/Unix/Signals.inc): TERM and INT come back to us, a USR1 is lost.  So they are taken back.
+        """
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            for number in _TOLD_BY:
+                if signal.getsignal(number) == self._note:  # else somebody wanted it otherwise, in Python
+                    signal.signal(number, self._note)
+        return self.has_come
 
     def _note_resumed(self, number: int, frame: FrameType | None) -> None:
         self.resumed_at = time.monotonic()
@@ -230,7 +248,7 @@ def schedule_of(contract: Contract, saves: Saves, guessed_save_seconds: float, s
         contract.stop,
         contract.save_seconds,
         guessed_save_seconds if known is None else known,
-        lambda: signals.has_come,
+        signals.heard,
         moved_deadline=contract.deadline_file.moved,
         saves=saves,
         resumed=lambda: signals.resumed_at,

@@ -224,7 +224,7 @@ def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGene
     if here < len(state["cuda"]):
         print(f"unbroken: {len(state['cuda'])} GPUs when this was saved, {here} now: random numbers will differ")
     for name, generator in generators.items():
-        _restore(generator, state["generators"][name])
+        _restore(name, generator, state["generators"][name])
 
 
 def reseeded(seed: int, generators: Mapping[str, RandomGenerator]) -> dict[str, Any]:
@@ -290,11 +290,13 @@ def _state_of(generator: RandomGenerator) -> object:
     return _without_arrays(generator.bit_generator.state)
 
 
-def _restore(generator: RandomGenerator, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    else:
+def _restore(name: str, generator: RandomGenerator, state: Any) -> None:
+    if not isinstance(generator, torch.Generator):
         generator.bit_generator.state = _with_arrays(state)
+    elif state.numel() == generator.get_state().numel():
+        generator.set_state(state)
+    else:  # each kind of device has a generator of its own kind
+        print(f"unbroken: {name} was the generator of another kind of device than {generator.device}: it begins anew")
 
 
 def _without_arrays(value: Any) -> Any:
