@@ -19,7 +19,7 @@ RUN_KEYS = (
     "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
     "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, "
-    "modules, enter, venv, environment, settings"
+    "modules, enter, container, container_options, conda, venv, environment, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from support.making import PASSPORT
-from support.toyrun import checkpoints, history, program, run_program, toy_job
+from support.toyrun import checkpoints, history, program, run_program, toy_job, toy_run
 from support.venvs import install, make_venv
 
 from unbroken.errors import AbsentFileError, ChangedEnvironmentError
-from unbroken.program import venv
+from unbroken.program import conda, venv
+from unbroken.program.entering import entered
 from unbroken.runs.environment import changes
 from unbroken.runs.passport import parse_passport
 from unbroken.system import jsontext
@@ -76,6 +77,59 @@ def test_packages_of_the_system_count_where_the_environment_sees_them(tmp_path: 
     (tmp_path / "env/pyvenv.cfg").write_text(f"home = {tmp_path}/usr/bin\n{sees}\nversion = 3.11.2\n")
 
     assert venv.described(tmp_path / "env")["packages"] == {"six": "1.17.0", "wheel": "0.38.4"}
+
+
+def test_a_conda_environment_is_found_where_conda_keeps_it(tmp_path: Path) -> None:
+    places = ["one/envs/a", "two/b", "three/c", "home/miniforge3", "home/miniforge3/envs/d", "elsewhere/e"]
+    for place in places:
+        (tmp_path / place / "conda-meta").mkdir(parents=True)
+    (tmp_path / "home/.condarc").write_text(
+        f"channels:\n  - x\nenvs_dirs:\n  - {tmp_path}/two  # mine\n  - ~/../three\n"
+    )
+    (tmp_path / "home/.conda").mkdir()
+    (tmp_path / "home/.conda/environments.txt").write_text(f"{tmp_path}/elsewhere/e\n")
+    around = {"HOME": str(tmp_path / "home"), "CONDA_EXE": str(tmp_path / "one/bin/conda")}
+
+    found = [conda.found(name, around) for name in ("a", "b", "c", "base", "d", "e", "f")]
+
+    assert [path and path.resolve() for path in found] == [*(tmp_path / place for place in places), None]
+
+
+def test_variables_that_conda_keeps_are_set_and_one_that_it_marks_as_unset_is_not(tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    (tmp_path / "conda-meta/state").write_text('{"version": 1, "env_vars": {"A": "x y", "B": "***unset***"}}')
+    (tmp_path / "etc/conda/env_vars.d").mkdir(parents=True)
+    (tmp_path / "etc/conda/env_vars.d/p.json").write_text('{"A": "package", "C": "1"}')
+
+    words = conda.activated(["env"], tmp_path)
+
+    assert words[words.index("unbroken") + 1 :] == [str(tmp_path), str(tmp_path), "2", "A=x y", "C=1", "env"]
+
+
+# --- entered -------------------------------------------------------------------------------------------------------
+
+
+def test_each_task_enters_the_image_and_the_environment_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # neither apptainer nor singularity
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "here").mkdir()
+    run = toy_run(
+        container="a.sif", container_options=("--bind=/data",), venv="/opt/env", enter=("srun", "-n2"), gpus=1
+    )
+
+    words = entered(["prog", "a b"], run, tmp_path / "here")
+
+    image = ["--bind", str(tmp_path / "here"), "--bind", str(tmp_path / "scratch"), "--bind=/data"]
+    assert words[:-8] == ["srun", "-n2", "apptainer", "exec", "--nv", *image]
+    assert words[-8:-6] == [str(tmp_path / "here/a.sif"), "sh"]
+    assert words[-4:] == ["unbroken", "/opt/env", "prog", "a b"]
+
+
+def test_what_asks_the_program_enters_without_its_launcher(tmp_path: Path) -> None:
+    run = toy_run(venv="env", enter=("srun", "-n2"))
+
+    assert entered(["prog"], run, tmp_path, launcher=())[0] == "sh"
 
 
 # --- of a segment --------------------------------------------------------------------------------------------------

@@ -121,7 +121,11 @@ def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ..
 
 def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[str]:
     """A line for each mistake that the engine of a run finds in its settings, and for what it cannot be started in."""
+    engine = engine_of(run, base)
     for key, text in environment.mistakes(run, base):
         yield f"{entry.spot.at(key)}: {text}"
-    for setting, text in engine_of(run, base).mistakes(run):
+    if run.container and not engine.fits_container:
+        found = f"found '{run.container}', but engine {engine.name} starts the Python of unbroken, which is not in it"
+        yield f"{entry.spot.at('container')}: {found}; leave it out"
+    for setting, text in engine.mistakes(run):
         yield f"{entry.spot.at('settings', setting)}: {text}"

@@ -211,7 +211,7 @@ class Plan:
         if checkpoints[0].passport.identity not in accepted:
             yield refusal(run.name, checkpoints[0], identity)
         elif run.is_strict and not has_finished(places, run):
-            now = environment.described(run, self.base, on_disk=True)
+            now = environment.on_disk(run, self.base)
             if found := changes(checkpoints[0].passport, now, only=environment.ON_DISK):
                 yield environment_refusal(run.name, found)
 

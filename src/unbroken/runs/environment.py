@@ -11,8 +11,8 @@ from unbroken.runs.passport import Passport
 
 # So many of the changes of a part are told, the others counted.
 TOLD = 5
-# Where a thing lies does not say what it is.
-_PLACES = {"path", "image"}
+# Where a thing lies, and what enters it, do not say what it is.
+_NOT_COMPARED = {"path", "runtime"}
 _DIGEST_DIGITS = 19  # sha256: and twelve more
 
 Parts = Mapping[str, Mapping[str, object]]
@@ -46,7 +46,9 @@ def _change(name: str, before: Mapping[str, object] | None, now: Mapping[str, ob
         return f"{name} was there at {at}, and the run names none now"
     if before is None:
         return f"{name} is new since {at}: {_words(now)}"
-    found = [text for key in sorted({*before, *now} - _PLACES) for text in _of_key(key, before.get(key), now.get(key))]
+    found = [
+        text for key in sorted({*before, *now} - _NOT_COMPARED) for text in _of_key(key, before.get(key), now.get(key))
+    ]
     if not found:
         return ""
     more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
@@ -73,8 +75,8 @@ def _of_value(name: str, before: object, now: object) -> Iterator[str]:
 
 
 def _words(part: Mapping[str, object]) -> str:
-    words = [str(part[key]) for key in ("path", "image") if key in part]
-    words += [f"{key} {_short(value)}" for key, value in part.items() if key not in _PLACES and isinstance(value, str)]
+    words = [str(part[key]) for key in ("path",) if key in part]
+    words += [f"{key} {_short(value)}" for key, value in part.items() if key != "path" and isinstance(value, str)]
     words += [f"{len(value)} {key}" for key, value in part.items() if isinstance(value, Mapping)]
     return ", ".join(words)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -108,6 +109,20 @@ def _nvidia() -> tuple[str, str]:
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return "", ""
+        return "", _driver_of_kernel()
     rows = [line.split(", ") for line in answer.splitlines() if ", " in line]
     return "; ".join(row[0] for row in rows), rows[0][1] if rows else ""
+
+
+def _driver_of_kernel() -> str:
+    """The version of NVIDIA's or AMD's module, where no program says it; empty if there is none."""
+    if found := re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", _text("/proc/driver/nvidia/version")):
+        return found[1]
+    return _text("/sys/module/amdgpu/version").strip()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
