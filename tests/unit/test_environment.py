@@ -11,6 +11,7 @@ from support.venvs import install, make_venv
 from unbroken.errors import AbsentFileError, ChangedEnvironmentError
 from unbroken.program import conda, venv
 from unbroken.program.entering import entered
+from unbroken.program.environment import on_disk, unread
 from unbroken.runs.environment import changes
 from unbroken.runs.passport import parse_passport
 from unbroken.system import jsontext
@@ -50,7 +51,7 @@ def test_a_checkpoint_that_does_not_say_what_it_was_made_in_says_nothing_of_a_ch
 
 
 def test_an_environment_that_the_run_names_no_more_is_told() -> None:
-    assert found(packages(a="1"), {}) == ["venv was there at checkpoint 12, and the run names none now"]
+    assert found(packages(a="1"), {}) == ["venv was there at checkpoint 12, and is not any more"]
 
 
 def test_a_passport_without_an_environment_is_as_it_was_before_there_were_any() -> None:
@@ -104,6 +105,16 @@ def test_variables_that_conda_keeps_are_set_and_one_that_it_marks_as_unset_is_no
     words = conda.activated(["env"], tmp_path)
 
     assert words[words.index("unbroken") + 1 :] == [str(tmp_path), str(tmp_path), "2", "A=x y", "C=1", "env"]
+
+
+def test_what_cannot_be_looked_at_now_is_no_change(tmp_path: Path) -> None:
+    run = toy_run(container="docker://fruit:ripe", modules=("no/such/module",), gpus=1)
+    made = replace(PASSPORT, environment={name: {"version": "1"} for name in ("image", "modules", "driver", "conda")})
+
+    parts = on_disk(run, tmp_path)
+
+    assert parts == {}
+    assert changes(made, parts, unread(run, parts)) == ["conda was there at checkpoint 1, and is not any more"]
 
 
 # --- entered -------------------------------------------------------------------------------------------------------

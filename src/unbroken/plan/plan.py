@@ -212,7 +212,7 @@ class Plan:
             yield refusal(run.name, checkpoints[0], identity)
         elif run.is_strict and not has_finished(places, run):
             now = environment.on_disk(run, self.base)
-            if found := changes(checkpoints[0].passport, now, only=environment.ON_DISK):
+            if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
                 yield environment_refusal(run.name, found)
 
     def _report(self, run: Run) -> str:

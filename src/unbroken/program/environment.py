@@ -12,8 +12,8 @@ from unbroken.program.entering import conda_folder, folder_of
 from unbroken.runs.run import Run
 from unbroken.system.host import this_host
 
-# What can be looked at on the machine of the driver as well as on that of the job.
-ON_DISK = frozenset({"image", "conda", "venv"})
+# What only the job's own machine can say.
+NOT_ON_DISK = frozenset({"modules", "driver"})
 
 Parts = dict[str, Mapping[str, object]]
 
@@ -53,7 +53,7 @@ def described(run: Run, base: Path) -> Parts:
 
 
 def on_disk(run: Run, base: Path) -> Parts:
-    """The parts of ON_DISK alone, without starting a program of the run's; not an image that is yet to be fetched."""
+    """The same without NOT_ON_DISK, and without starting a program; nor an image that is yet to be fetched."""
     if found := [f"runs.{run.name}.{key}: {text}" for key, text in mistakes(run, base)]:
         raise AbsentFileError(found)
     parts: Parts = {}
@@ -67,6 +67,13 @@ def on_disk(run: Run, base: Path) -> Parts:
     except OSError as error:
         raise AbsentFileError([f"runs.{run.name}: {error.filename}: {error.strerror}"]) from error
     return parts
+
+
+def unread(run: Run, parts: Mapping[str, object]) -> set[str]:
+    """What the run has, and nobody could look at now: an image yet to be fetched, modules that do not load, a silent
+    driver; that is no change of them."""
+    named = {"image": run.container, "modules": run.modules, "driver": run.gpus}
+    return {name for name, value in named.items() if value and name not in parts}
 
 
 def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:

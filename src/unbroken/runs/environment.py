@@ -18,16 +18,19 @@ _DIGEST_DIGITS = 19  # sha256: and twelve more
 Parts = Mapping[str, Mapping[str, object]]
 
 
-def changes(made: Passport, now: Parts, only: Collection[str] | None = None) -> list[str]:
+def changes(made: Passport, now: Parts, without: Collection[str] = ()) -> list[str]:
     """A line for each part that is not what it was when a checkpoint was made.
 
-    None if that does not say: its unbroken may not have looked.  `only` are the parts to compare, None: all.
+    None if that does not say: its unbroken may not have looked.  The parts `without` are not looked at.
     """
     before, at = made.environment, f"checkpoint {made.sequence}"
     if not before:
         return []
-    names = {*before, *now} if only is None else {*before, *now} & {*only}
-    return [line for name in sorted(names) if (line := _change(name, before.get(name), now.get(name), at))]
+    return [
+        line
+        for name in sorted({*before, *now} - {*without})
+        if (line := _change(name, before.get(name), now.get(name), at))
+    ]
 
 
 def refusal(run: str, found: Sequence[str]) -> str:
@@ -43,7 +46,7 @@ def in_words(parts: Parts) -> str:
 
 def _change(name: str, before: Mapping[str, object] | None, now: Mapping[str, object] | None, at: str) -> str:
     if now is None:
-        return f"{name} was there at {at}, and the run names none now"
+        return f"{name} was there at {at}, and is not any more"
     if before is None:
         return f"{name} is new since {at}: {_words(now)}"
     found = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from unbroken.errors import ChangedEnvironmentError
-from unbroken.program.environment import described
+from unbroken.program.environment import described, unread
 from unbroken.runs.environment import changes, in_words, refusal
 from unbroken.runs.store import Checkpoint
 from unbroken.segment.job import Job
@@ -19,7 +19,7 @@ def environment_for(job: Job, origin: Checkpoint | None) -> Mapping[str, Mapping
     parts = described(job.run, job.base)
     if parts:
         job.tell(f"environment: {in_words(parts)}")
-    found = changes(origin.passport, parts) if origin else []
+    found = changes(origin.passport, parts, unread(job.run, parts)) if origin else []
     if found and job.run.is_strict:
         raise ChangedEnvironmentError(refusal(job.run.name, found))
     for line in found:
