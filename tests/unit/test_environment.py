@@ -11,10 +11,11 @@ from support.venvs import install, make_venv
 from unbroken.errors import AbsentFileError, ChangedEnvironmentError
 from unbroken.program import conda, venv
 from unbroken.program.entering import entered
-from unbroken.program.environment import on_disk, unread
+from unbroken.program.environment import described, on_disk, unread
 from unbroken.runs.environment import changes
 from unbroken.runs.passport import parse_passport
 from unbroken.system import jsontext
+from unbroken.system.host import nvidia_version, this_host
 
 
 def packages(**versions: str) -> dict[str, dict[str, object]]:
@@ -115,6 +116,27 @@ def test_what_cannot_be_looked_at_now_is_no_change(tmp_path: Path) -> None:
 
     assert parts == {}
     assert changes(made, parts, unread(run, parts)) == ["conda was there at checkpoint 1, and is not any more"]
+
+
+def test_the_driver_is_read_where_no_program_says_it() -> None:
+    closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC: 12.2.0\n"
+    opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs@x)  Thu Jan 23\n"
+
+    assert [nvidia_version(text) for text in (closed, opened, "")] == ["535.104.05", "570.86.15", ""]
+
+
+def test_the_driver_is_part_of_a_run_with_gpus_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = "#!/bin/sh\necho NVIDIA H100, 550.54.15\n"
+    (tmp_path / "nvidia-smi").write_text(answer)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    this_host.cache_clear()
+    try:
+        found = [described(toy_run(gpus=gpus), tmp_path) for gpus in (0, 1)]
+    finally:
+        this_host.cache_clear()
+
+    assert found == [{}, {"driver": {"version": "550.54.15"}}]
 
 
 # --- entered -------------------------------------------------------------------------------------------------------

@@ -174,7 +174,8 @@ def test_an_image_that_cannot_be_fetched_says_so(work: WorkDir) -> None:
     assert done.code == 1
     told = "runs.demo.container: apptainer pull docker://127.0.0.1:9/fruit:ripe: exit code 255: FATAL: "
     assert told in work.log("demo", 1), done.text
-    assert not list((work.root / ".snakemake/unbroken/images").iterdir())
+    assert not list((work.root / ".snakemake/unbroken/images").glob("*.sif"))
+    assert not list((work.root / ".snakemake/unbroken/images").glob(".image-*"))
 
 
 def test_a_bad_image_is_named_before_anything_is_queued(work: WorkDir) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +30,7 @@ _NAMED = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9._-]+)*(:[A-Za-z0-9._-]+)?")
 _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _RUNTIMES = ("apptainer", "singularity")
 PULL_SECONDS = 3600.0
+LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 60.0
 # They would take away what the program is told by its environment, or hide it from our signals.
 REFUSED = {"-e", "--cleanenv", "-C", "--containall", "-p", "--pid"}
@@ -77,18 +80,45 @@ def fetch(run: Run, base: Path) -> None:
 
     OutageError if it cannot be had now.
     """
-    if run.container is None or not is_reference(run.container) or image_of(run.container, base).exists():
+    if run.container is None or not is_reference(run.container):
         return
     path = image_of(run.container, base)
+    if path.exists():
+        return
     with fs.storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    with _turn(path.with_suffix(".lock")):
+        if not path.exists():
+            _pull(run, run.container, path)
+
+
+@contextlib.contextmanager
+def _turn(lock: Path) -> Iterator[None]:
+    """One after the other, as far as the file system has locks: a hundred runs are not to fetch the same at once.
+
+    Nothing depends on it.
+    """
+    give_up = time.monotonic() + PULL_SECONDS
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            file = held.enter_context(lock.open("w"))
+            while time.monotonic() < give_up:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(LOOK_SECONDS)
+        yield
+
+
+def _pull(run: Run, reference: str, path: Path) -> None:
     draft = path.with_name(fs.unique_name("image"))
-    words = process.entered([runtime(), "pull", str(draft), run.container], run.modules, ())
+    words = process.entered([runtime(), "pull", str(draft), reference], run.modules, ())
     try:
         answer = process.ask(words, seconds=PULL_SECONDS)
         if answer.code != 0 or not draft.exists():
             said = next((line for line in reversed(answer.lines) if line.strip()), "it said nothing")
-            pull = f"{runtime()} pull {run.container}"
+            pull = f"{runtime()} pull {reference}"
             raise OutageError(f"runs.{run.name}.container: {pull}: exit code {answer.code}: {said.strip()}")
         with contextlib.suppress(FileExistsError):  # another run was faster
             os.link(draft, path)

@@ -116,9 +116,13 @@ def _nvidia() -> tuple[str, str]:
 
 def _driver_of_kernel() -> str:
     """The version of NVIDIA's or AMD's module, where no program says it; empty if there is none."""
-    if found := re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", _text("/proc/driver/nvidia/version")):
-        return found[1]
-    return _text("/sys/module/amdgpu/version").strip()
+    return nvidia_version(_text("/proc/driver/nvidia/version")) or _text("/sys/module/amdgpu/version").strip()
+
+
+def nvidia_version(text: str) -> str:
+    """The driver's version in what its module says in /proc/driver/nvidia/version; empty if it is not in it."""
+    found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
+    return found[1] if found else ""
 
 
 def _text(path: str) -> str:
