@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from support.images import apptainer, make_image, make_tree
 from support.registry import registry
-from support.workdir import WorkDir
+from support.workdir import WorkDir, until
+
+from unbroken.runs.outcome import Outcome
 
 # A step each time it is started; /etc/fruit is in the image alone.
 STEP = """
@@ -28,6 +30,20 @@ save() { echo $((done + 1)) > state; echo "heard $1" >> seen.txt; exit 85; }
 trap 'save USR1' USR1
 trap 'save TERM' TERM
 while :; do echo beat >> {beat}; sleep 0.05; done
+"""
+# Says each of 200 steps in a table, saves after 20 of them and when it is told to leave.
+COUNTING = """
+read fruit < /etc/fruit
+n=0; [ -f state ] && read n < state
+trap 'told=1' TERM
+save() { echo $n > state.new; mv state.new state; }
+while [ $n -lt 200 ] && [ -z "$told" ]; do
+    sleep 0.05; n=$((n + 1))
+    echo $n $fruit >> rows.txt
+    [ $((n % 20)) -ne 0 ] || save
+done
+save
+[ $n -ge 200 ] || exit 85
 """
 
 
@@ -63,10 +79,7 @@ def refused(work: WorkDir, **keys: object) -> Sequence[str]:
 
 def until_it_beats(work: WorkDir) -> Path:
     beat = work.root / "beat"
-    give_up = time.monotonic() + 60
-    while not beat.exists() and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert beat.exists(), work.drivers[-1].text
+    until(beat.exists)
     return beat
 
 
@@ -134,14 +147,11 @@ def test_what_runs_inside_dies_with_its_job_and_writes_no_more(work: WorkDir) ->
 
     driver.kill()  # else it would begin the next attempt
     os.kill(work.holder("demo"), signal.SIGKILL)
-    give_up = time.monotonic() + 30
-    while work.processes("program.sh") and time.monotonic() < give_up:
-        time.sleep(0.05)
+    until(lambda: not work.processes("program.sh"))
     size = beat.stat().st_size
     time.sleep(0.5)
 
     assert inside
-    assert not work.processes("program.sh")
     assert beat.stat().st_size == size
 
 
@@ -176,6 +186,34 @@ def test_an_image_that_cannot_be_fetched_says_so(work: WorkDir) -> None:
     assert told in work.log("demo", 1), done.text
     assert not list((work.root / ".snakemake/unbroken/images").glob("*.sif"))
     assert not list((work.root / ".snakemake/unbroken/images").glob(".image-*"))
+
+
+def test_killed_again_and_again_inside_it_leaves_the_table_of_one_run(work: WorkDir) -> None:
+    make_image(work.root / "fruit.sif", "apple")
+    settings = {
+        "goal": 200,
+        "outputs": {"rows.txt": "rows"},
+        "final_files": [],
+        "stop_signal": "TERM",
+        "saved_by": "rename",
+    }
+    configure(work, COUNTING, segments=9, settings=settings, segment_minutes=0.1, save_minutes=0.001)
+    for attempt in (1, 2):
+        table = work.places("demo").work / f"{attempt:06d}/program/rows.txt"
+        driver = work.start()
+        until(lambda table=table: table.exists() and table.read_text().count("\n") >= 50, 60)
+        driver.kill()
+        os.kill(work.holder("demo"), signal.SIGKILL)
+        driver.wait()
+        until(lambda: not work.processes("program.sh"), 60)
+
+    done = work.snakemake()
+
+    assert done.code == 0, done.text
+    outcomes = [attempt.outcome for attempt in work.history("demo")]
+    assert outcomes.count(Outcome.DIED) == 2
+    assert Outcome.PAUSED in outcomes
+    assert work.final("demo")["rows.txt"].decode() == "".join(f"{step} apple\n" for step in range(1, 201))
 
 
 def test_a_bad_image_is_named_before_anything_is_queued(work: WorkDir) -> None:
