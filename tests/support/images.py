@@ -15,6 +15,22 @@ PROGRAMS = ("sh", "cat", "sleep", "env", "mv")
 FOLDERS = ("bin", "dev", "etc", "proc", "root", "sys", "tmp", "usr", "var/tmp")
 FILES = ("etc/group", "etc/hosts", "etc/localtime", "etc/passwd", "etc/resolv.conf")
 
+# Says each of 200 steps in a table, saves after 20 of them and when it is told to leave.
+COUNTING = """
+read fruit < /etc/fruit
+n=0; [ -f state ] && read n < state
+trap 'told=1' TERM
+save() { echo $n > state.new; mv state.new state; }
+while [ $n -lt 200 ] && [ -z "$told" ]; do
+    sleep 0.05; n=$((n + 1))
+    echo $n $fruit >> rows.txt
+    [ $((n % 20)) -ne 0 ] || save
+done
+save
+[ $n -ge 200 ] || exit 85
+"""
+COUNTED = "".join(f"{step} apple\n" for step in range(1, 201)).encode()
+
 
 def apptainer() -> Path:
     """The folder of the real program; the test is left out where there is none."""
@@ -47,3 +63,28 @@ def make_image(image: Path, fruit: str) -> Path:
     words = [apptainer() / "apptainer", "--silent", "build", "--force", image, tree]
     subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return image
+
+
+def counting_run(folder: Path, **keys: object) -> dict[str, object]:
+    """A run of the command engine that counts to 200 in a new image, in segments of six seconds."""
+    make_image(folder / "fruit.sif", "apple")
+    (folder / "program.sh").write_text(COUNTING)
+    settings = {
+        "start": ["sh", "{base}/program.sh"],
+        "files": ["state"],
+        "saved_by": "rename",
+        "progress_file": "state",
+        "progress_pattern": r"(\d+)",
+        "goal": 200,
+        "exit_paused": [85],
+        "stop_signal": "TERM",
+        "outputs": {"rows.txt": "rows"},
+    }
+    times = {"segments": 9, "segment_minutes": 0.1, "save_minutes": 0.001}
+    return {"engine": "command", **times, "settings": settings, "container": "fruit.sif", **keys}
+
+
+def counted(folder: Path, attempt: int) -> int:
+    """How far an attempt of the run `demo` at it is."""
+    table = folder / f"results/demo/work/{attempt:06d}/program/rows.txt"
+    return table.read_text().count("\n") if table.exists() else 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.images import apptainer, make_image, make_tree
+from support.images import COUNTED, apptainer, counted, counting_run, make_image, make_tree
 from support.registry import registry
 from support.workdir import WorkDir, until
 
@@ -30,20 +30,6 @@ save() { echo $((done + 1)) > state; echo "heard $1" >> seen.txt; exit 85; }
 trap 'save USR1' USR1
 trap 'save TERM' TERM
 while :; do echo beat >> {beat}; sleep 0.05; done
-"""
-# Says each of 200 steps in a table, saves after 20 of them and when it is told to leave.
-COUNTING = """
-read fruit < /etc/fruit
-n=0; [ -f state ] && read n < state
-trap 'told=1' TERM
-save() { echo $n > state.new; mv state.new state; }
-while [ $n -lt 200 ] && [ -z "$told" ]; do
-    sleep 0.05; n=$((n + 1))
-    echo $n $fruit >> rows.txt
-    [ $((n % 20)) -ne 0 ] || save
-done
-save
-[ $n -ge 200 ] || exit 85
 """
 
 
@@ -189,19 +175,10 @@ def test_an_image_that_cannot_be_fetched_says_so(work: WorkDir) -> None:
 
 
 def test_killed_again_and_again_inside_it_leaves_the_table_of_one_run(work: WorkDir) -> None:
-    make_image(work.root / "fruit.sif", "apple")
-    settings = {
-        "goal": 200,
-        "outputs": {"rows.txt": "rows"},
-        "final_files": [],
-        "stop_signal": "TERM",
-        "saved_by": "rename",
-    }
-    configure(work, COUNTING, segments=9, settings=settings, segment_minutes=0.1, save_minutes=0.001)
+    work.configure({"demo": counting_run(work.root)})
     for attempt in (1, 2):
-        table = work.places("demo").work / f"{attempt:06d}/program/rows.txt"
         driver = work.start()
-        until(lambda table=table: table.exists() and table.read_text().count("\n") >= 50, 60)
+        until(lambda attempt=attempt: counted(work.root, attempt) >= 50, 60)
         driver.kill()
         os.kill(work.holder("demo"), signal.SIGKILL)
         driver.wait()
@@ -213,7 +190,7 @@ def test_killed_again_and_again_inside_it_leaves_the_table_of_one_run(work: Work
     outcomes = [attempt.outcome for attempt in work.history("demo")]
     assert outcomes.count(Outcome.DIED) == 2
     assert Outcome.PAUSED in outcomes
-    assert work.final("demo")["rows.txt"].decode() == "".join(f"{step} apple\n" for step in range(1, 201))
+    assert work.final("demo")["rows.txt"] == COUNTED
 
 
 def test_a_bad_image_is_named_before_anything_is_queued(work: WorkDir) -> None:
