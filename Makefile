@@ -25,7 +25,7 @@ unexport TORCH
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components prepare unit-tests slurm-tests \
+.PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
 	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak gpu gpu-wheels cluster bench docs docs-keys format clean
 
 help: ## list the targets
@@ -84,6 +84,10 @@ workflow-lint: setup ## snakemake --lint
 
 components: ## the real things that tests use (apt, as root on Debian and Ubuntu); names what is missing
 	@$(STEP) components $(PYTHON) tools/components.py
+	@$(STEP) apptainer tools/apptainer.sh .apptainer || echo "without Apptainer the tests of containers are left out"
+
+apptainer: ## the real Apptainer, in .apptainer (Debian and Ubuntu), for the tests of containers
+	@tools/apptainer.sh .apptainer
 
 # Side by side: both wait for downloads.
 prepare: ## setup and components
@@ -158,5 +162,5 @@ soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cl
 		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly

@@ -4,6 +4,7 @@ UnbrokenError
 ├── ConfigError         repair the config (or the command), start again; nothing was queued
 │   └── AbsentFileError     a file that the config names is not there: on this node, or at this moment
 ├── IdentityError       the run is no longer the same computation: new name, or accept/restart
+│   └── ChangedEnvironmentError  `environment: strict`, and what the program is started in has changed
 ├── CheckpointError     a checkpoint cannot be used
 │   ├── NoCheckpointError   none is left where one must be
 │   └── FormatError         another version of unbroken made it: install that one; nothing is set aside
@@ -45,6 +46,10 @@ class AbsentFileError(ConfigError):
 
 class IdentityError(UnbrokenError):
     """What defines the run has changed since its first checkpoint."""
+
+
+class ChangedEnvironmentError(IdentityError):
+    """What the program of a strict run is started in is not what its last checkpoint was made in."""
 
 
 class CheckpointError(UnbrokenError):

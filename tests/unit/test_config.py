@@ -79,6 +79,11 @@ def test_a_run_gets_every_default_of_the_schema():
         "copies": None,
         "queue_wait_minutes": 0,
         "least_minutes": None,
+        "container": None,
+        "container_options": (),
+        "conda": None,
+        "venv": None,
+        "environment": "tell",
     }
 
 

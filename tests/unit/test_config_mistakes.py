@@ -19,7 +19,7 @@ RUN_KEYS = (
     "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
     "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, "
-    "modules, enter, settings"
+    "modules, enter, container, container_options, conda, venv, environment, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
@@ -97,6 +97,7 @@ IN_RUN = {  # what stands in the run beside the good keys: what is said after `r
     "enter: {image: a.sif}": [
         '.enter: found a mapping {"image": "a.sif"}, allowed: a list, each item text that is not empty or null'
     ],
+    "environment: strikt": [".environment: found 'strikt', allowed: tell or strict; did you mean `strict`?"],
     "settings: 9": [".settings: found 9, allowed: the keys of the engine"],
     "settings: [goal, 9]": [
         '.settings: found a list ["goal", 9], allowed: the keys of the engine; type `name:` lines, not `- ` lines'

@@ -13,6 +13,7 @@ COLUMNS = (
     "run, engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
     "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, modules, enter, "
+    "container, container_options, conda, venv, environment, "
 )
 
 

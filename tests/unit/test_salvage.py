@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
+from support.venvs import install, make_venv
 
 from unbroken.engines.base import Task
 from unbroken.program.contract import AttemptFolder, HandedOver
@@ -30,9 +31,9 @@ class Saving(ProgramEngine):
         return [HandedOver(draft, Handover(Progress(self.done, 100, "steps")))]
 
 
-def killed(base: Path, segment: int = 1) -> int:
+def killed(base: Path, segment: int = 1, **changes: object) -> int:
     """A segment that is killed while its program works; its process id."""
-    process = start_segment(base, segment, command=program("deaf_and_idle"), goal=100)
+    process = start_segment(base, segment, command=program("deaf_and_idle"), goal=100, **changes)
     until(lambda: list(base.glob("results/demo/work/*/attempt.json")) and process.child_pid())
     process.kill(signal.SIGKILL)
     process.end()
@@ -54,6 +55,19 @@ def test_what_is_saved_is_a_checkpoint_of_the_killed_attempt(tmp_path: Path) -> 
     assert (after.progress_from, after.progress_to) == (7, 8)
     assert not list(job.places.work.iterdir())
     assert "saved from the killed attempt 1: 7 of 100 steps" in job.places.log(1).read_text()
+
+
+def test_what_is_saved_says_what_the_killed_attempt_was_started_in(tmp_path: Path) -> None:
+    make_venv(tmp_path / "env", "1.0")
+    killed(tmp_path, venv="env")
+    install(tmp_path / "env", "2.0")
+
+    run_segment(toy_job(tmp_path, goal=100, venv="env"), Saving(7))
+
+    job = toy_job(tmp_path)
+    made = [checkpoint.passport.environment["venv"]["packages"] for checkpoint in checkpoints(job)]
+    assert made == [{"fruit": "1.0"}, {"fruit": "2.0"}]
+    assert "venv changed since checkpoint 1: fruit 1.0 -> 2.0" in job.places.log(1).read_text()
 
 
 def test_what_is_not_further_than_the_store_is_not_saved(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def read_runs(
     if found:
         raise ConfigError(found)
     if own := [line for entry, run in zip(entries, runs, strict=True) for line in own_mistakes(entry, run, base)]:
-        raise ConfigError(own)
+        raise (AbsentFileError if all(NO_SUCH_FILE in line for line in own) else ConfigError)(own)
     return runs
 
 

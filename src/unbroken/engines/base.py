@@ -72,6 +72,8 @@ class Engine(ABC):
     name: str
     # False where the program puts its results to where the user wants them.
     fills_final = True
+    # False where what is started is our own Python, which is not in the image of a run.
+    fits_container = True
 
     def __init__(self, base: Path = Path()) -> None:
         self.base = base

@@ -22,6 +22,7 @@ from unbroken.config.package_files import install_line, workflow_folder
 from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
+from unbroken.program import environment
 from unbroken.runs.run import Run
 
 GROUP = "unbroken.engines"
@@ -119,6 +120,12 @@ def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ..
 
 
 def own_mistakes(entry: Entry, run: Run, base: Path) -> Iterator[str]:
-    """A line for each mistake that the engine of a run finds in its settings."""
-    for setting, text in engine_of(run, base).mistakes(run):
+    """A line for each mistake that the engine of a run finds in its settings, and for what it cannot be started in."""
+    engine = engine_of(run, base)
+    for key, text in environment.mistakes(run, base):
+        yield f"{entry.spot.at(key)}: {text}"
+    if run.container and not engine.fits_container:
+        found = f"found '{run.container}', but engine {engine.name} starts the Python of unbroken, which is not in it"
+        yield f"{entry.spot.at('container')}: {found}; leave it out"
+    for setting, text in engine.mistakes(run):
         yield f"{entry.spot.at('settings', setting)}: {text}"

@@ -28,8 +28,11 @@ from unbroken.plan import snakemake_inside
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
 from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
+from unbroken.program import environment
 from unbroken.runs import driver_screen, driver_start, elsewhere, job_note
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.environment import changes
+from unbroken.runs.environment import refusal as environment_refusal
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import content_files, identity_of, usable_identities
 from unbroken.runs.layout import RunFolder
@@ -207,6 +210,10 @@ class Plan:
         accepted = usable_identities(identity, places.accepted, checkpoints)
         if checkpoints[0].passport.identity not in accepted:
             yield refusal(run.name, checkpoints[0], identity)
+        elif run.is_strict and not has_finished(places, run):
+            now = environment.on_disk(run, self.base)
+            if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
+                yield environment_refusal(run.name, found)
 
     def _report(self, run: Run) -> str:
         places = RunFolder(run.name, self.base)

@@ -18,7 +18,7 @@ def script_command(run: Run, key: str, *options: str) -> list[str]:
     arguments, ranks = run.settings["args"], _number(run, key)
     if not isinstance(arguments, (list, tuple)):
         raise TypeError(f"args is {arguments!r}; the schema allows a list only")
-    python = str(run.settings["python"] or sys.executable)
+    python = str(run.settings["python"] or ("python3" if run.has_python else sys.executable))
     command = [python, str(run.settings["script"]), *map(str, arguments)]
     if ranks * run.tasks == 1:
         return command

@@ -22,8 +22,10 @@ from unbroken.report.run_folders import goes_on_with, run_folder, segment_logs
 from unbroken.report.status import BY_NEED, RunState, RunStatus
 from unbroken.report.time_account import account_of
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.environment import in_words
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.slurm.jobs_out import Queue
@@ -187,9 +189,15 @@ def _checkpoint(checkpoint: Checkpoint, link: _Links) -> dict[str, object]:
         "is": [word for word, is_so in marks if is_so],
         "parent": passport.parent or "",
         "host": str(passport.host.get("name", "")),
-        "versions": ", ".join(f"{name} {version}" for name, version in passport.versions.items()),
+        "versions": _made_with(passport),
         "passport": link.to(checkpoint.folder / "manifest.json"),
     }
+
+
+def _made_with(passport: Passport) -> str:
+    """Versions, and what the program was started in where the run says it."""
+    versions = ", ".join(f"{name} {version}" for name, version in passport.versions.items())
+    return f"{versions}; {in_words(passport.environment)}" if passport.environment else versions
 
 
 def _lines_to_type(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt]) -> list[list[str]]:

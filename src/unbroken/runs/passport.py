@@ -49,6 +49,7 @@ class Passport:
     save_seconds: float | None
     note: str = ""
     is_milestone: bool = False
+    environment: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     digest: str = field(default="", compare=False)
 
@@ -61,6 +62,8 @@ class Passport:
 
     def _data(self) -> dict[str, object]:
         data = {key: value for key, value in vars(self).items() if key != "digest"}
+        if not self.environment:  # nothing to say: then also an unbroken that does not know the key can read it
+            del data["environment"]
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -159,12 +162,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "save_seconds": (int, float, type(None)),
     "note": _TEXT,
     "is_milestone": (bool,),
+    "environment": (dict,),
     "schema_version": (int,),
 }
 
 
 # Came later than the first passports.
-_LATER = {"is_milestone"}
+_LATER = {"is_milestone", "environment"}
 
 
 def _check_types(data: Mapping[str, object], source: str) -> None:

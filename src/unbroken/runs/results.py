@@ -78,6 +78,7 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
         "identity": passport.identity,
         "identity_parts": dict(passport.identity_parts),
         "versions": dict(passport.versions),
+        **({"environment": dict(passport.environment)} if passport.environment else {}),
         "checkpoint": checkpoint.name,
         "checkpoint_digest": passport.digest,
         "written_utc": utc_now(),

@@ -58,6 +58,27 @@ class Run:
     queue_wait_minutes: float = 0.0
     # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
     least_minutes: float | None = None
+    # What the program is started in, beside `modules` and `enter`; no part of the identity.
+    container: str | None = None
+    container_options: tuple[str, ...] = ()
+    conda: str | None = None
+    venv: str | None = None
+    environment: str = "tell"
+
+    @property
+    def is_entered(self) -> bool:
+        """True if the program's PATH is another than ours."""
+        return bool(self.modules or self.enter or self.has_python)
+
+    @property
+    def has_python(self) -> bool:
+        """True if the Python of the run's environment is meant, not ours."""
+        return bool(self.container or self.conda or self.venv)
+
+    @property
+    def is_strict(self) -> bool:
+        """True if nothing is to be started in another environment than the last checkpoint was made in."""
+        return self.environment == "strict"
 
     @property
     def goal(self) -> float | None:

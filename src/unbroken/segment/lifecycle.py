@@ -41,6 +41,7 @@ from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import NEARLY_ALL, Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
+from unbroken.segment.environment import environment_for
 from unbroken.segment.job import Job
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
@@ -320,6 +321,7 @@ class _Segment:
             self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
         if slurm_job is not None and slurm_job.remark:
             self.job.tell(slurm_job.remark)
+        environment = environment_for(self.job, origin)
         deadline = deadline_for(seconds, slurm_job)
         left_seconds = deadline.left_seconds()
         margin = learn_margin(self.attempts.all(), min(seconds, left_seconds), run.first_margin_seconds)
@@ -331,7 +333,7 @@ class _Segment:
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
             attempt_folder.write_deadline(deadline.unix(margin.publish_seconds))
-            salvage.leave_note(attempt_folder, origin, self.identity)
+            salvage.leave_note(attempt_folder, origin, salvage.Note(self.identity, environment))
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
         task = Task(
             run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, lambda: bool(self.alarm.heard)
@@ -344,6 +346,7 @@ class _Segment:
             self.store,
             self.held,
             self.identity,
+            environment,
             slurm_job,
             origin,
             copier=self.copier,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -45,6 +45,7 @@ class Publisher:
     store: Store
     writer: Writer
     identity: Identity
+    environment: Mapping[str, Mapping[str, object]]  # what the program was started in
     slurm_job: SlurmJob | None
     # ---
     last: Checkpoint | None  # at first the one that the attempt goes on from
@@ -159,6 +160,7 @@ class Publisher:
             save_seconds=handover.save_seconds,
             note=run.note,
             is_milestone=handover.is_milestone,
+            environment=self.environment,
         )
 
 

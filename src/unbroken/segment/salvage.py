@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +38,18 @@ class Estate:
     is_lost: bool = False
 
 
-def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, identity: Identity) -> None:
-    """Notes in a new attempt folder which computation it is, from which checkpoint it goes on, and its save folder."""
-    note = {"origin": origin.name if origin else None, "identity": identity.digest, "parts": dict(identity.parts)}
+@dataclass(frozen=True)
+class Note:
+    """What an attempt computes, and what its program was started in."""
+
+    identity: Identity
+    environment: Mapping[str, Mapping[str, object]]
+
+
+def leave_note(attempt_folder: AttemptFolder, origin: Checkpoint | None, made: Note) -> None:
+    """Notes in a new attempt folder what it computes, from which checkpoint it goes on, and its save folder."""
+    identity = {"identity": made.identity.digest, "parts": dict(made.identity.parts)}
+    note = {"origin": origin.name if origin else None, **identity, "environment": dict(made.environment)}
     attempt_folder.note.write_text(json.dumps({**note, "save_inode": attempt_folder.open_save().inode}) + "\n")
 
 
@@ -50,25 +59,26 @@ def salvage(
     """Publishes what the killed attempts left; returns the newest checkpoint, `origin` if they left nothing."""
     for claim in claims:
         attempt_folder = AttemptFolder(job.places.work / f"{claim.token:06d}")
-        if claim.token < held.claim.token and (identity := _noted(attempt_folder, claim, origin, job.tell)) is not None:
-            origin = _Salvage(job, engine, held, store, origin).of(claim, attempt_folder, identity)
+        if claim.token < held.claim.token and (made := _noted(attempt_folder, claim, origin, job.tell)) is not None:
+            origin = _Salvage(job, engine, held, store, origin).of(claim, attempt_folder, made)
     return origin
 
 
 def _noted(
     attempt_folder: AttemptFolder, claim: Claim, origin: Checkpoint | None, tell: Callable[[str], None]
-) -> Identity | None:
-    """The identity of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
+) -> Note | None:
+    """The note of an attempt that went on from `origin`; None if it did not, and has nothing to add to it."""
     try:
         note = jsontext.parse(attempt_folder.note.read_text())
-        identity, attempt_folder.save_inode = Identity(note["identity"], note["parts"]), int(note["save_inode"])
+        made = Note(Identity(note["identity"], note["parts"]), note.get("environment", {}))
+        attempt_folder.save_inode = int(note["save_inode"])
     except FileNotFoundError:  # it ended before its work
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         tell(f"nothing of the killed attempt {claim.token} could be saved: {attempt_folder.note}: {error!r}")
         return None
     is_its_own = origin is not None and origin.passport.token == claim.token
-    return identity if is_its_own or note["origin"] == (origin.name if origin else None) else None
+    return made if is_its_own or note["origin"] == (origin.name if origin else None) else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class _Salvage:
     store: Store
     origin: Checkpoint | None
 
-    def of(self, claim: Claim, attempt_folder: AttemptFolder, identity: Identity) -> Checkpoint | None:
+    def of(self, claim: Claim, attempt_folder: AttemptFolder, made: Note) -> Checkpoint | None:
         job = replace(self.job, segment=claim.segment)
         task = Task(job.run, claim.segment, self.origin, attempt_folder, time.time(), tell=self.job.tell)
         estate = Estate(claim, self.held.confirm)
@@ -89,7 +99,7 @@ class _Salvage:
             if not states:
                 return self.origin
             publisher = Publisher(
-                job, self.engine, self.store, estate, identity, None, self.origin,
+                job, self.engine, self.store, estate, made.identity, made.environment, None, self.origin,
                 already_worked_seconds=worked_seconds, started_utc=claim.started_utc,
             )  # fmt: skip
             for found in states:

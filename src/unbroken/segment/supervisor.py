@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from unbroken.engines.base import Engine, Task
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
+from unbroken.program.entering import entered
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
@@ -87,7 +88,7 @@ class Work:
     def run(self) -> None:
         """Works until the program is gone; every state that it handed over is then a checkpoint."""
         run = self.job.run
-        command = child.entered(self.engine.command(self.task), run.modules, run.enter)
+        command = entered(self.engine.command(self.task), run, self.job.base)
         self.job.tell(f"{STARTING}{shlex.join(command)}")
         for remark in self.engine.remarks(self.task):
             self.job.tell(remark)

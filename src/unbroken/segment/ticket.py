@@ -69,7 +69,7 @@ def read(path: Path) -> Ticket:
 def _assignment(data: Mapping[str, Any]) -> Assignment:
     run, keys = dict(data["run"]), dict(data["keys"])
     run["copies"] = CopySettings(**run["copies"]) if run["copies"] else None
-    for name in ("slurm_extra", "modules", "enter"):
+    for name in ("slurm_extra", "modules", "enter", "container_options"):
         run[name] = tuple(run[name])
     lists = {name: tuple(value) for name, value in keys.items() if isinstance(value, list)}
     return Assignment(Run(**run), IdentityKeys(**{**keys, **lists}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -108,6 +109,24 @@ def _nvidia() -> tuple[str, str]:
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return "", ""
+        return "", _driver_of_kernel()
     rows = [line.split(", ") for line in answer.splitlines() if ", " in line]
     return "; ".join(row[0] for row in rows), rows[0][1] if rows else ""
+
+
+def _driver_of_kernel() -> str:
+    """The version of NVIDIA's or AMD's module, where no program says it; empty if there is none."""
+    return nvidia_version(_text("/proc/driver/nvidia/version")) or _text("/sys/module/amdgpu/version").strip()
+
+
+def nvidia_version(text: str) -> str:
+    """The driver's version in what its module says in /proc/driver/nvidia/version; empty if it is not in it."""
+    found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)\s", text)
+    return found[1] if found else ""
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -16,6 +16,7 @@ from unbroken.engines.command.settings import Program
 from unbroken.engines.command.states import matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
+from unbroken.program.entering import entered
 from unbroken.runs.run import Run
 
 # Of a file that grows only the end is read.
@@ -127,7 +128,7 @@ def _in_json(path: Path, dotted: str) -> float:
 def confirm_check(run: Run, program: Program) -> None:
     """SegmentError if check_command cannot be started, which would leave every restart file out."""
     words = program.check_command
-    if words and not run.modules and not run.enter and shutil.which(words[0]) is None:
+    if words and not run.is_entered and shutil.which(words[0]) is None:
         found = f"found '{words[0]}', which is not a program that can be found here"
         raise SegmentError(f"runs.{run.name}.settings.check_command: {found}")
 
@@ -157,8 +158,8 @@ def _answered(run: Run, command: Sequence[str], folder: Path) -> float:
 
 
 def _ask(run: Run, command: Sequence[str], folder: Path) -> child.Answer:
-    prefix = run.enter if run.tasks == 1 else ()  # a launcher would start it many times
-    return child.ask(child.entered(command, run.modules, prefix), folder, seconds=ANSWER_SECONDS)
+    launcher = run.enter if run.tasks == 1 else ()  # it would start it many times
+    return child.ask(entered(command, run, launcher=launcher), folder, seconds=ANSWER_SECONDS)
 
 
 def _last_line(answer: child.Answer) -> str:

@@ -28,7 +28,7 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
         if option.partition("=")[0] in (*_OURS, *_OURS_TOO, *_OURS_ALSO):
             yield "options", f"found {option}, which unbroken sets itself; allowed: other options of dmtcp_launch"
     folder = str(run.settings["dmtcp"])
-    if folder and not run.enter and not run.modules and not (base / folder / "dmtcp_launch").is_file():
+    if folder and not run.is_entered and not (base / folder / "dmtcp_launch").is_file():
         yield "dmtcp", f"found '{folder}', but there is no dmtcp_launch in it; allowed: the folder of DMTCP's programs"
 
 

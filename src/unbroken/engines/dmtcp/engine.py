@@ -20,6 +20,7 @@ class DmtcpEngine(Engine):
     """Any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
 
     name = "dmtcp"
+    fits_container = False
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)

@@ -15,6 +15,7 @@ from unbroken.engines.dmtcp.state import IMAGES, read_state
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
 from unbroken.program.contract import EXIT_FINISHED, READY, AttemptFolder
+from unbroken.program.entering import entered
 from unbroken.runs.layout import RESULTS
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
@@ -65,7 +66,7 @@ class _Act:
         attempt_folder.prepare()
         attempt_folder.write_deadline(time.time() + LIMIT_SECONDS)
         log = self.root / f"{self.number}.log"
-        command = child.entered(keeper_command(self.run, self.base, self.root), self.run.modules, self.run.enter)
+        command = entered(keeper_command(self.run, self.base, self.root), self.run, self.base)
         program = child.start(command, self._environment(attempt_folder), log)
         try:
             code = self._watch(program, attempt_folder)

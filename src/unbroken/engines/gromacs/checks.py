@@ -27,7 +27,7 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
     yield from _srun_mistakes(run)
     yield from _option_mistakes(run)
     gmxrc = str(run.settings["gmxrc"])
-    if gmxrc and not run.enter and not (base / gmxrc).is_file():
+    if gmxrc and not run.enter and not run.container and not (base / gmxrc).is_file():
         yield "gmxrc", f"found '{gmxrc}', but there is no such file; allowed: the path of a GMXRC, or leave it out"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
+from unbroken.program.entering import entered
 from unbroken.program.process import Answer
 from unbroken.runs.run import Run
 
@@ -35,7 +36,7 @@ def gmx(
     """What one of gmx's tools answers, inside the run's modules and container; `words` begin with the tool's name."""
     program = str(run.settings["tools"] or run.settings["gmx"])
     command = with_gmxrc(run, [program, "-nobackup", "-quiet", *words])
-    return child.ask(child.entered(command, run.modules, run.enter), folder, told, is_enough=is_enough)
+    return child.ask(entered(command, run), folder, told, is_enough=is_enough)
 
 
 def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "") -> Answer:

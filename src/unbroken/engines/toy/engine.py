@@ -15,6 +15,7 @@ class ToyEngine(Engine):
     """The toy keeps the environment contract, so what it leaves is read as `unbroken.program.contract` says."""
 
     name = "toy"
+    fits_container = False
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(is_named)

@@ -1,0 +1,39 @@
+"""How a program comes into the environment of its run: modules, launcher, container, Python environment, in that order.
+
+The Python that watches the clock stays outside of all of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbroken.program import conda, container, process, venv
+from unbroken.runs.run import Run
+
+
+def entered(command: Sequence[str], run: Run, base: Path = Path(), launcher: Sequence[str] | None = None) -> list[str]:
+    """The command inside the run's environment; `launcher` are the words to stand in the place of the run's `enter`.
+
+    Each task of a launcher enters by itself: what a node's login shell has set is not on the next one.
+    """
+    inner, folders = list(command), []
+    if run.venv is not None:
+        folders.append(folder_of(run.venv, base))
+        inner = venv.activated(inner, folders[0])
+    elif run.conda is not None:
+        folders.append(conda_folder(run.conda, base))
+        inner = conda.activated(inner, folders[0])
+    inner = container.inside(inner, run, base, folders)
+    return process.entered(inner, run.modules, run.enter if launcher is None else launcher)
+
+
+def folder_of(name: str, base: Path) -> Path:
+    """The folder that a key names, whole; a program starts elsewhere.  Links stay, as a file server may need them."""
+    return Path(os.path.abspath(base / Path(name).expanduser()))
+
+
+def conda_folder(name: str, base: Path) -> Path:
+    """The folder of a conda environment; one of that name in the working directory if it is nowhere."""
+    return (conda.found(name) if conda.is_name(name) else None) or folder_of(name, base)

@@ -1,0 +1,88 @@
+"""What a run's program is started in: read for the passport at each start, and looked at before anything is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from unbroken.errors import AbsentFileError
+from unbroken.program import conda, container, modules, venv
+from unbroken.program.container import NO_SUCH_FILE
+from unbroken.program.entering import conda_folder, folder_of
+from unbroken.runs.run import Run
+from unbroken.system.host import this_host
+
+# What only the job's own machine can say.
+NOT_ON_DISK = frozenset({"modules", "driver"})
+
+Parts = dict[str, Mapping[str, object]]
+
+
+def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
+    """Each key that names what is not there or cannot be meant, and what is wrong with it."""
+    if run.conda is not None and run.venv is not None:
+        yield "venv", f"found '{run.venv}' beside conda: {run.conda}; allowed: one of the two; leave the other out"
+    if run.container is not None:
+        yield from container.mistakes(run, base)
+    elif run.venv is not None and not (folder_of(run.venv, base) / venv.CONFIG).is_file():
+        found = f"found '{run.venv}', but {NO_SUCH_FILE} as {run.venv}/{venv.CONFIG}"
+        yield "venv", f"{found}; allowed: the folder of a Python environment; type: python3 -m venv {run.venv}"
+    elif run.conda is not None and not (conda_folder(run.conda, base) / conda.META).is_dir():
+        yield "conda", _no_conda(run.conda)
+    if run.container is None and run.container_options:
+        yield (
+            "container_options",
+            f"found {' '.join(run.container_options)}, but the run names no `container`; leave it out",
+        )
+
+
+def described(run: Run, base: Path) -> Parts:
+    """Each part of the run's environment by its name, as it is on this machine now; empty if the run names none.
+
+    Fetches an image that is to be fetched: OutageError if that fails now.  AbsentFileError if a part is not there.
+    """
+    container.fetch(run, base)
+    parts = on_disk(run, base)
+    if "image" in parts:
+        parts["image"] = {**parts["image"], "runtime": container.runtime_version(run)}
+    if run.modules and (loaded := modules.loaded(run.modules)):
+        parts["modules"] = {"loaded": loaded}
+    if run.gpus and (driver := this_host().gpu_driver):
+        parts["driver"] = {"version": driver}
+    return parts
+
+
+def on_disk(run: Run, base: Path) -> Parts:
+    """The same without NOT_ON_DISK, and without starting a program; nor an image that is yet to be fetched."""
+    if found := [f"runs.{run.name}.{key}: {text}" for key, text in mistakes(run, base)]:
+        raise AbsentFileError(found)
+    parts: Parts = {}
+    try:
+        if run.container is not None and container.image_of(run.container, base).exists():
+            parts["image"] = container.described(run.container, base)
+        if run.venv is not None:
+            parts["venv"] = _or_inside(folder_of(run.venv, base), venv.CONFIG, venv.described)
+        elif run.conda is not None:
+            parts["conda"] = _or_inside(conda_folder(run.conda, base), conda.META, conda.described)
+    except OSError as error:
+        raise AbsentFileError([f"runs.{run.name}: {error.filename}: {error.strerror}"]) from error
+    return parts
+
+
+def unread(run: Run, parts: Mapping[str, object]) -> set[str]:
+    """What the run has, and nobody could look at now: an image yet to be fetched, modules that do not load, a silent
+    driver; that is no change of them."""
+    named = {"image": run.container, "modules": run.modules, "driver": run.gpus}
+    return {name for name, value in named.items() if value and name not in parts}
+
+
+def _or_inside(folder: Path, mark: str, read: Callable[[Path], dict[str, object]]) -> dict[str, object]:
+    """What it holds; only its path where it lies in the image, whose digest stands for it."""
+    return read(folder) if (folder / mark).exists() else {"path": str(folder)}
+
+
+def _no_conda(name: str) -> str:
+    if not conda.is_name(name):
+        return f"found '{name}', but {NO_SUCH_FILE} as {name}/{conda.META}; allowed: the folder of a conda environment"
+    places = ", ".join(conda.looked_in()) or "no folder that conda uses"
+    return f"found '{name}', but {NO_SUCH_FILE}: no environment of that name in {places}; type its folder"
