@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
+from unbroken.runs.adopted import Adopted, parse_adopted
 from unbroken.runs.progress import FileDigest, Progress, parse_progress
 from unbroken.system import jsontext
 
@@ -49,6 +50,7 @@ class Passport:
     save_seconds: float | None
     note: str = ""
     is_milestone: bool = False
+    adopted: Adopted | None = None
     schema_version: int = SCHEMA_VERSION
     digest: str = field(default="", compare=False)
 
@@ -60,7 +62,9 @@ class Passport:
         return text.replace('\n  "files": {}', f'\n  "files": {_indented(self.files)}', 1)
 
     def _data(self) -> dict[str, object]:
-        data = {key: value for key, value in vars(self).items() if key != "digest"}
+        data = {key: value for key, value in vars(self).items() if key not in ("digest", "adopted")}
+        if self.adopted is not None:  # who adopts nothing has passports that an older unbroken can read
+            data["adopted"] = self.adopted.to_json()
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -130,7 +134,8 @@ def parse_passport(data: object, source: str) -> Passport:
     _check_types(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
-    return Passport(**{**data, "progress": progress, "files": files, "digest": digest})
+    adopted = parse_adopted(data["adopted"], source) if "adopted" in data else None
+    return Passport(**{**data, "progress": progress, "files": files, "adopted": adopted, "digest": digest})
 
 
 _TEXT = (str,)
@@ -159,12 +164,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "save_seconds": (int, float, type(None)),
     "note": _TEXT,
     "is_milestone": (bool,),
+    "adopted": (dict,),
     "schema_version": (int,),
 }
 
 
 # Came later than the first passports.
-_LATER = {"is_milestone"}
+_LATER = {"is_milestone", "adopted"}
 
 
 def _check_types(data: Mapping[str, object], source: str) -> None:

@@ -159,6 +159,7 @@ class Publisher:
             save_seconds=handover.save_seconds,
             note=run.note,
             is_milestone=handover.is_milestone,
+            adopted=parent.passport.adopted if parent else None,
         )
 
 
