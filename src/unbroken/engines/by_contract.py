@@ -9,12 +9,13 @@ from unbroken.engines.export import copied_files, write_script
 from unbroken.engines.foreign import Foreign, Found, copy_steady
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
+from unbroken.runs.passport import FILE_NAME, read_passport
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
+from unbroken.runs.store import PARTS, Checkpoint, Store, verify_files
 from unbroken.system import fs
 
-CHECKPOINT = "checkpoint"
+CHECKPOINT, CHECKPOINTS = "checkpoint", "checkpoints"
 _FAR_UNIX = 4102444800.0  # 2100-01-01, for a program without a limit
 
 
@@ -23,6 +24,8 @@ def adopted_contract(run: Run, foreign: Foreign, draft: Path) -> Found:
     folder = foreign.path
     if not folder.is_dir():
         raise ConfigError([f"{run.name}: --from: found {folder}, a file; allowed: a folder that the program had saved"])
+    if is_own(folder):
+        return _adopted_own(run, foreign, draft)
     names = [name.as_posix() for name in fs.tree_files(folder)]
     if links := [name for name in names if (folder / name).is_symlink()]:
         raise CheckpointError(f"{folder / links[0]}: a link; a checkpoint holds plain files only")
@@ -47,6 +50,52 @@ def _told(path: Path) -> Handover:
         return parse_handover(read_told(path), str(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: not JSON ({error})") from error
+
+
+def is_own(folder: Path) -> bool:
+    """True for a checkpoint of unbroken, or a folder with some: of another run, or of a training started by hand."""
+    return (folder / FILE_NAME).is_file() or (folder / CHECKPOINTS).is_dir()
+
+
+def _adopted_own(run: Run, foreign: Foreign, draft: Path) -> Found:
+    """The newest good one; `publish` takes its digests over, and what was published is read once more by them."""
+    if foreign.done is not None:
+        raise ConfigError([f"{run.name}: --done: the passport says how far it is; leave it out"])
+    checkpoint, passed_over = _own_checkpoint(run, foreign.path)
+    if checkpoint.parts:
+        raise CheckpointError(
+            f"{run.name}: {checkpoint.folder}: has pieces of results in {PARTS}/, which only its own run can join; "
+            "type there: unbroken export"
+        )
+    passport = checkpoint.passport
+    copy_steady((checkpoint.folder / name, draft / name) for name in passport.files)
+    versions = {name: text for name, text in passport.versions.items() if name != "unbroken"}
+    handover = Handover(
+        passport.progress,
+        is_finished=passport.is_finished,
+        versions=versions,
+        algorithm=passport.algorithm,
+        digests=passport.files,
+    )
+    checked = (f"checkpoint {checkpoint.name} of unbroken: every byte, by its passport", *passed_over)
+    return Found(handover, checked, (), passport.adopted.lost if passport.adopted else ())
+
+
+def _own_checkpoint(run: Run, folder: Path) -> tuple[Checkpoint, list[str]]:
+    """The one that is meant, every byte of it read, and what is said of newer ones that are bad."""
+    if (folder / FILE_NAME).is_file():
+        found = [Checkpoint(folder, read_passport(folder))]
+    else:
+        found = list(reversed(Store(folder / CHECKPOINTS).readable()))
+    passed_over = []
+    for checkpoint in found:
+        try:
+            verify_files(checkpoint)
+        except CheckpointError as error:
+            passed_over.append(f"passed over, because it is bad: {error}")
+            continue
+        return checkpoint, passed_over
+    raise CheckpointError(f"{run.name}: {folder}: {passed_over[0] if passed_over else 'has no checkpoint'}")
 
 
 def exported_contract(

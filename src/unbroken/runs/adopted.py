@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, ConfigError
+from unbroken.system import fs, jsontext
 
 # The segment of a checkpoint that no segment made; those of the run begin at 1.
 SEGMENT = 0
 # In a run's folder while a checkpoint is being taken over.
 UNFINISHED = "adopting.txt"
+# In a checkpoint that a training library is to go on from although it has not made it.
+HANDED = "adopted.json"
 _KEYS = ("checked", "not_checked", "lost")
 
 
@@ -50,3 +54,30 @@ def refuse_unfinished(run: str, root: Path) -> None:
             f"unbroken adopt {run} --from {source} (or begin at the start: unbroken restart {run})"
         ]
     )
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a training library finds in a checkpoint that was adopted: the user's own file, and where that is."""
+
+    path: str  # in the checkpoint's folder; "." for the folder itself
+    epoch: int  # so many are finished
+    step: int = 0
+
+    def write(self, folder: Path) -> None:
+        """Beside the user's files, of which none may have the name."""
+        fs.write_new(folder / HANDED, json.dumps(vars(self)) + "\n")
+
+
+def read_handed(resume: Path | None) -> Handed | None:
+    """The same of a checkpoint; None where that is the training's own.  CheckpointError if it cannot be read."""
+    if resume is None:
+        return None
+    path = resume / HANDED
+    try:
+        data = jsontext.parse(path.read_text())
+        return Handed(str(data["path"]), int(data["epoch"]), int(data["step"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error!r})") from error
