@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,6 +141,7 @@ def test_what_was_checked_stands_in_the_passport(tmp_path: Path) -> None:
         ("files", r"no complete file in it matches walk.\{progress\}.json; nothing was taken over"),
         ("goal", "it is at 200 steps, and the goal is 200: nothing is left to do; raise the goal"),
         ("early", "trace.csv: records are missing: it ends at 3, but the restart files say"),
+        ("late", "trace.csv: records are missing: it begins at 50; put back what the program wrote before"),
         ("done", "--done: the settings of the run say how to read how far it is; leave it out"),
         ("gone", "--from: found .*half, which is not there"),
         ("file", "--from: found .*, a file; allowed: the folder in which the program ran"),
@@ -155,6 +157,9 @@ def test_what_cannot_be_taken_over_is_refused_and_leaves_nothing(spoil: str, lin
             path.unlink()
     elif spoil == "early":
         (half / "trace.csv").write_text("step,value\n0,1\n1,2\n2,3\n3,4\n")
+    elif spoil == "late":
+        rows = (half / "trace.csv").read_text().splitlines(keepends=True)
+        (half / "trace.csv").write_text("".join(rows[:1] + rows[51:]))
     source = {"gone": half / "no" / "half", "file": half / "trace.csv"}.get(spoil, half)
     job = command_job(tmp_path, settings)
 
@@ -190,6 +195,37 @@ def test_a_run_that_a_job_holds_adopts_nothing(tmp_path: Path) -> None:
     assert Store(job.places.checkpoints).names() == []
 
 
+LAMMPS = Path(__file__).parents[2] / "examples" / "lammps"
+
+
+@pytest.mark.slow
+@pytest.mark.needs("lammps")
+def test_half_of_a_lammps_melt_that_was_killed_and_half_adopted_is_one_melt(tmp_path: Path) -> None:
+    told = yaml.safe_load((LAMMPS / "config" / "config.yaml").read_text())["runs"]["melt"]["settings"]
+    settings = {**told, "goal": 600}
+    for name in settings["inputs"]:
+        shutil.copyfile(LAMMPS / name, tmp_path / name)
+        for folder in ("half", "whole"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            shutil.copyfile(LAMMPS / name, tmp_path / folder / name)
+    command = ["lmp", "-in", "start.in", "-var", "total", "600", "-var", "limit", "1:00:00", "-screen", "none"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=tmp_path / "whole", env=environment, check=True)
+    half = subprocess.Popen(command, cwd=tmp_path / "half", env=environment)
+    until(lambda: (tmp_path / "half" / "melt.300.rst").exists())
+    half.kill()
+    half.wait()
+
+    passport = taken(command_job(tmp_path, settings), tmp_path / "half").passport
+    record = command_segment(tmp_path, settings)
+
+    assert (passport.progress.done in (100, 200, 300, 400), record.outcome) == (True, Outcome.FINISHED)
+    assert passport.adopted is not None and "input run.in: the same as in " in "\n".join(passport.adopted.checked)
+    final = command_job(tmp_path, settings).places.final
+    for name in ("thermo.dat", "melt.lammpstrj"):
+        assert (final / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 # --- and back ---
 
 
@@ -212,16 +248,18 @@ def test_half_by_unbroken_and_half_by_hand_is_one_run(tmp_path: Path) -> None:
     (tmp_path / "exported").rename(target)  # it names nothing by a path of its own
     subprocess.run([target / "resume.sh"], cwd="/", check=True)
 
-    first, again = (target / "trace.csv").read_text().split("step,value\n")[1:]
-    assert first.splitlines()[-1] == again.splitlines()[0]  # the program's own way to go on
-    assert "step,value\n" + first + again.partition("\n")[2] == whole_table(tmp_path / "whole").decode()
+    first, again = (target / "so-far" / "trace.csv").read_text(), (target / "trace.csv").read_text()
+    head, last, rest = again.split("\n", 2)
+    assert (head, last) == ("step,value", first.splitlines()[-1])  # the program's own way to go on
+    assert first + rest == whole_table(tmp_path / "whole").decode()
     assert "checkpoint 000001_120-steps_" in (target / "EXPORT.txt").read_text()
 
 
 def test_what_was_exported_can_be_adopted(tmp_path: Path) -> None:
     settings = walker_settings(style="rename")
     given_back(half_way(tmp_path / "one", settings), tmp_path / "out")
-    walked(tmp_path / "out", "--goal", 160, "--style", "rename", resume="walk.json")
+    out = walked(tmp_path / "out", "--goal", 160, "--style", "rename", resume="walk.json")
+    (out / "trace.csv").write_bytes((out / "so-far" / "trace.csv").read_bytes() + (out / "trace.csv").read_bytes())
 
     adopted = taken(command_job(tmp_path / "two", settings), tmp_path / "out")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.command.holes import confirm_reaches, read_ends
+from unbroken.engines.command.holes import confirm_begins, confirm_reaches, read_ends
 from unbroken.engines.command.joined_tables import HEADS, Outputs
 from unbroken.engines.command.reading import Reading, confirm_check, reading_of, why_not_whole
 from unbroken.engines.command.rewritten import restarts_in, whole_lines_bytes, write_once
@@ -142,6 +142,7 @@ class Tables:
             ends = read_ends(draft / PARTS / HEADS)
             for name, end in ends.items():
                 if name not in program.outputs_with_gaps:
+                    confirm_begins(name, end)
                     confirm_reaches(name, end, done)
         except SegmentError as error:  # a hole, or records that do not count up
             raise CheckpointError(str(error)) from error

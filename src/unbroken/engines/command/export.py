@@ -15,6 +15,8 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
 
+# The outputs: many programs write over what they find under that name when they go on.
+SO_FAR = "so-far"
 # For a program that is told how long it may work, and then has no limit.
 _YEAR_SECONDS = 365 * 86400
 
@@ -29,7 +31,9 @@ def exported(run: Run, program: Program, base: Path, checkpoint: Checkpoint, fol
     for name in program.templates:
         (folder / Path(name).name).write_text(filled_template((base / name).read_text(), values))
     put_back(checkpoint, folder)
-    join(checkpoint, program.outputs, folder, program.outputs_with_gaps)
+    if program.outputs:
+        (folder / SO_FAR).mkdir()
+        join(checkpoint, program.outputs, folder / SO_FAR, program.outputs_with_gaps)
     words = [filled(word, values) for word in program.resume]
     environment = {"OMP_NUM_THREADS": str(run.threads)}
     environment |= {name: filled(text, values) for name, text in program.environment.items()}
@@ -37,7 +41,7 @@ def exported(run: Run, program: Program, base: Path, checkpoint: Checkpoint, fol
     lines = ["resume.sh starts the program in this folder, which may be moved"]
     if program.outputs:
         names = ", ".join(output.name for output in program.outputs)
-        lines.append(f"{names}: whole up to the checkpoint; the program goes on writing there if it appends by itself")
+        lines.append(f"{SO_FAR}/ has {names} up to the checkpoint; the program writes its own, which begin there")
     if {"seconds", "minutes", "hours", "hms"} & _named(program):
         lines.append("where the program is told how long it may work, a year stands; edit resume.sh")
     return lines
