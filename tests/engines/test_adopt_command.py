@@ -304,6 +304,7 @@ def test_the_commands_say_what_they_did(tmp_path: Path) -> None:
     status = typed(tmp_path, "status")
     twice = typed(tmp_path, "adopt", "demo", "--from", "half", code=1)
     exported = typed(tmp_path, "export", "demo")
+    typed(tmp_path, "run")
 
     lines = adopted.splitlines()
     assert re.fullmatch(r"demo: adopted 000001_120-steps_\S+_t1 \(120 of 200 steps\)", lines[0])
@@ -316,6 +317,9 @@ def test_the_commands_say_what_they_did(tmp_path: Path) -> None:
     assert "120" in status and "not started" not in status
     assert "demo: has 000001_120-steps_" in twice
     assert exported.endswith("demo: it goes on there with: demo-export/resume.sh\n")
+    assert "finished" in typed(tmp_path, "status")
+    assert (tmp_path / "results" / "demo" / "final" / "trace.csv").read_bytes() == whole_table(tmp_path / "whole")
+    assert "1 of 1 checkpoints are whole" not in typed(tmp_path, "verify")
 
 
 def typed(folder: Path, *words: str, code: int = 0) -> str:

@@ -134,9 +134,9 @@ def test_a_part_that_is_missing_or_does_not_fit_is_refused(tmp_path: Path) -> No
     shutil.copytree(source, tmp_path / "lacking")
     for path in (tmp_path / "lacking").glob("*.part0001.*"):
         path.unlink()
-    shutil.copytree(source, tmp_path / "torn")
-    log = tmp_path / "torn" / "run.part0001.log"
-    log.write_text(log.read_text().partition("Finished mdrun")[0])
+    shutil.copytree(source, tmp_path / "strange")
+    log = tmp_path / "strange" / "run.part0001.log"
+    log.write_text(log.read_text().replace("Writing checkpoint, step 1000", "Writing checkpoint, step 1001"))
     shutil.copytree(source, tmp_path / "spoilt")
     with (tmp_path / "spoilt" / "run.part0002.xtc").open("r+b") as file:
         file.seek(-5, 2)
@@ -144,7 +144,7 @@ def test_a_part_that_is_missing_or_does_not_fit_is_refused(tmp_path: Path) -> No
 
     for name, line in {
         "lacking": r"run\.part0002\.log: begins at step 1000, and the parts before are not there",
-        "torn": r"run\.part0001\.log: was killed behind its last checkpoint \(step 1000\)",
+        "strange": r"run\.part0001\.log: has no checkpoint of step 1000",
         "spoilt": r"run\.part0002\.xtc: not the bytes that run\.cpt was written with",
     }.items():
         with pytest.raises(CheckpointError, match=line):

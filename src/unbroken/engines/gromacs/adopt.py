@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from unbroken.engines.foreign import Foreign, Found, copy_steady, copy_steady_head
 from unbroken.engines.gromacs.command import CPT, STEM
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt, verify_outputs
+from unbroken.engines.gromacs.cut import bytes_before
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover
 from unbroken.engines.gromacs.parts import write_offsets
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.tool import gmx
+from unbroken.engines.gromacs.tpr import Tpr
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.run import Run
 from unbroken.runs.store import PARTS
@@ -22,7 +25,6 @@ from unbroken.system.digests import sha256_of
 
 # state.cpt, state_prev.cpt, state_step1200.cpt: one simulation.
 _CPT_NAME = re.compile(r"(?P<stem>.+?)(_prev|_step\d+)?\.cpt")
-_BY_HAND = "nobody knows where to cut its files; that is not taken over"
 _PART = re.compile(r"\.part(?P<number>\d{4,})")
 # What mdrun calls its files where no -deffnm names them.
 _DEFAULTS = {
@@ -74,11 +76,12 @@ def adopted(run: Run, simulation: Simulation, foreign: Foreign, draft: Path) -> 
     folder = cpt.path.parent
     verify_outputs(cpt, folder)
     outputs = outputs_of(cpt, folder)
+    outputs, no_hole = _cut(run, outputs, cpt, tpr)
     log = _log(outputs)
     checked = [
         f"{cpt.path.name}: whole, step {cpt.step}, {cpt.atoms} atoms as the tpr",
         f"the outputs of its part {cpt.part} are those that it was written with (size, md5 of the last megabyte)",
-        _chain(run, outputs, cpt, tpr.first_step),
+        no_hole,
     ]
     not_checked = ["whether what ran was given the same number of ranks and threads, and -reprod"]
     said, is_same = _tpr_line(simulation.path, folder)
@@ -204,54 +207,57 @@ def _log(outputs: Sequence[Output]) -> Log:
     return log
 
 
-def _chain(run: Run, outputs: Sequence[Output], cpt: Cpt, first_step: int) -> str:
-    """That each part begins where the one before ended, and the first at the beginning, by what their logs say."""
+def _cut(run: Run, outputs: Sequence[Output], cpt: Cpt, tpr: Tpr) -> tuple[list[Output], str]:
+    """The outputs as far as they count, and why they have no hole.
+
+    By what their logs say the first part begins at the beginning, and each other one at a checkpoint of the one before,
+    up to which that one counts.
+    """
     logs = sorted((output for output in outputs if output.kind == ".log"), key=lambda output: output.part)
     kinds = {output.kind for output in outputs}
-    ended: int | None = None
-    for log in logs:
-        begun, end, has_finished = _begin_and_end(log)
-        if ended is None and begun is not None and begun != first_step:
+    ends: dict[int, int] = {}  # the step of each part but the last at which the next one goes on
+    for before, log in pairwise([None, *logs]):
+        if log is None:
+            continue
+        begun = _first_step(log.path)
+        if before is None and begun is not None and begun != tpr.first_step:
             raise _broken(run, log, f"begins at step {begun}, and the parts before are not there: put them there")
-        if ended is not None and begun != ended:
-            raise _broken(
-                run, log, f"goes on at step {begun}, but the part before wrote up to step {ended}; {_BY_HAND}"
-            )
-        if log is not logs[-1] and not has_finished:
-            was = f"was killed behind its last checkpoint (step {end}), and the next part made the same steps again"
-            raise _broken(run, log, f"{was}; {_BY_HAND}")
-        missing = sorted(kinds - {output.kind for output in outputs if output.part == log.part})
-        if missing:
+        if before is not None:
+            if begun is None:
+                raise _broken(run, log, "does not say from which step of the part before it goes on")
+            ends[before.part] = begun
+        if missing := sorted(kinds - {output.kind for output in outputs if output.part == log.part}):
             raise _broken(run, log, f"part {log.part} has no file for {', '.join(missing)}")
-        ended = end
-    so_far = f"the results begin at step {first_step} and have no hole up to step {cpt.step}"
-    return f"{so_far}, by what {len(logs)} logs of mdrun say"
+    counted = [_counted(output, ends.get(output.part), tpr) for output in outputs]
+    so_far = f"the results begin at step {tpr.first_step} and have no hole up to step {cpt.step}"
+    return counted, f"{so_far}, by what {len(logs)} logs of mdrun say"
+
+
+def _counted(output: Output, end: int | None, tpr: Tpr) -> Output:
+    """Of the last part the checkpoint says it."""
+    if end is None:
+        return output
+    size = bytes_before(output.path, output.kind, end, tpr.time_ps(end), tpr.dt_ps)
+    return replace(output, size_bytes=size)
 
 
 def _broken(run: Run, log: Output, what: str) -> CheckpointError:
     return CheckpointError(f"{run.name}: {log.path}: {what}")
 
 
-def _begin_and_end(log: Output) -> tuple[int | None, int | None, bool]:
-    """The first step of the first start that a log tells, the last checkpoint, and whether mdrun then left well."""
-    begun: int | None = None
-    end: int | None = None
-    has_finished = has_started = is_reading = False
-    with log.path.open("rb") as file:
+def _first_step(log: Path) -> int | None:
+    """The step of the checkpoint with which a log begins; None if it begins without one."""
+    is_reading = False
+    with log.open("rb") as file:
         for raw in file:
             line = raw.decode(errors="replace").strip()
             if line.startswith("Reading checkpoint file"):
                 is_reading = True
             elif is_reading and line.startswith("step:"):
-                begun = int(line.split()[1]) if not has_started else begun
-                is_reading = False
+                return int(line.split()[1])
             elif line.startswith("Started mdrun on rank 0"):
-                has_started, has_finished = True, False
-            elif line.startswith("Writing checkpoint, step"):
-                end, has_finished = int(line.split()[3]), False
-            elif line.startswith("Finished mdrun on rank 0"):
-                has_finished = True
-    return begun, end, has_finished
+                return None
+    return None
 
 
 def _words(run: Run) -> list[str]:
