@@ -94,6 +94,14 @@ def test_a_link_in_it_is_refused(tmp_path: Path) -> None:
         taken(tmp_path, source, done=20)
 
 
+def test_a_name_that_means_something_in_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    source = saved(tmp_path, "by-hand")
+    (source / "parts").mkdir()
+
+    with pytest.raises(CheckpointError, match="the name parts belongs to unbroken; rename yours"):
+        taken(tmp_path, source, done=20)
+
+
 def test_what_is_exported_goes_on_by_its_script(tmp_path: Path) -> None:
     toy(tmp_path, goal=20)
     toy(tmp_path / "whole", goal=40)

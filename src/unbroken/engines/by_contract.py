@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.export import copied_files, write_script
-from unbroken.engines.foreign import Foreign, Found, copy_steady
+from unbroken.engines.foreign import Foreign, Found, copy_steady, refuse_parts
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
 from unbroken.runs.passport import FILE_NAME, read_passport
@@ -26,6 +26,7 @@ def adopted_contract(run: Run, foreign: Foreign, draft: Path) -> Found:
         raise ConfigError([f"{run.name}: --from: found {folder}, a file; allowed: a folder that the program had saved"])
     if is_own(folder):
         return _adopted_own(run, foreign, draft)
+    refuse_parts(folder)
     names = [name.as_posix() for name in fs.tree_files(folder)]
     if links := [name for name in names if (folder / name).is_symlink()]:
         raise CheckpointError(f"{folder / links[0]}: a link; a checkpoint holds plain files only")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Handover
+from unbroken.runs.store import PARTS
 from unbroken.system.copying import copy_head
 
 
@@ -29,6 +30,12 @@ class Found:
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+
+
+def refuse_parts(folder: Path) -> None:
+    """CheckpointError where a name in a foreign folder would mean something else in a checkpoint."""
+    if (folder / PARTS).exists():
+        raise CheckpointError(f"{folder / PARTS}: the name {PARTS} belongs to unbroken; rename yours")
 
 
 def copy_steady(pairs: Iterable[tuple[Path, Path]]) -> None:

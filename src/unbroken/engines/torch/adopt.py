@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.engines.by_contract import adopted_contract, is_own
-from unbroken.engines.foreign import Foreign, Found, copy_steady
+from unbroken.engines.foreign import Foreign, Found, copy_steady, refuse_parts
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program import process as child
 from unbroken.program.contract import HANDOVER_FILE
@@ -241,6 +241,7 @@ def _json(run: Run, path: Path) -> dict[str, Any]:
 
 
 def _copy_folder(source: Path, target: Path, left_out: tuple[str, ...] = ()) -> None:
+    refuse_parts(source)
     copy_steady(_files(source, target, left_out))
 
 
