@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engines.test_adopt_command import finished, taken, walked
@@ -12,7 +15,8 @@ from protocol.test_copies_killed import everything_visible_is_whole, in_parts, k
 from support.command_jobs import command_job, command_segment, walker_settings
 from support.toyrun import hidden
 
-from unbroken.errors import ConfigError
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.errors import ConfigError, FencedError, StorageError
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Store
 
@@ -59,3 +63,34 @@ def _is_refused_or_new(base: Path) -> None:
     else:  # killed before it had done anything
         assert command_segment(beside, SETTINGS).outcome is Outcome.FINISHED
     shutil.rmtree(beside)
+
+
+def test_a_disk_that_is_too_small_for_it_leaves_no_checkpoint_and_says_what_is_missing(
+    small_disk: Callable[[str], Path], tmp_path: Path
+) -> None:
+    base = small_disk("size=1m")
+    half = walked(tmp_path / "half", "--goal", 100, "--seed", 3)
+    newest = half / "walk.000090.json"
+    newest.write_text(json.dumps({**json.loads(newest.read_text()), "filling": "x" * 2_000_000}))
+
+    with pytest.raises(StorageError, match=r"checkpoints/\.adopted-\S+: No space left on device; .* missing"):
+        adopted(base)
+
+    root = command_job(base, SETTINGS).places.root
+    assert (Store(root / "checkpoints").names(), hidden(root), (root / "adopting.txt").exists()) == ([], [], False)
+
+
+def test_an_adoption_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked(tmp_path / "half", "--goal", 100, "--seed", 3)
+    job = command_job(tmp_path, SETTINGS)
+    fill = CommandEngine.adopt
+
+    def slow(*words: Any) -> Any:
+        (job.places.lease / "000002.json").write_text((job.places.lease / "000001.json").read_text())  # a successor
+        return fill(*words)
+
+    monkeypatch.setattr(CommandEngine, "adopt", slow)
+    with pytest.raises(FencedError, match="was taken over by claim 2; nothing was written"):
+        adopted(tmp_path)
+
+    assert Store(job.places.checkpoints).names() == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,7 +74,8 @@ def _published(job: Job, engine: Engine, foreign: Foreign, held: Lease, identity
     try:
         with fs.storage_errors(store.root, _size(foreign.path)):
             draft.mkdir()
-            found = engine.adopt(job.run, foreign, draft)
+            with _naming_the_target():
+                found = engine.adopt(job.run, foreign, draft)
         _refuse_done(job, found)
         published = store.publish(draft, _passport(job, engine, foreign, found, held, identity), held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
@@ -83,6 +86,17 @@ def _published(job: Job, engine: Engine, foreign: Foreign, held: Lease, identity
         if draft.exists():
             fs.remove_tree(draft)
     return verify(published.folder, job.run.name)
+
+
+@contextmanager
+def _naming_the_target() -> Iterator[None]:
+    """A copy that fails names its source first, and a full disk is that of the target."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOENT and error.filename2 is not None:
+            raise OSError(error.errno, error.strerror, error.filename2) from error
+        raise
 
 
 def _refuse_begun(job: Job) -> None:
