@@ -2,12 +2,14 @@
 
 import functools
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from support import gmx_systems
 from support.gmx_jobs import gmx_job, gmx_run, gmx_segment
+from support.toyrun import until
 
 from unbroken.engines.foreign import Foreign
 from unbroken.engines.gromacs.adopt import outputs_of
@@ -125,6 +127,50 @@ def test_an_mdrun_that_was_killed_goes_on_from_its_checkpoint(tmp_path: Path, wh
     assert {path.name: path.read_bytes() for path in source.iterdir()} == before
 
 
+def rows(table: Path) -> list[str]:
+    return [line for line in table.read_text().splitlines() if line[:1] not in "#@"]
+
+
+def test_parts_that_were_killed_count_up_to_the_checkpoint_of_the_next_one(tmp_path: Path) -> None:
+    """Tables of pull coordinates too; the kill comes behind the checkpoint, and what follows it is written again."""
+    steps = gmx_systems.steps_in(4, least=8000)
+    pulled = gmx_systems.water_tpr("adopt-pull", {**gmx_systems.NVT, **gmx_systems.UMBRELLA}, nsteps=steps)
+    whole, source = gmx_systems.plain_mdrun(pulled, tmp_path / "whole"), tmp_path / "half"
+    source.mkdir()
+    words = ["-s", str(pulled), "-ntmpi", "1", "-ntomp", "1", "-reprod", "-deffnm", "run", "-noappend", "-cpt", "0.003"]
+    killed_mdrun(source, steps // 4, *words)
+    seen = killed_mdrun(source, steps // 2, *words, "-cpi", "run.cpt")
+
+    passport = taken(tmp_path, source, tpr=str(pulled)).passport
+    found = finished(tmp_path, tpr=str(pulled))
+
+    assert passport.progress.done == seen < steps
+    assert {name: found[name] for name in ("md.xtc", "md.trr", "md.gro")} == {
+        name: (whole / name).read_bytes() for name in ("md.xtc", "md.trr", "md.gro")
+    }
+    final = gmx_job(tmp_path, tpr=str(pulled)).places.final
+    for table in ("md_pullx.xvg", "md_pullf.xvg"):
+        assert rows(final / table) == rows(whole / table)
+
+
+def killed_mdrun(folder: Path, step: int, *words: str) -> int:
+    """An mdrun that is killed once it has saved a step as late as this; the step of its last checkpoint."""
+    command = ["gmx", "-quiet", "mdrun", *words]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or newest_step(folder) >= step)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "it was done before it was killed"
+    return newest_step(folder)
+
+
+def newest_step(folder: Path) -> int:
+    """That of mdrun's checkpoint; -1 before there is one."""
+    try:
+        return read_cpt(folder / "run.cpt").step
+    except CheckpointError:
+        return -1
+
+
 def test_a_part_that_is_missing_or_does_not_fit_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "half"
     source.mkdir()
@@ -139,7 +185,7 @@ def test_a_part_that_is_missing_or_does_not_fit_is_refused(tmp_path: Path) -> No
     log.write_text(log.read_text().replace("Writing checkpoint, step 1000", "Writing checkpoint, step 1001"))
     shutil.copytree(source, tmp_path / "spoilt")
     with (tmp_path / "spoilt" / "run.part0002.xtc").open("r+b") as file:
-        file.seek(-5, 2)
+        file.seek(1000)
         file.write(b"\xff")
 
     for name, line in {
@@ -182,11 +228,11 @@ def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> Non
 def test_the_list_of_an_appending_mdrun_s_outputs_is_read(tmp_path: Path) -> None:
     cpt = read_cpt(appended(tmp_path / "half") / "state.cpt")
 
-    assert [output.name for output in cpt.outputs] == ["md.log", "traj.trr", "traj_comp.xtc", "ener.edr"]
+    assert [output.name for output in cpt.outputs] == ["md.log", "traj_comp.xtc", "traj.trr", "ener.edr"]
     assert [output.name for output in outputs_of(cpt, tmp_path / "half")] == [
         "md.part0002.log",
-        "md.part0002.trr",
         "md.part0002.xtc",
+        "md.part0002.trr",
         "md.part0002.edr",
     ]
 

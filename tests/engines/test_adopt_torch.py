@@ -153,7 +153,7 @@ def test_a_script_that_does_not_load_it_is_stopped_with_what_to_type(tmp_path: P
     script = BY_HAND + TRAINING + EPOCHS
     taken(job(tmp_path, script=script), mine, done=2)
 
-    with pytest.raises(SegmentError, match=r"the script does not load it; before epochs type: if training\.adopted:"):
+    with pytest.raises(SegmentError, match=r"does not load it; before epochs or fit type: if training\.adopted: saved"):
         segment(job(tmp_path, script=script))
 
     assert [each.passport.segment for each in checkpoints(job(tmp_path))] == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.export import write_script
@@ -27,6 +28,8 @@ def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoin
     line = ancestors(Store(checkpoint.folder.parent), checkpoint)
     for each in line:
         verified_parts(each)
+    # Also of a simulation that was done: mdrun goes on right behind the checkpoint, and writes what follows again.
+    line[-1] = replace(checkpoint, passport=replace(checkpoint.passport, is_finished=False))
     for piece in counted_pieces(line):
         copy_head(piece.path, folder / piece.path.name, piece.size_bytes)
     inputs = run.settings["inputs"]

@@ -37,6 +37,11 @@ class Loop(Placed, ABC):
     _has_stepped = False
     _adopted: Path | None = None
     _is_adopted_read = False
+    # What to type so that a script loads what was adopted.
+    _loading = (
+        "saved = torch.load(training.adopted, weights_only=True), and give what it holds to load_state_dict of model, "
+        "optimizer and scheduler"
+    )
 
     def log(self, **values: float) -> None:
         """Notes metrics of this step, a number each, for the progress and for final/metrics.csv."""
@@ -59,8 +64,7 @@ class Loop(Placed, ABC):
     def adopted(self) -> Path | None:
         """Your own checkpoint, where `unbroken adopt` took it over and no other was made since: load it, then go on.
 
-        Before `epochs`, `if training.adopted: saved = torch.load(training.adopted, weights_only=True)`, and then
-        `model.load_state_dict(saved["model"])` and so on with all that it holds.
+        Before `epochs`: `if training.adopted:`, and under it what your script loads it with.
         """
         self._is_adopted_read = True
         return self._adopted
@@ -144,8 +148,7 @@ class Loop(Placed, ABC):
             self._give_up(
                 Kind.HOPELESS,
                 f"the run goes on from {self._adopted}, which it adopted, and the script does not load it; before "
-                "epochs type: if training.adopted: saved = torch.load(training.adopted, weights_only=True), and give "
-                "what it holds to load_state_dict of model, optimizer and scheduler",
+                f"epochs or fit type: if training.adopted: {self._loading}",
             )
         self._course.aim(self._link.contract if self._link else None, goal, unit)
 
