@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
-from unbroken.engines.by_contract import is_own
 from unbroken.engines.by_hand import exported_training, is_of_library
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
+from unbroken.engines.tensorflow.adopt import adopted
 from unbroken.engines.tensorflow.starter import starters
-from unbroken.errors import ConfigError
-from unbroken.program.contract import HANDOVER_FILE
 from unbroken.program.rank_command import script_command, threads_of_each
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -27,12 +25,8 @@ class TensorFlowEngine(Engine):
         return starters(self.base, words, is_named)
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """A checkpoint of unbroken's own, or of a script that keeps the contract by itself."""
-        is_known = is_own(foreign.path) or (foreign.path / HANDOVER_FILE).is_file()
-        if foreign.path.is_dir() and not is_known:
-            allowed = "a training's folder of unbroken, or one with a progress.json (docs/contract.md)"
-            raise ConfigError([f"{run.name}: --from: found {foreign.path}, allowed for tensorflow: {allowed}"])
-        return super().adopt(run, foreign, draft)
+        """A backup of Keras, or a checkpoint of unbroken's own."""
+        return adopted(run, foreign, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """The folder of a training that is started by hand; of a script without the library as the contract says."""
