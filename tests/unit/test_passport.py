@@ -10,6 +10,7 @@ from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, OutageError
+from unbroken.runs.adopted import Adopted
 from unbroken.runs.passport import SCHEMA_VERSION, read_passport
 from unbroken.runs.progress import FileDigest, Progress
 
@@ -22,6 +23,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
     assert read_passport(folder) == PASSPORT
+
+
+def test_what_a_run_was_adopted_from_stands_in_it_and_in_no_other(folder: Path) -> None:
+    adopted = Adopted("/old", ("a", "b"), (), ("the loader's place",))
+    (folder / "manifest.json").write_text(replace(PASSPORT, adopted=adopted).to_text())
+
+    assert read_passport(folder).adopted == adopted
+    assert "adopted" not in json.loads(PASSPORT.to_text())  # an older unbroken reads these
 
 
 # No clock: a machine may stand still for a moment.
@@ -83,6 +92,8 @@ def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path)
     [
         ({"segment": "1"}, r"of a wrong type \['segment'\]"),
         ({"extra": 1}, r"unknown \['extra'\]"),
+        ({"adopted": {"from": "/x"}}, "'adopted' is malformed, allowed: from, checked, not_checked, lost"),
+        ({"adopted": {"from": "/x", "checked": [1], "not_checked": [], "lost": []}}, "allowed: lists of text"),
         ({"progress": {"goal": 1}}, "'done' is None"),
         ({"files": {"../x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),
         ({"files": {"/etc/x": {"size_bytes": 1, "digest": "0"}}}, "points outside the checkpoint"),

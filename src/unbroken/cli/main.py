@@ -19,7 +19,16 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import advise_command, exec_commands, init_command, notify_command, profile_command, report_command
+from unbroken.cli import (
+    adopt_command,
+    advise_command,
+    exec_commands,
+    export_command,
+    init_command,
+    notify_command,
+    profile_command,
+    report_command,
+)
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
@@ -298,6 +307,8 @@ def notify(
         notify_command.check(Look(rows, is_ended, is_silent), directory, settings)
 
 
+app.command("adopt")(adopt_command.adopt_command)
+app.command("export")(export_command.export_command)
 app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)

@@ -26,6 +26,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.engines.by_contract import adopted_contract, exported_contract
+from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
 from unbroken.program.contract import FINAL, AttemptFolder, HandedOver, copied_states, loose_state, ready_states
@@ -98,6 +100,24 @@ class Engine(ABC):
         if something is missing.
         """
         return iter(())
+
+    # --- what ran elsewhere, or shall ---
+
+    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
+        """Copies what ran elsewhere into the new folder `draft`, which becomes the run's first checkpoint.
+
+        Nothing of the user's is written, moved, or run as code.  ConfigError or CheckpointError says in one line why
+        it cannot be taken over.
+        """
+        return adopted_contract(run, foreign, draft)
+
+    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+        """Fills the new folder so that the program goes on in there without unbroken; what to know of it, in lines.
+
+        `resume.sh` in it starts the program.  ConfigError where there is no such folder.
+        """
+        task = Task(run, checkpoint.passport.segment + 1, checkpoint, AttemptFolder(folder), math.inf)
+        return exported_contract(run, checkpoint, self.command(task), self.environment(task), folder)
 
     # --- an attempt ---
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
+from unbroken.runs.adopted import SEGMENT as ADOPTED
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
@@ -51,7 +52,7 @@ def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
         claim, why_free = lease.current_claim(places.lease)
     except (LeaseError, OSError):
         return None
-    if claim is None or why_free or any(attempt.token == claim.token for attempt in attempts):
+    if claim is None or why_free or claim.segment == ADOPTED or any(each.token == claim.token for each in attempts):
         return None
     noted = _noted(claim, places)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
@@ -64,7 +65,11 @@ def note_died(history: History, previous: Claim, store: Store, until_utc: str) -
     None if it has a line, or needs none.  `until_utc` as above.
     """
     attempts = history.attempts()
-    if previous.released_utc or any(attempt.token == previous.token for attempt in attempts):
+    if (
+        previous.released_utc
+        or previous.segment == ADOPTED
+        or any(attempt.token == previous.token for attempt in attempts)
+    ):
         return None
     attempt = died_attempt(previous, store, attempts, until_utc)
     history.append(attempt)
@@ -126,7 +131,8 @@ def all_attempts(places: RunFolder) -> list[Attempt]:
         claim, why_free = lease.current_claim(places.lease)
     except (LeaseError, OSError):
         return attempts
-    if claim is None or claim.released_utc or any(attempt.token == claim.token for attempt in attempts):
+    is_over = claim is None or claim.released_utc or claim.segment == ADOPTED
+    if claim is None or is_over or any(attempt.token == claim.token for attempt in attempts):
         return attempts
     if not why_free and how_slurm_ended(claim.slurm_job, claim.started_utc, claim.slurm_cluster) is None:
         return attempts  # it lives

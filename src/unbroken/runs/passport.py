@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
+from unbroken.runs.adopted import Adopted, parse_adopted
 from unbroken.runs.progress import FileDigest, Progress, parse_progress
 from unbroken.system import jsontext
 
@@ -50,6 +51,7 @@ class Passport:
     note: str = ""
     is_milestone: bool = False
     environment: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    adopted: Adopted | None = None
     schema_version: int = SCHEMA_VERSION
     digest: str = field(default="", compare=False)
 
@@ -61,9 +63,12 @@ class Passport:
         return text.replace('\n  "files": {}', f'\n  "files": {_indented(self.files)}', 1)
 
     def _data(self) -> dict[str, object]:
-        data = {key: value for key, value in vars(self).items() if key != "digest"}
-        if not self.environment:  # nothing to say: then also an unbroken that does not know the key can read it
-            del data["environment"]
+        data = {key: value for key, value in vars(self).items() if key not in ("digest", "adopted", "environment")}
+        # Where there is nothing to say, also an unbroken that does not know these keys can read the passport.
+        if self.environment:
+            data["environment"] = self.environment
+        if self.adopted is not None:
+            data["adopted"] = self.adopted.to_json()
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -133,7 +138,8 @@ def parse_passport(data: object, source: str) -> Passport:
     _check_types(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}
-    return Passport(**{**data, "progress": progress, "files": files, "digest": digest})
+    adopted = parse_adopted(data["adopted"], source) if "adopted" in data else None
+    return Passport(**{**data, "progress": progress, "files": files, "adopted": adopted, "digest": digest})
 
 
 _TEXT = (str,)
@@ -163,12 +169,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "note": _TEXT,
     "is_milestone": (bool,),
     "environment": (dict,),
+    "adopted": (dict,),
     "schema_version": (int,),
 }
 
 
 # Came later than the first passports.
-_LATER = {"is_milestone", "environment"}
+_LATER = {"is_milestone", "environment", "adopted"}
 
 
 def _check_types(data: Mapping[str, object], source: str) -> None:

@@ -82,5 +82,6 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
         "checkpoint": checkpoint.name,
         "checkpoint_digest": passport.digest,
         "written_utc": utc_now(),
+        **({"adopted": passport.adopted.to_json()} if passport.adopted else {}),
     }
     return json.dumps(data, indent=2) + "\n"

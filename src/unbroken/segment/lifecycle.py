@@ -26,6 +26,7 @@ from unbroken.errors import (
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
 from unbroken.runs import results as final
+from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.lease import Lease
@@ -232,6 +233,7 @@ class _Segment:
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
         if origin is None:
+            refuse_unfinished(self.job.run.name, self.job.places.root)
             self.job.tell("starting from the beginning: the run has no checkpoint yet")
         else:
             self.held.confirm()

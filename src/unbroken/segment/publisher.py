@@ -161,6 +161,7 @@ class Publisher:
             note=run.note,
             is_milestone=handover.is_milestone,
             environment=self.environment,
+            adopted=parent.passport.adopted if parent else None,
         )
 
 

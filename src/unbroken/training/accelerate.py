@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
+from unbroken.runs.adopted import read_handed
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.batch_order import Share
@@ -90,7 +91,7 @@ class Segments(Placed):
         course.aim(self._keeper.contract, goal, unit)
         self._gradients = Gradients(self._parts())
         if self._keeper.resume:
-            self._accelerator.load_state(str(self._keeper.resume))
+            self._load(self._keeper.resume)
         while not course.is_over:
             course.position.is_closed = False
             if course.position.batch == 0:
@@ -162,6 +163,20 @@ class Segments(Placed):
         self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
 
     # --- our own ---
+
+    def _load(self, folder: Path) -> None:
+        """What Accelerate has saved; in a checkpoint that was adopted nothing of this object is."""
+        handed, objects = read_handed(folder), self._accelerator._custom_objects
+        if handed is None:
+            self._accelerator.load_state(str(folder))
+            return
+        place = objects.index(self)
+        objects.pop(place)
+        try:
+            self._accelerator.load_state(str(folder))
+        finally:
+            objects.insert(place, self)
+        self._course.restore({"epoch": handed.epoch, "step": handed.step, "epoch_step": handed.step})
 
     def _enter(self, loader: ResumableLoader) -> None:
         position = self._course.position

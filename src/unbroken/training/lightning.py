@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
+from unbroken.runs.adopted import read_handed
 from unbroken.runs.progress import Progress
 from unbroken.training.core.batch_order import Share
 from unbroken.training.core.collector import keep_what_is_loaded
@@ -54,7 +55,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
         self._loaders: list[ResumableLoader] = []
-        self._epoch = 0
+        handed = read_handed(self._keeper.resume)  # a checkpoint of Lightning's alone
+        self._epoch = handed.epoch if handed else 0
         self._has_trained = False
 
     @property

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.command import checks
+from unbroken.engines.command.adopt import adopted
 from unbroken.engines.command.contract_supervisor import ContractKeeper
+from unbroken.engines.command.export import exported
 from unbroken.engines.command.file_supervisor import FileKeeper
 from unbroken.engines.command.folder import first_file, prepare, restart_files
 from unbroken.engines.command.holes import MissingRecordsError
@@ -26,6 +28,7 @@ from unbroken.engines.command.settings import Program, program_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.command.states import matching
 from unbroken.engines.command.supervisor import CommandSupervisor
+from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.errors import ForeignFolderError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
@@ -62,6 +65,22 @@ class CommandEngine(Engine):
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
+
+    # --- what ran elsewhere ---
+
+    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
+        """Its restart files, and of its outputs the records that belong to them, each once."""
+        program = self._with_its_base(program_of(run))
+        if program.keeps_the_contract:
+            return super().adopt(run, foreign, draft)
+        return adopted(run, program, self.base, foreign, draft)
+
+    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+        """Its inputs, restart files and outputs, and the line that resumes it."""
+        program = program_of(run)
+        if program.keeps_the_contract:
+            return super().export(run, checkpoint, folder)
+        return exported(run, program, self.base, checkpoint, folder)
 
     # --- before it starts ---
 

@@ -109,6 +109,25 @@ def confirm_whole(name: str, pieces: Sequence[PieceEnd], done: float) -> None:
         )
 
 
+def confirm_begins(name: str, end: PieceEnd) -> None:
+    """MissingRecordsError if an output's first record is not where a program begins that counts from 0."""
+    if end.first is not None and end.largest_step is not None and end.first > _LARGEST_STEPS * end.largest_step:
+        raise MissingRecordsError(
+            f"{name}: records are missing: it begins at {end.first:.10g}; put back what the program wrote before, or, "
+            "if it begins there on purpose, add the file to outputs_with_gaps"
+        )
+
+
+def confirm_reaches(name: str, end: PieceEnd, done: float) -> None:
+    """MissingRecordsError if the last records before `done` are missing: a killed program had them in its buffer."""
+    if end.last is None or end.cut is not None or end.largest_step is None:
+        return
+    if done - end.last > _allowed_gap([end]):
+        raise MissingRecordsError(
+            f"{name}: records are missing: it ends at {end.last:.10g}, but the restart files say {done:.10g}"
+        )
+
+
 Kept = tuple[float | None, float | None, float | None]
 
 

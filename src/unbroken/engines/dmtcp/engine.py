@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp import checks, rehearsal
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
+from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
-from unbroken.errors import SegmentError
+from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import HandedOver, copied_states, ready_states
 from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint
 
 
 class DmtcpEngine(Engine):
@@ -27,6 +30,16 @@ class DmtcpEngine(Engine):
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
+
+    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
+        """Images name the files of their program by whole paths, so they go on only where they were made."""
+        why = "images go on only in the folder in which they were made, and a run has one of its own"
+        raise ConfigError([f"{run.name}: engine dmtcp takes over no images: {why}; begin at the start: snakemake"])
+
+    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+        """For the same reason."""
+        why = "images go on only in the folder in which they were made"
+        raise ConfigError([f"{run.name}: engine dmtcp exports no images: {why}; they are in {checkpoint.folder}"])
 
     def rehearse(self, run: Run, seconds: float) -> str:
         return rehearsal.rehearse(run, self.base, seconds)

@@ -19,6 +19,8 @@ _MAGIC_FIRST, _MAGIC_LAST = 171817, 171819
 _OLDEST_VERSION = 14
 # The list of files stands at the very end, behind the atoms.
 _TAIL_BYTES = 256 * 1024
+_MOST_OUTPUTS = 64
+_MOST_CHECKED_BYTES = 1024 * 1024  # GROMACS, src/gromacs/fileio/gmxfio.cpp, gmx_fio_int_get_file_md5
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,39 @@ def _parsed(path: Path, xdr: Xdr, tail: bytes) -> Cpt:
 
 
 def _outputs(tail: bytes, part: int) -> tuple[OutputPosition, ...]:
-    """The list is found by the name of its first file, which has the number of this part in it."""
+    """The list is found by the name of its first file, which has the number of this part in it.
+
+    An mdrun that appends has no such number: then it is what can be read as a list of files.
+    """
     found = tail.find(f".part{part:04d}.".encode())
     if found < 0:
-        raise ValueError("names no output files")
+        return _outputs_without_part(tail)
     start = found
     while start > 0 and not _is_length_before(tail, start):
         start -= 1
     xdr = Xdr(tail, start - 8)
     return tuple(_output(xdr) for _ in range(xdr.integer()))
+
+
+def _outputs_without_part(tail: bytes) -> tuple[OutputPosition, ...]:
+    """The first place at which a list of files can be read; all is aligned to four bytes from the end on."""
+    for start in range(len(tail) % 4, len(tail) - 8, 4):
+        count, length = struct.unpack_from(">ii", tail, start)
+        if 0 < count <= _MOST_OUTPUTS and 0 < length <= LONGEST_TEXT:
+            xdr = Xdr(tail, start + 4)
+            try:
+                found = tuple(_output(xdr) for _ in range(count))
+            except (struct.error, UnicodeDecodeError, ValueError):
+                continue
+            if all(map(_is_sound, found)):
+                return found
+    raise ValueError("names no output files")
+
+
+def _is_sound(output: OutputPosition) -> bool:
+    """mdrun notes the md5 of the last megabyte at most, and names its files with an ending."""
+    is_name = output.name.isascii() and output.name.isprintable() and "." in output.name
+    return is_name and 0 <= output.checked_bytes <= min(output.size_bytes, _MOST_CHECKED_BYTES)
 
 
 def _is_length_before(tail: bytes, start: int) -> bool:

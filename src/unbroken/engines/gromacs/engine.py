@@ -9,15 +9,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
+from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.gromacs import checks
+from unbroken.engines.gromacs.adopt import adopted
 from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
+from unbroken.engines.gromacs.export import exported
 from unbroken.engines.gromacs.health import divergence, limits_of
 from unbroken.engines.gromacs.join import join
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
+from unbroken.engines.gromacs.prepare import is_prepared_here, prepare
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.starter import Starter
@@ -63,6 +67,18 @@ class GromacsEngine(Engine):
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
+
+    # --- what ran elsewhere, or shall ---
+
+    def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
+        """mdrun's checkpoint, and all its outputs up to there; a tpr that is made of other files is made first."""
+        if is_prepared_here(run):
+            prepare(run, self.base)
+        return adopted(run, Simulation(run, self.base), foreign, draft)
+
+    def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
+        """mdrun's checkpoint, the tpr, and the pieces of the results."""
+        return exported(run, self.base, Simulation(run, self.base), checkpoint, folder)
 
     # --- before it starts ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.gromacs.command import CPT, EXTENDED_TPR, STEM
@@ -86,8 +86,13 @@ def copy_state(cpt: Cpt, folder: Path, draft: Path, is_final: bool) -> None:
 def _new_draft(cpt: Cpt, draft: Path) -> Path:
     parts = draft / PARTS
     parts.mkdir(parents=True)
-    (parts / OFFSETS).write_text(json.dumps({output.name: output.size_bytes for output in cpt.outputs}) + "\n")
+    write_offsets(parts, {output.name: output.size_bytes for output in cpt.outputs})
     return parts
+
+
+def write_offsets(parts: Path, sizes: Mapping[str, int]) -> None:
+    """Notes the bytes of each piece that belong to the checkpoint, for `offsets_of`."""
+    (parts / OFFSETS).write_text(json.dumps(dict(sizes)) + "\n")
 
 
 def pieces_of(cpt: Cpt, folder: Path) -> list[str]:

@@ -1,0 +1,201 @@
+"""Restart files of a program that ran elsewhere become a run's first checkpoint, with the outputs that belong to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unbroken.engines.command.holes import confirm_begins, confirm_reaches, read_ends
+from unbroken.engines.command.joined_tables import HEADS, Outputs
+from unbroken.engines.command.reading import Reading, confirm_check, reading_of, why_not_whole
+from unbroken.engines.command.rewritten import restarts_in, whole_lines_bytes, write_once
+from unbroken.engines.command.settings import OutputSetting, Program, SavedBy
+from unbroken.engines.command.states import RestartState, complete_states, copied, matching, states_in
+from unbroken.engines.foreign import Foreign, Found, confirm_steady, copy_steady, stamp
+from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.run import Run
+from unbroken.runs.store import PARTS
+from unbroken.system import fs
+from unbroken.system.copying import append_range
+from unbroken.system.digests import sha256_of
+
+
+def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Path) -> Found:
+    """Fills the draft from the folder in which the program ran; CheckpointError says why it cannot be."""
+    folder = foreign.path
+    if not folder.is_dir():
+        raise ConfigError([f"{run.name}: --from: found {folder}, a file; allowed: the folder in which the program ran"])
+    if foreign.done is not None:
+        raise ConfigError([f"{run.name}: --done: the settings of the run say how to read how far it is; leave it out"])
+    if program.finished_file and matching(folder, [program.finished_file]):
+        raise CheckpointError(f"{run.name}: {folder}: finished_file {program.finished_file} is there: the run is done")
+    confirm_check(run, program)
+    same, others = _inputs(program, base, folder)
+    with _tables(run, program, folder, draft) as tables:
+        why = f"no complete file in it matches {', '.join(program.files)}"
+        for state in _candidates(folder, program):
+            try:
+                found = _filled(run, program, state, tables, draft)
+            except CheckpointError as error:
+                why = str(error)
+                fs.remove_tree(draft)
+                draft.mkdir()
+                continue
+            return replace(found, checked=(*found.checked, *same), not_checked=(*found.not_checked, *others))
+    raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was taken over")
+
+
+# --- the restart files ---
+
+
+def _filled(run: Run, program: Program, state: RestartState, tables: Tables, draft: Path) -> Found:
+    """A state and its records; CheckpointError if one of them is not whole."""
+    if not copied(state, draft):
+        raise CheckpointError(f"{', '.join(state.files)} changed while copied; stop the program first")
+    if why := _why_not_whole(run, program, draft):
+        raise CheckpointError(why)
+    reading = _reading(run, program, tables.source, draft, state)
+    checked = [f"restart files that belong together: {', '.join(state.files)}"]
+    not_checked = [] if program.check_command else [_unproved(program)]
+    if program.check_command:
+        checked.append(f"check_command {' '.join(program.check_command)} found them whole")
+    if reading.done is None:
+        if program.outputs:
+            raise CheckpointError("nobody knows which records of `outputs` belong to the restart files")
+        not_checked.append("how far they are: the settings do not say how to read it")
+        return Found(Handover(Progress(1, run.goal, "checkpoints")), tuple(checked), tuple(not_checked))
+    if reading.done <= 0:
+        raise CheckpointError(f"its restart files say {reading.done:.10g}: nothing to go on from ({reading.how})")
+    checked.append(f"how far they are: {reading.how}")
+    if program.outputs:
+        checked += tables.hand_over(program, draft, reading.done)
+    progress = Progress(reading.done, run.goal, str(run.settings["goal_unit"]))
+    return Found(Handover(progress), tuple(checked), tuple(not_checked))
+
+
+def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
+    """A program that has left, or was killed: where nothing tells which files are complete, the newest ones."""
+    if program.saved_by in (SavedBy.MARKER, SavedBy.NEXT) and not program.check_command:
+        yield from complete_states(folder, program)
+    else:
+        yield from states_in(folder, program.files)
+
+
+def _unproved(program: Program) -> str:
+    words = {
+        SavedBy.EXIT: "whether they are whole: only the program's good exit says so (saved_by: exit)",
+        SavedBy.RENAME: "whether they are whole: the program is said to rename them when they are (saved_by: rename)",
+        SavedBy.MARKER: "whether they are whole: the marker says so (saved_by: marker)",
+        SavedBy.NEXT: "whether they are whole: the program had begun the next ones (saved_by: next)",
+    }
+    return words[program.saved_by]
+
+
+def _why_not_whole(run: Run, program: Program, draft: Path) -> str:
+    """Asked of a copy of the copy: what the user's command writes beside the files is no part of a checkpoint."""
+    if not program.check_command:
+        return ""
+    scratch = _scratch(draft)
+    try:
+        return why_not_whole(run, program, scratch)
+    finally:
+        fs.remove_tree(scratch)
+
+
+def _reading(run: Run, program: Program, folder: Path, draft: Path, state: RestartState) -> Reading:
+    if state.number or not program.progress_command:
+        return reading_of(run, program, folder, state.number)
+    scratch = _scratch(draft)
+    try:
+        return reading_of(run, program, scratch, state.number)
+    except SegmentError as error:
+        raise CheckpointError(str(error)) from error
+    finally:
+        fs.remove_tree(scratch)
+
+
+def _scratch(draft: Path) -> Path:
+    scratch = draft.with_name(fs.unique_name("asked"))
+    shutil.copytree(draft, scratch)
+    return scratch
+
+
+# --- what belongs to them ---
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Copies of the outputs, each record in them once; `remarks` says of which some were there twice."""
+
+    source: Path
+    folder: Path
+    remarks: Mapping[str, str]
+
+    def hand_over(self, program: Program, draft: Path, done: float) -> list[str]:
+        """Puts the records up to `done` into the draft, and says so; CheckpointError if some of them are missing."""
+        try:
+            Outputs(program.outputs, self.folder, None, {}, program.outputs_with_gaps).hand_over(draft, done, True)
+            ends = read_ends(draft / PARTS / HEADS)
+            for name, end in ends.items():
+                if name not in program.outputs_with_gaps:
+                    confirm_begins(name, end)
+                    confirm_reaches(name, end, done)
+        except SegmentError as error:  # a hole, or records that do not count up
+            raise CheckpointError(str(error)) from error
+        return [
+            f"{output.name}: its records up to {done:.10g}{self.remarks[output.name]}" for output in program.outputs
+        ]
+
+
+@contextmanager
+def _tables(run: Run, program: Program, folder: Path, draft: Path) -> Iterator[Tables]:
+    if missing := [output.name for output in program.outputs if not (folder / output.name).is_file()]:
+        found = f"no {missing[0]}, which `outputs` names: the joined results would lack their beginning"
+        raise CheckpointError(f"{run.name}: {folder}: has {found}")
+    once = draft.with_name(fs.unique_name("once"))
+    paths = [folder / output.name for output in program.outputs]
+    before = [stamp(path) for path in paths]
+    once.mkdir()
+    try:
+        remarks = {output.name: _copied_once(output, folder, once) for output in program.outputs}
+        confirm_steady(paths, before)
+        yield Tables(folder, once, remarks)
+    finally:
+        fs.remove_tree(once)
+
+
+def _copied_once(output: OutputSetting, folder: Path, once: Path) -> str:
+    """Copies an output without what a program wrote again after a restart; what was left out."""
+    path, target = folder / output.name, once / output.name
+    if output.record is None:
+        copy_steady([(path, target)])
+        return ", as it is"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as new:
+        append_range(path, new, 0, whole_lines_bytes(path))
+    restarts = restarts_in(target, output.record)
+    if len(restarts) < 2:
+        return ""
+    whole = target.with_name(fs.unique_name("whole"))
+    target.rename(whole)
+    left_out = write_once(whole, output.record, restarts, target)
+    whole.unlink()
+    return f", without {left_out} that stood there twice after {len(restarts) - 1} restarts"
+
+
+def _inputs(program: Program, base: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Which inputs of the run are those that lie in the program's folder too."""
+    same, others = [], []
+    for name in (*program.inputs, *program.templates):
+        there = folder / Path(name).name
+        if there.is_file() and sha256_of(there) == sha256_of(base / name):
+            same.append(f"input {name}: the same as in {folder}")
+        elif there.is_file():
+            others.append(f"input {name}: not the same as in {folder}")
+        else:
+            others.append(f"input {name}: whether it is what the program was started with")
+    return same, others

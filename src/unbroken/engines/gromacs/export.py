@@ -1,0 +1,53 @@
+"""A folder in which mdrun goes on by itself: its checkpoint, its tpr, and the pieces of the results so far."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from unbroken.engines.export import write_script
+from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
+from unbroken.engines.gromacs.join import counted_pieces
+from unbroken.engines.gromacs.prepare import TPR
+from unbroken.engines.gromacs.simulation import Simulation
+from unbroken.runs.lineage import ancestors, verified_parts
+from unbroken.runs.run import Run
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.system.copying import copy_head
+
+
+def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Fills the folder; what to know of it, in lines."""
+    made = simulation.tpr_to_run(folder, checkpoint.passport.progress.done)
+    if made.parent.resolve() == folder.resolve():
+        made.rename(folder / TPR)
+    else:
+        shutil.copyfile(made, folder / TPR)
+    shutil.copyfile(checkpoint.folder / CPT, folder / CPT)
+    line = ancestors(Store(checkpoint.folder.parent), checkpoint)
+    for each in line:
+        verified_parts(each)
+    # Also of a simulation that was done: mdrun goes on right behind the checkpoint, and writes what follows again.
+    line[-1] = replace(checkpoint, passport=replace(checkpoint.passport, is_finished=False))
+    for piece in counted_pieces(line):
+        copy_head(piece.path, folder / piece.path.name, piece.size_bytes)
+    inputs = run.settings["inputs"]
+    for name in inputs if isinstance(inputs, (list, tuple)) else ():
+        shutil.copyfile(base / str(name), folder / Path(str(name)).name)
+    write_script(folder, run, _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0), folder), _environment(run))
+    return [
+        f"resume.sh starts mdrun from {CPT}; it writes the next part, {STEM}.partNNNN.*, beside those that are there",
+        f"the parts meet without overlap: gmx trjcat -f {STEM}.part*.xtc -o {STEM}.xtc -cat joins them",
+    ]
+
+
+def _here(command: list[str], folder: Path) -> list[str]:
+    """Without a limit of time, and with names in the folder itself."""
+    at = command.index("-maxh")
+    prefix = f"{folder.resolve()}/"
+    return [word.removeprefix(prefix) for word in command[:at] + command[at + 2 :]]
+
+
+def _environment(run: Run) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(threads_per_rank(run))}

@@ -1,0 +1,73 @@
+"""A plain folder from which a run's program goes on without unbroken; the run itself is only read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from unbroken.engines.base import Engine
+from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
+from unbroken.runs.identity import identity_of, usable_identities
+from unbroken.runs.select import refusal, verify
+from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.segment.job import Job
+from unbroken.system import fs
+from unbroken.system.flush import flush_tree
+
+README = "EXPORT.txt"
+
+
+def export(job: Job, engine: Engine, target: Path, which: str, tell: Callable[[str], None]) -> Checkpoint:
+    """Fills `target`, which must not exist, from the newest good checkpoint, or the one named `which`; returns that.
+
+    ConfigError if there is none such, IdentityError if the run's settings are not those that it was made with.  If the
+    process dies inside, `target` is not there.
+    """
+    if os.path.lexists(target):
+        raise ConfigError([f"{job.run.name}: --to: {target} exists; nothing was written; name another"])
+    checkpoint = _chosen(job, which, tell)
+    identity = identity_of(job.run, job.keys, job.base)
+    if checkpoint.passport.identity not in usable_identities(identity, job.places.accepted, [checkpoint]):
+        raise IdentityError(refusal(job.run.name, checkpoint, identity))
+    draft = target.with_name(fs.unique_name(target.name))
+    with fs.os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir()
+        try:
+            lines = engine.export(job.run, checkpoint, draft)
+            (draft / README).write_text(_readme(checkpoint, lines))
+            flush_tree(draft)
+            os.rename(draft, target)
+            fs.flush_folder(target.parent)
+        finally:
+            if draft.exists():
+                fs.remove_tree(draft)
+    return checkpoint
+
+
+def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
+    """Every byte of it read; a bad one stays where it is."""
+    found = list(reversed(Store(job.places.checkpoints).readable()))
+    if which:
+        found = [each for each in found if which in (each.name, str(each.passport.sequence))]
+    for checkpoint in found:
+        try:
+            return verify(checkpoint.folder, job.run.name)
+        except CheckpointError as error:
+            if which:
+                raise
+            tell(f"bad checkpoint {checkpoint.name}: {error}; taking the one before")
+    names = ", ".join(Store(job.places.checkpoints).names()) or "none"
+    what = f"no checkpoint {which!r}; allowed: {names}" if which else "no good checkpoint to export"
+    raise NoCheckpointError(f"{job.run.name}: has {what}")
+
+
+def _readme(checkpoint: Checkpoint, lines: list[str]) -> str:
+    passport = checkpoint.passport
+    told = [f"Run {passport.run}, checkpoint {checkpoint.name} ({describe_done(checkpoint)}), by unbroken export.", ""]
+    told += [*lines]
+    if passport.adopted is not None:
+        told += ["", f"The run was adopted from {passport.adopted.source}."]
+        told += [f"Lost then: {line}" for line in passport.adopted.lost]
+    return "\n".join(told) + "\n"

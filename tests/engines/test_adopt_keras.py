@@ -1,0 +1,157 @@
+"""A training whose Keras made backups goes on as a run: what its backup does not hold stands in the passport."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.toyrun import checkpoints
+
+from unbroken.engines.foreign import Foreign
+from unbroken.engines.found import known_schemas, read_checked_runs
+from unbroken.engines.tensorflow.engine import TensorFlowEngine
+from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import Record
+from unbroken.runs.store import Checkpoint, Store
+from unbroken.segment.adopt import adopt
+from unbroken.segment.job import Job
+from unbroken.segment.lifecycle import run_segment
+
+# Nothing is drawn but the first weights, and the order is that of the data.
+MODEL = """
+import os, sys
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import keras, numpy as np, tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(1)
+tf.config.threading.set_inter_op_parallelism_threads(1)
+keras.utils.set_random_seed(0)
+inputs = np.linspace(0, 1, 512, dtype="float32").reshape(64, 8)
+targets = np.linspace(-1, 1, 64, dtype="float32").reshape(64, 1)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+model.optimizer.build(model.trainable_variables)
+"""
+BY_HAND = """
+class Dies(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (2, 2):
+            os._exit(9)
+how_often = int(sys.argv[2]) if sys.argv[2:] else "epoch"
+backup = keras.callbacks.BackupAndRestore("backup", save_freq=how_often, delete_checkpoint=False)
+callbacks = [backup, Dies()] if sys.argv[1] == "dies" else []
+model.fit(inputs, targets, batch_size=16, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
+np.savez("weights.npz", *model.get_weights())
+"""
+TRAINING = """
+from unbroken.training.tensorflow import Training
+training = Training(model, seed=0)
+"""
+THREE_LINES = """
+if training.adopted:
+    model.load_weights(training.adopted / "latest.weights.h5")
+"""
+FIT = """
+training.fit(training.data(inputs, targets, batch_size=16, shuffle=False), verbose=0)
+training.finish({"weights.npz": {str(number): weight for number, weight in enumerate(model.get_weights())}})
+"""
+SCRIPT = MODEL + TRAINING + THREE_LINES + FIT
+
+
+def job(base: Path, script: str = SCRIPT, **settings: object) -> Job:
+    base.mkdir(exist_ok=True)
+    (base / "train.py").write_text(script)
+    told = {"script": str(base / "train.py"), "goal": 6, **settings}
+    run = {"engine": "tensorflow", "segments": 5, "segment_minutes": 9, "settings": told}
+    found = read_checked_runs({"runs": {"demo": run}}, base)[0]
+    made = Job(found, known_schemas().engines["tensorflow"].identity, 1, 1, base)
+    made.places.log(1).parent.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def segment(made: Job) -> Record:
+    return run_segment(made, TensorFlowEngine(made.base))
+
+
+def taken(made: Job, source: Path, done: float | None = None) -> Checkpoint:
+    return adopt(made, TensorFlowEngine(made.base), Foreign(source, done), print)
+
+
+def by_hand(folder: Path, *words: str) -> Path:
+    folder.mkdir()
+    (folder / "by_hand.py").write_text(MODEL + BY_HAND)
+    subprocess.run([sys.executable, "by_hand.py", *words], cwd=folder, check=False)
+    return folder
+
+
+def weights(path: Path) -> list[bytes]:
+    import numpy as np
+
+    with np.load(path) as arrays:
+        return [arrays[name].tobytes() for name in sorted(arrays.files)]
+
+
+@pytest.mark.tensorflow
+def test_a_backup_from_the_end_of_an_epoch_goes_on_to_the_weights_of_one_piece(tmp_path: Path) -> None:
+    half, whole = by_hand(tmp_path / "half", "dies"), by_hand(tmp_path / "whole", "whole")
+
+    passport = taken(job(tmp_path), half / "backup").passport
+    record = segment(job(tmp_path))
+
+    assert (passport.progress.done, record.outcome, record.progress.done) == (2, Outcome.FINISHED, 6)
+    assert weights(job(tmp_path).places.final / "weights.npz") == weights(whole / "weights.npz")
+    assert passport.adopted is not None
+    assert (
+        "the order of the data: it comes from unbroken's seed, from the epoch on that is next" in passport.adopted.lost
+    )
+
+
+@pytest.mark.tensorflow
+def test_of_a_backup_within_an_epoch_it_is_said_that_the_epoch_is_replayed(tmp_path: Path) -> None:
+    half = by_hand(tmp_path / "half", "dies", "1")
+
+    adopted = taken(job(tmp_path), half / "backup").passport.adopted
+    record = segment(job(tmp_path))
+
+    said = json.loads((half / "backup" / "training_metadata.json").read_text())
+    assert said["epoch"] == 2 and said["batch"] > 0
+    assert adopted is not None
+    again = "the whole epoch is trained again, as Keras's own backup does it"
+    assert (
+        adopted.lost[0] == f"the place in the epoch: {said['batch']} batches of epoch 2 are in the weights, and {again}"
+    )
+    assert record.outcome is Outcome.FINISHED
+
+
+@pytest.mark.tensorflow
+def test_a_script_that_does_not_load_it_is_stopped(tmp_path: Path) -> None:
+    half = by_hand(tmp_path / "half", "dies")
+    taken(job(tmp_path, MODEL + TRAINING + FIT), half / "backup")
+
+    with pytest.raises(SegmentError, match=r"does not load it; before epochs or fit type: .*: model\.load_weights"):
+        segment(job(tmp_path, MODEL + TRAINING + FIT))
+
+    assert [each.passport.segment for each in checkpoints(job(tmp_path))] == [0]
+
+
+def test_what_is_no_backup_is_refused(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    with pytest.raises(ConfigError, match=r"allowed: a folder of BackupAndRestore, with training_metadata\.json in it"):
+        taken(job(tmp_path), backup)
+    (backup / "training_metadata.json").write_text('{"epoch": 2, "batch": 0}')
+    with pytest.raises(CheckpointError, match=r"has no latest\.weights\.h5"):
+        taken(job(tmp_path), backup)
+    (backup / "latest.weights.h5").write_bytes(b"weights")
+    with pytest.raises(ConfigError, match=r"--done: training_metadata\.json says how far it is; leave it out"):
+        taken(job(tmp_path), backup, done=2)
+    with pytest.raises(ConfigError, match="says epoch 2, and the goal is in steps; type --done N"):
+        taken(job(tmp_path, goal_unit="steps"), backup)
+    (backup / "training_metadata.json").write_text('{"epoch": "two"}')
+    with pytest.raises(CheckpointError, match="says no epoch and batch"):
+        taken(job(tmp_path), backup)
+
+    assert Store(job(tmp_path).places.checkpoints).names() == []
