@@ -19,7 +19,15 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import advise_command, exec_commands, init_command, notify_command, profile_command, report_command
+from unbroken.cli import (
+    advise_command,
+    convert_command,
+    exec_commands,
+    init_command,
+    notify_command,
+    profile_command,
+    report_command,
+)
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
@@ -301,6 +309,7 @@ def notify(
 app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)
+app.command("convert")(convert_command.convert_script)
 app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
 app.command()(exec_commands.launcher)
 

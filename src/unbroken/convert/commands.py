@@ -1,0 +1,304 @@
+"""Simple commands of a script: what each is for, and which is the program."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of
+from unbroken.convert.expand import Scope
+from unbroken.convert.seen import Launched
+from unbroken.convert.words import Kind, Word, shell_line
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# They say something, set how bash behaves, or ask; a config needs none of it.
+_QUIET = {
+    *("echo", "printf", "date", "hostname", "pwd", "set", "shopt", "true", ":", "nvidia-smi", "env", "printenv"),
+    *("lscpu", "free", "df", "squeue", "sacct", "seff", "sstat", "whoami", "id", "uname", "which", "type", "ls", "cat"),
+    *("wc", "sleep", "grep", "head", "tail", "test", "[", "sinfo", "rocm-smi", "numactl-show", "du", "tee", "local"),
+    *("read", "return", "break", "continue", "sync", "lsb_release", "logger", "clear", "awk", "sed", "sort", "cut"),
+    *("scontrol", "umask", "module-info", "compgen", "false", "let", "shift", "getopts", "find", "stat", "diff"),
+}
+_STOPS = {"wait", "kill", "disown", "jobs", "fg", "scancel", "pkill"}
+_FILES = {"mkdir", "cp", "mv", "rsync", "tar", "unzip", "gunzip", "gzip", "ln", "touch", "chmod", "ulimit", "scp"}
+_REMOVES = {"rm", "rmdir", "shred"}
+_MODULE = {"module", "ml"}
+_DMTCP_HELPERS = {"dmtcp_coordinator", "dmtcp_command", "start_coordinator"}
+_WHY_STOP = "unbroken tells the program to save, and stops it, in time by itself"
+WHY_AGAIN = "unbroken submits the next segment by itself"
+_SIGNAL = re.compile(r"-(?:s\s*|-signal[= ])?(?:SIG)?(HUP|INT|TERM|USR1|USR2|CONT|10|12|15|1|2)\b")
+_SIGNAL_NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "1": "HUP", "2": "INT"}
+_DEPTH = 20
+
+
+class ScriptEnd(Exception):
+    """The script ends here in this kind of job."""
+
+
+class CommandReader(ABC):
+    """Notes in `scope.seen` what commands are for."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.seen = scope.seen
+        self._depth = 0
+
+    @abstractmethod
+    def statement(self, node: Node) -> None:
+        """Reads a statement of any kind, such as the body of a function."""
+
+    # --- simple commands ---
+
+    def command(self, node: Node) -> None:
+        name, line = command_name(node), line_of(node)
+        if not name:
+            return
+        own = [child for child in node.named_children if child.type == "variable_assignment"]
+        arguments = node.children_by_field_name("argument")
+        for argument in arguments:
+            self.submissions(argument)
+        words = [word for child in arguments for word in self.scope.words(child)]
+        first = self.scope.words(node.child_by_field_name("name").named_children[0])  # type: ignore[union-attr]
+        if not first:
+            return
+        words = [*first, *words]
+        name = base_name(words[0].source)
+        if words[0].text is not None and words[0].text in self.scope.functions:
+            self._call(words[0].text, words[1:])
+            return
+        self._simple(name, words, line, node, own)
+
+    def _simple(self, name: str, words: list[Word], line: int, node: Node, own: Sequence[Node]) -> None:
+        text = text_of(node)
+        if name == "exit":
+            raise ScriptEnd
+        if name == "cd" or name == "pushd":
+            self._cd(words[1:], line)
+        elif name in _MODULE:
+            self._module([word.source for word in words[1:]], line, text)
+        elif name in ("source", "."):
+            self._source(words[1:], line, text)
+        elif name in ("conda", "mamba", "micromamba") and [word.source for word in words[1:2]] == ["activate"]:
+            self._conda(words[2:], line)
+        elif name == "trap":
+            self._trap(node, line)
+        elif name == "sbatch":
+            self.submit(node)
+        elif name == "scontrol" and "requeue" in text:
+            self.seen.resubmitted.append(line)
+            self.seen.drop(line, text, WHY_AGAIN)
+        elif name in _STOPS:
+            self.seen.drop(line, text, _WHY_STOP)
+        elif name in _DMTCP_HELPERS:
+            self.seen.drop(line, text, "the engine dmtcp has a coordinator of its own")
+        elif name in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d") and "grompp" in text:
+            self.seen.grompp.append(Launched(tuple(words), line))
+        elif name in _FILES | _REMOVES:
+            self._files(name, words, line, text)
+        elif self.is_program(node):
+            self._program(words, line, own)
+
+    def _program(self, words: list[Word], line: int, own: Sequence[Node]) -> None:
+        if self.seen.programs:
+            before = self.seen.programs[0]
+            if [word.source for word in before.words] == [word.source for word in words]:
+                return
+            raise self.scope.script.refused(
+                line,
+                f"a second program, {_program_name(words)}, beside {_program_name(before.words)} of line {before.line};"
+                " one run is one program: make a script, and a run, of each",
+            )
+        extra = []
+        for each in own:
+            name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
+            if name is not None:
+                extra.append((text_of(name), self.scope.word(value, is_quoted=True) if value is not None else Word()))
+        self.seen.programs.append(Launched(tuple(words), line, environment=tuple(extra)))
+
+    def _call(self, name: str, arguments: list[Word]) -> None:
+        self._depth += 1
+        if self._depth < _DEPTH:
+            outer, self.scope.arguments = self.scope.arguments, tuple(arguments)
+            self.statement(self.scope.functions[name])
+            self.scope.arguments = outer
+        self._depth -= 1
+
+    def _cd(self, words: list[Word], line: int) -> None:
+        target = words[0] if words else Word.of("~")
+        source = target.source
+        if self.seen.programs:
+            return
+        inside = target.with_facts({"base": "."}).text
+        if inside is not None and not PurePath(inside).is_absolute() and self.scope.path(inside).is_dir():
+            self.seen.place = str(PurePath("" if target.has(Kind.PLACEHOLDER) else self.seen.place) / inside)
+            self.seen.place = "" if self.seen.place == "." else self.seen.place
+            self.seen.drop(line, f"cd {source}", "paths count from there")
+            return
+        if source == "-":
+            return
+        self._leave_for(target, line)
+
+    def _leave_for(self, target: Word, line: int) -> None:
+        """Goes to a folder that the script has made, or that only the job has: what it copied there are inputs."""
+        text = shell_line([target]).replace("{{", "{").replace("}}", "}")
+        why = "the program has a folder of its own for each attempt, with links to its inputs"
+        for step, at in [each for each in self.seen.prologue if text in each[0]]:
+            self.seen.prologue.remove((step, at))
+            self.seen.drop(at, step, why)
+            self.seen.staged += [(name, at) for name in self._copied(step)]
+        self.seen.drop(line, f"cd {target.source}", why)
+
+    def _copied(self, step: str) -> Iterator[str]:
+        """The files of this folder that a `cp` or `rsync` names, those of a folder too."""
+        with suppress(ValueError):
+            for word in shlex.split(step)[1:]:
+                path = Path(word)
+                if path.is_file():
+                    yield self._below(path)
+                elif path.is_dir() and path != self.scope.script.folder.resolve():
+                    yield from (self._below(each) for each in sorted(path.iterdir()) if each.is_file())
+
+    def _below(self, path: Path) -> str:
+        folder = self.scope.script.folder.resolve()
+        return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+    def _module(self, words: list[str], line: int, text: str) -> None:
+        plain = [word for word in words if not word.startswith("-")]
+        if not plain:
+            return
+        what, names = plain[0], plain[1:]
+        if text.split()[0] == "ml" and what not in ("load", "add", "purge", "use", "restore", "unload", "list", "swap"):
+            what, names = "load", plain
+        if what in ("load", "add", "try-load"):
+            self.seen.modules += [(name, line) for name in names]
+        elif what in ("purge", "reset", "unload", "rm"):
+            self.seen.drop(line, text, "a segment begins without the modules of the shell that submits")
+        elif what in ("list", "avail", "show", "whatis", "spider"):
+            return
+        else:
+            self.seen.prologue.append((text, line))
+
+    def _source(self, words: list[Word], line: int, text: str) -> None:
+        if not words:
+            return
+        source = words[0].source
+        if base_name(source).startswith("GMXRC"):
+            self.seen.gmxrc = words[0], line
+        elif "bashrc" in source or "profile" in base_name(source) or source.endswith("/modules/init/bash"):
+            self.seen.drop(line, text, "unbroken starts bash as a login shell does, for the modules")
+        else:
+            self._prologue(words, "source", line, text)
+
+    def _conda(self, words: list[Word], line: int) -> None:
+        name = words[0].source if words else "base"
+        hook = 'source "$(conda info --base)/etc/profile.d/conda.sh"'
+        self.seen.prologue.append((f"{hook}; conda activate {name}", line))
+
+    def _prologue(self, words: Sequence[Word], name: str, line: int, text: str) -> None:
+        """A step that a shell in the job takes before the program starts."""
+        if self.seen.programs:
+            self.seen.lose(line, text, "comes after the program; results are in results/<run>/final")
+            return
+        bad = next((word for word in words if word.has(Kind.UNSURE)), None)
+        if bad is not None:
+            self.seen.lose(line, text, "what it works on is known in the job alone")
+            return
+        is_sourced = name == "source"
+        placed = [
+            word
+            if is_sourced and (number or "/" not in word.source) and not self.scope.path(word.source).is_file()
+            else self._anchored(word, is_sourced and not number)
+            for number, word in enumerate(words)
+        ]
+        step = f"{name} {shell_line(placed)}".replace("{{", "{").replace("}}", "}")
+        self.seen.prologue.append((step, line))
+
+    def _anchored(self, word: Word, is_surely_there: bool) -> Word:
+        """A path that is there by its whole name, because the step is taken in the program's own folder."""
+        folder = self.scope.script.folder.resolve()
+        word = word.with_facts({"base": str(folder)})
+        text = word.text
+        if text is None or not text or text.startswith("-") or PurePath(text).is_absolute():
+            return word
+        path = self.scope.path(text)
+        return Word.of(str(path.resolve())) if is_surely_there or path.exists() else word
+
+    def _files(self, name: str, words: list[Word], line: int, text: str) -> None:
+        if self.seen.programs:
+            self.seen.lose(line, text, "comes after the program; its results are in results/<run>/final")
+        elif name in _REMOVES:
+            self.seen.lose(line, text, "unbroken removes nothing but what it has made; its own folders are tidied")
+        else:
+            self._prologue(words[1:], name, line, text)
+
+    # --- the next job ---
+
+    def submissions(self, node: Node) -> None:
+        """`id=$(sbatch ...)`"""
+        for each in commands_in(node):
+            if base_name(command_name(each)) == "sbatch":
+                self.submit(each)
+
+    def submit(self, node: Node, is_endless: bool = False) -> None:
+        line = line_of(node)
+        words = [word for child in node.children_by_field_name("argument") for word in self.scope.words(child)]
+        self.seen.submitted.append((tuple(words), -line if is_endless else line))
+
+    def _trap(self, node: Node, line: int) -> None:
+        """What a signal makes the script do: how the program is told to stop."""
+        arguments = node.children_by_field_name("argument")
+        self.seen.drop(line, text_of(node), _WHY_STOP)
+        if not arguments:
+            return
+        words = self.scope.words(arguments[0])
+        text = words[0].source if words else ""
+        body = self.scope.functions.get(text)
+        for each in commands_in(body if body is not None else fragment(text_of(arguments[0])[1:-1])):
+            self._trapped(each, text_of(each), line)
+
+    def _trapped(self, node: Node, text: str, line: int) -> None:
+        name = base_name(command_name(node))
+        if name in ("kill", "scancel", "pkill") and (found := _SIGNAL.search(text)):
+            number = _SIGNAL_NUMBERS.get(found[1], found[1])
+            if number in ("HUP", "INT", "TERM", "USR1", "USR2"):
+                self.seen.stop_signal = number, line
+        elif name == "touch":
+            words = [word for child in node.children_by_field_name("argument") for word in self.scope.words(child)]
+            if len(words) == 1:
+                self.seen.stop_file = words[0], line
+        elif name == "sbatch" or (name == "scontrol" and "requeue" in text):
+            self.seen.resubmitted.append(line)
+
+    # --- what is a program ---
+
+    def starts_program(self, node: Node) -> bool:
+        return any(self.is_program(each) for each in commands_in(node))
+
+    def is_program(self, node: Node) -> bool:
+        name = command_name(node)
+        base = base_name(name)
+        if not base or name in self.scope.functions:
+            return bool(name in self.scope.functions and self.starts_program(self.scope.functions[name]))
+        known = _QUIET | _STOPS | _FILES | _REMOVES | _MODULE | _DMTCP_HELPERS
+        known = known | {"cd", "pushd", "popd", "exit", "trap", "sbatch", "source", ".", "export", "unset"}
+        if base in ("conda", "mamba", "micromamba", "pip", "spack"):
+            return " run " in text_of(node)
+        if base in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d"):
+            return "grompp" not in text_of(node)
+        return base not in known
+
+
+def _program_name(words: Sequence[Word]) -> str:
+    return " ".join(word.source for word in words[:3])
+
+
+def base_name(name: str) -> str:
+    """The last part of a path, empty of nothing."""
+    return PurePath(name).name if name else ""

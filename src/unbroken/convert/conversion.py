@@ -1,0 +1,206 @@
+"""A script as a run: read twice, for a first job and for one that finds what an earlier one has saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from unbroken.convert.bash import Script, parse
+from unbroken.convert.directives import Directive, directives_of, options
+from unbroken.convert.draft import Draft, Source
+from unbroken.convert.expand import Scope
+from unbroken.convert.job import Job, Line, job_of
+from unbroken.convert.reader import Reader
+from unbroken.convert.seen import Remark, Seen, World
+from unbroken.convert.to_command import command_run
+from unbroken.convert.to_dmtcp import dmtcp_run, is_dmtcp
+from unbroken.convert.to_gromacs import gromacs_run, is_mdrun
+from unbroken.convert.to_training import training_run, training_script
+from unbroken.convert.words import Kind, Part, Word
+from unbroken.engines.starter import run_name
+from unbroken.errors import ConfigError
+
+# How many segments a script gets that says nothing of how many jobs there are to be.
+_SEGMENTS = 20
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A run: its lines, and what became of the rest of the script, by its lines."""
+
+    script: str
+    run: str
+    lines: tuple[Line, ...]
+    settings: tuple[Line, ...]
+    asked: tuple[Remark, ...]
+    lost: tuple[Remark, ...]
+    dropped: tuple[Remark, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How many jobs follow each other, and what says so."""
+
+    segments: int
+    comment: str
+    is_asked: bool = False
+
+
+def convert(script: Script, arguments: Sequence[str] = (), name: str = "") -> Conversion:
+    """The run that a script comes to; ConfigError by line where it cannot be one."""
+    root = parse(script)
+    found, late = directives_of(script)
+    first = _read(script, root, found, arguments, World.FRESH)
+    if not first.programs and first.submitted:
+        return _of_submitter(script, first, name)
+    later = _read(script, root, found, arguments, World.RESUMED)
+    for number in late:
+        first.lose(number, script.lines[number - 1], "Slurm does not read it, because a command stands before it")
+    return _converted(script, found, first, later, name, None)
+
+
+def _converted(
+    script: Script, found: Sequence[Directive], first: Seen, later: Seen, name: str, chain: Chain | None
+) -> Conversion:
+    if not first.programs:
+        if not later.programs:
+            raise ConfigError([f"{script.name}: no program is started; convert takes a script for sbatch"])
+        first.programs += later.programs
+    job = job_of(found, first, script.name)
+    run = run_name(name or job.name, "") or run_name(PurePath(script.name).stem, "run")
+    source = Source(script, job, first, later, run)
+    _follow_up(source)
+    draft = _draft(source)
+    chain = chain or _chain(source)
+    if chain.is_asked:
+        draft.asked.insert(0, Remark(0, "segments", chain.comment))
+    lines = [
+        Line("engine", draft.engine, draft.why),
+        Line("segments", str(chain.segments), f"? {chain.comment}" if chain.is_asked else chain.comment),
+        *job.lines,
+        *draft.lines,
+    ]
+    asked = [
+        *draft.asked,
+        *(
+            Remark(0, each.key or each.value.partition(":")[0], each.comment.removeprefix("? "))
+            for each in (*job.lines, *draft.settings)
+            if each.is_asked
+        ),
+    ]
+    return Conversion(
+        script.name, run, tuple(lines), tuple(draft.settings), tuple(asked), _sorted(first.lost), _sorted(first.dropped)
+    )
+
+
+def _draft(source: Source) -> Draft:
+    if is_mdrun(source):
+        return gromacs_run(source)
+    if is_dmtcp(source):
+        return dmtcp_run(source)
+    if (training := training_script(source)) is not None:
+        return training_run(source, *training)
+    return command_run(source)
+
+
+def _read(script: Script, root: object, found: Sequence[Directive], arguments: Sequence[str], world: World) -> Seen:
+    seen = Seen()
+    job = job_of(found, Seen(), script.name)
+    scope = Scope(script, world, seen, _known(job), tuple(map(Word.of, arguments)), _following(job))
+    Reader(scope).read(root)  # type: ignore[arg-type]
+    return seen
+
+
+def _following(job: Job) -> tuple[int, ...]:
+    """The numbers of an array whose tasks run one after the other."""
+    return tuple(job.array[0]) if job.array and job.array[1] == 1 else ()
+
+
+def _known(job: Job) -> dict[str, Word]:
+    """What Slurm tells a script of its job."""
+
+    def placeholder(name: str) -> Word:
+        return Word((Part(Kind.PLACEHOLDER, name),))
+
+    known = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), placeholder("tasks"))
+    known |= dict.fromkeys(("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"), placeholder("threads"))
+    known |= dict.fromkeys(("SLURM_SUBMIT_DIR", "PWD"), placeholder("base"))
+    known |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), Word.of(str(job.nodes or 1)))
+    known["SLURM_JOB_NAME"] = Word.of(job.name) if job.name else placeholder("run")
+    known["SLURM_ARRAY_JOB_ID"] = placeholder("run")
+    if job.is_requeued:  # the number stays the same in all its jobs
+        known |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), placeholder("run"))
+    if job.nodes and job.tasks % job.nodes == 0:
+        known["SLURM_NTASKS_PER_NODE"] = Word.of(str(job.tasks // job.nodes))
+    return known
+
+
+def _follow_up(source: Source) -> None:
+    """Notes of a script that submits itself again."""
+    for words, line in source.first.submitted:
+        source.first.resubmitted.append(abs(line))
+        text = " ".join(["sbatch", *(word.source for word in words)])
+        source.first.drop(abs(line), text, "unbroken submits the next segment by itself")
+
+
+def _chain(source: Source) -> Chain:
+    job, line = source.job, min(source.first.resubmitted, default=0)
+    if job.array is not None and len(job.array[0]) > 1:
+        ids, limit, at = job.array
+        if limit != 1:
+            why = "its tasks do not follow each other: write a run for each into a table (runs_table)"
+            raise source.script.refused(at, f"an array without %1; {why}")
+        return Chain(len(ids), f"line {at}: an array of {len(ids)} tasks, one at a time")
+    if line:
+        return Chain(_SEGMENTS, f"line {line} submits it again and again: at most how often?", is_asked=True)
+    if job.is_requeued:
+        return Chain(_SEGMENTS, "a requeued job knows no end: at most how many segments?", is_asked=True)
+    return Chain(_SEGMENTS, "the script is one job: at most how many segments?", is_asked=True)
+
+
+def _of_submitter(script: Script, seen: Seen, name: str) -> Conversion:
+    """A script for the login node, which submits the jobs of a chain: the job is the run, the loop its segments."""
+    jobs = [_parts(words) for words, _ in seen.submitted]
+    names = {job for _, job, _ in jobs}
+    line = abs(seen.submitted[0][1])
+    if len(names) > 1:
+        raise script.refused(line, f"it submits {', '.join(sorted(names))}: convert each of them by itself")
+    found, job, arguments = jobs[0]
+    if not (script.folder / job).is_file():
+        raise script.refused(line, f"it submits {job or 'no script'}, which is not in this folder")
+    inner = Script.read(script.folder / job, script.folder)
+    own, _ = directives_of(inner)
+    typed = [replace(each, line=0, written=f"{script.name} line {line}: {each.written}") for each in found]
+    typed = [each for each in typed if each.name != "job-name"]
+    root = parse(inner)
+    together = [*own, *typed]
+    first = _read(inner, root, together, arguments, World.FRESH)
+    later = _read(inner, root, together, arguments, World.RESUMED)
+    is_endless = any(at < 0 for _, at in seen.submitted)
+    count = len(seen.submitted)
+    chain = Chain(count, f"{script.name} line {line}: it submits {count} jobs that follow each other")
+    if is_endless:
+        chain = Chain(_SEGMENTS, f"{script.name} line {line}: a loop; at most how many segments?", is_asked=True)
+    return _converted(inner, together, first, later, name or PurePath(script.name).stem, chain)
+
+
+def _parts(words: Sequence[Word]) -> tuple[list[Directive], str, list[str]]:
+    """What `sbatch` is given: its options, the script, and the script's arguments."""
+    texts = [word.source for word in words]
+    found = list(options(texts, 0))
+    taken = sum(len(each.written.split(" ")) for each in found)
+    rest = texts[taken:]
+    return found, rest[0] if rest else "", rest[1:]
+
+
+def _sorted(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
+    return tuple(sorted(remarks, key=lambda remark: remark.line))
+
+
+def remarks_text(remarks: Sequence[Remark], script: str) -> Iterator[str]:
+    """A line for each, with its place in the script."""
+    for remark in remarks:
+        where = f"{script} line {remark.line}: " if remark.line else ""
+        what = " ".join(remark.what.split())
+        yield f"{where}`{what}`: {remark.why}"

@@ -1,0 +1,222 @@
+"""`unbroken convert`: what a site's script comes to, line by line, and what is refused."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.workdir import ROOT
+
+from unbroken.convert.bash import Script
+from unbroken.convert.config_text import config_text
+from unbroken.convert.conversion import Conversion, convert, remarks_text
+from unbroken.engines.found import read_checked_runs
+from unbroken.errors import ConfigError
+
+SCRIPTS = ROOT / "tests" / "site_scripts"
+BED = sorted(SCRIPTS.glob("*.sh"))
+# What the scripts of the bed read, by name; `train.sbatch` is the job that afterok_chain.sh submits.
+INPUTS = {
+    "afterok_chain": {"train.sbatch": "#!/bin/bash\nsrun python train.py --ckpt model.pt $@\n", "train.py": ""},
+    "cp2k_timeout": {"input/aimd.inp": "&GLOBAL\n"},
+    "dmtcp_loop": {"solve": "", "in.dat": ""},
+    "gromacs_array": {"prod.tpr": "", "GMXRC.bash": ""},
+    "keras_array": {"train.py": ""},
+    "lammps_resubmit": {"start.in": "units lj\nrun 20000 upto\n", "resume.in": "run 20000 upto\n"},
+    "torch_requeue": {"main.py": ""},
+}
+
+
+def converted(folder: Path, text: str, *arguments: str, name: str = "job.sh") -> Conversion:
+    """A script as it would be written, without the indentation of the test."""
+    text = textwrap.dedent(text).lstrip("\n")
+    return convert(Script(name, text, folder), arguments)
+
+
+def run_of(found: Conversion) -> dict[str, Any]:
+    return dict(yaml.safe_load(config_text(found))["runs"][found.run])
+
+
+def refusal(folder: Path, text: str, *arguments: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        converted(folder, text, *arguments)
+    return str(caught.value)
+
+
+def of_bed(folder: Path, stem: str) -> Conversion:
+    for name, text in INPUTS[stem].items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    script = (SCRIPTS / f"{stem}.sh").read_text()
+    return convert(Script(f"{stem}.sh", script.replace("/opt/site/gromacs/2020.3/bin/", ""), folder))
+
+
+# --- the test bed ---
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in BED])
+def test_a_config_made_of_a_script_of_the_bed_is_accepted_by_the_loader(tmp_path: Path, stem: str) -> None:
+    found = of_bed(tmp_path, stem)
+
+    (run,) = read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
+
+    assert run.name == found.run
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in BED])
+def test_every_line_of_a_config_says_where_it_comes_from(tmp_path: Path, stem: str) -> None:
+    found = of_bed(tmp_path, stem)
+
+    lines = [line for line in config_text(found).splitlines() if line.startswith("    ") and line != "    settings:"]
+
+    assert lines
+    assert [line for line in lines if "  # " not in line] == []
+
+
+def test_an_array_of_gromacs_comes_to_what_its_first_comment_says(tmp_path: Path) -> None:
+    assert run_of(of_bed(tmp_path, "gromacs_array")) == {
+        "engine": "gromacs",
+        "segments": 10,
+        "segment_minutes": 720,
+        "place": "short",
+        "constraint": "cascadelake",
+        "nodes": 1,
+        "tasks": 56,
+        "modules": ["cuda/10.2", "gcc/7.3.0", "openmpi/4.0.5", "gromacs/2020.3-gpu-mpi"],
+        "enter": [],
+        "settings": {
+            "tpr": "prod.tpr",
+            "gmx": "gmx_mpi",
+            "gmxrc": "GMXRC.bash",
+            "ranks": 56,
+            "launcher": ["srun", "--mpi=pmi2", "-n", "{ranks}"],
+            "options": ["-dlb", "yes"],
+        },
+    }
+
+
+def test_a_script_of_lammps_that_submits_itself_is_a_run_with_a_start_and_a_resume(tmp_path: Path) -> None:
+    run = run_of(of_bed(tmp_path, "lammps_resubmit"))
+
+    assert (run["engine"], run["segment_minutes"], run["tasks"]) == ("command", 1440, 64)
+    assert (run["account"], run["qos"]) == ("phys7", "normal")
+    assert run["enter"][:2] == ["bash", "-lc"]
+    assert run["enter"][2] == 'set -e; module restore lammps; exec "$@"'
+    assert run["enter"][4:] == ["mpirun", "-np", "64"]
+    assert run["settings"] == {
+        "start": ["lmp", "-in", "start.in"],
+        "resume": ["lmp", "-in", "resume.in", "-var", "rst", "{file}"],
+        "inputs": ["start.in", "resume.in"],
+        "files": ["restart.{progress}.bin"],
+        "saved_by": "next",
+        "goal": 20000,
+        "exit_paused": [0],
+    }
+
+
+def test_a_loop_of_dmtcp_comes_to_the_engine_that_does_the_same(tmp_path: Path) -> None:
+    found = of_bed(tmp_path, "dmtcp_loop")
+    run = run_of(found)
+
+    assert run.pop("segments") == 20
+    assert run == {
+        "engine": "dmtcp",
+        "segment_minutes": 240,
+        "place": "short",
+        "modules": ["dmtcp/2.6.0"],
+        "save_minutes": 60,
+        "settings": {"command": ["./solve", "in.dat"], "inputs": ["solve", "in.dat"]},
+    }
+    assert [remark.what for remark in found.asked] == ["segments"]
+
+
+def test_staging_and_an_environment_are_steps_before_the_program(tmp_path: Path) -> None:
+    run = run_of(of_bed(tmp_path, "torch_requeue"))
+
+    steps = run["enter"][2].split("; ")
+    assert steps[1:3] == ['source "$(conda info --base)/etc/profile.d/conda.sh"', "conda activate pytorch"]
+    assert steps[3] == 'mkdir -p "$SLURM_TMPDIR"/data'
+    assert steps[-2:] == ['tar -xf "$SLURM_TMPDIR"/data/digits.tar -C "$SLURM_TMPDIR"/data', 'exec "$@"']
+    assert run["settings"]["start"][2] == (
+        'exec python main.py --data "$SLURM_TMPDIR"/data --run-dir "$SCRATCH"/logs/"{run}"'
+    )
+    assert (run["place"], run["threads"], run["mem_mb"], run["segment_minutes"]) == ("gpu", 4, 16384, 15)
+    assert run["modules"] == ["anaconda/3", "cuda/11.7"]
+
+
+def test_a_goal_that_grows_with_the_array_is_that_of_its_last_task(tmp_path: Path) -> None:
+    run = run_of(of_bed(tmp_path, "keras_array"))
+
+    assert (run["segments"], run["segment_minutes"], run["mem_mb"]) == (10, 10, 10240)
+    assert run["settings"]["start"] == ["python", "train.py", "{goal}"]
+    assert run["settings"]["goal"] == 5000
+    assert "source activate tf_gpu" in run["enter"][2]
+
+
+def test_a_scratch_copy_becomes_the_folder_of_its_own_and_a_container_the_way_in(tmp_path: Path) -> None:
+    found = of_bed(tmp_path, "cp2k_timeout")
+    run = run_of(found)
+
+    image = str(tmp_path / "cp2k.sif")
+    assert run["enter"] == [
+        *("srun", "--ntasks=96", "--cpus-per-task=1", "apptainer", "exec", "--bind", "/scratch", image)
+    ]
+    assert run["slurm_extra"] == ["--ntasks-per-node=48", "--exclusive"]
+    assert run["constraint"] == "[icelake|milan]"
+    assert run["settings"]["resume"] == ["cp2k.psmp", "-i", "aimd-1.restart", "-o", "aimd.out"]
+    assert run["settings"]["inputs"] == ["input/aimd.inp"]
+    assert run["settings"]["environment"] == {"CP2K_DATA_DIR": "/opt/cp2k/data"}
+    assert "line 8: `timeout 23.5h`" in "\n".join(remarks_text(found.dropped, found.script))
+    assert [remark.line for remark in found.lost] == [9]
+
+
+def test_a_script_for_the_login_node_comes_to_the_job_that_it_submits(tmp_path: Path) -> None:
+    run = run_of(of_bed(tmp_path, "afterok_chain"))
+
+    assert (run["segments"], run["segment_minutes"], run["place"], run["gpu_type"]) == (6, 480, "gpu", "a100")
+    assert run["settings"]["start"] == ["python", "train.py", "--ckpt", "model.pt", "--resume", "auto"]
+
+
+# --- refused, by line ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/bash\ncat > in.dat << EOF\n1\nEOF\n./prog\n", "job.sh line 2: a heredoc"),
+        ("./prog <<< 5\n", "job.sh line 1: a here-string"),
+        ('cmd="./prog"\neval $cmd\n', "job.sh line 2: `eval`"),
+        ("./one\n./two\n", "job.sh line 2: a second program, ./two, beside ./one of line 1"),
+        ("for i in 1 2 3; do\n  ./prog $i\ndone\n", "job.sh line 2: a loop (line 1) starts prog again and again"),
+        ("echo 5 | ./prog\n", "job.sh line 1: the program reads from a pipe"),
+        ("if grep -q a b; then\n  ./prog\nfi\n", "job.sh line 2: whether prog runs depends on `grep -q a b`"),
+        ("./prog $1\n", "job.sh line 1: `$1` is an argument of the script"),
+        ("#SBATCH --array=1-5\n./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: an array without %1"),
+        ("if [ a = b; then\n./prog\n", "job.sh line "),
+        ("x=$(cat a | grep b | tr c d)\ny=$(calc $x)\n./prog $y\n", "job.sh line 2: what `$(calc $x)` comes to"),
+        ("#SBATCH --time=5\nmodule load a\n", "job.sh: no program is started"),
+        ("sbatch other.sh\n", "job.sh line 1: it submits other.sh, which is not in this folder"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_refused_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+    assert refusal(tmp_path, text).startswith(said)
+
+
+def test_the_script_is_never_run(tmp_path: Path) -> None:
+    converted(tmp_path, f"x=$(touch {tmp_path}/a)\ntouch {tmp_path}/b\n./prog $x `touch {tmp_path}/c`\n")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "convert.md").read_text()
+    script = next(text for text in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if text.startswith("#!"))
+    shown = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]
+    for name, text in INPUTS["lammps_resubmit"].items():
+        (tmp_path / name).write_text(text)
+
+    found = converted(tmp_path, script)
+
+    assert config_text(found).partition("\n")[2] == shown
