@@ -32,7 +32,7 @@ INPUTS = {
 def converted(folder: Path, text: str, *arguments: str, name: str = "job.sh") -> Conversion:
     """A script as it would be written, without the indentation of the test."""
     text = textwrap.dedent(text).lstrip("\n")
-    return convert(Script(name, text, folder), arguments)
+    return convert(Script(name, text, folder), arguments, keys=())
 
 
 def run_of(found: Conversion) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def of_bed(folder: Path, stem: str) -> Conversion:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     script = (SCRIPTS / f"{stem}.sh").read_text()
-    return convert(Script(f"{stem}.sh", script.replace("/opt/site/gromacs/2020.3/bin/", ""), folder))
+    return convert(Script(f"{stem}.sh", script.replace("/opt/site/gromacs/2020.3/bin/", ""), folder), keys=())
 
 
 # --- the test bed ---
@@ -220,3 +220,47 @@ def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
     found = converted(tmp_path, script)
 
     assert config_text(found).partition("\n")[2] == shown
+
+
+# --- single lines ---
+
+ENVIRONMENT_KEYS = ("venv", "conda", "container", "container_options")
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value", "step"),
+    [
+        ("source venv/bin/activate", "venv", "venv", "source {folder}/venv/bin/activate"),
+        ("source /opt/v/bin/activate", "venv", "/opt/v", "source /opt/v/bin/activate"),
+        ("source activate tf_gpu", "conda", "tf_gpu", "source activate tf_gpu"),
+        ("conda activate tf", "conda", "tf", 'source "$(conda info --base)/etc/profile.d/conda.sh"; conda activate tf'),
+        ("source $HOME/v/bin/activate", "", "", "source $HOME/v/bin/activate"),
+        ("source site.sh", "", "", "source {folder}/site.sh"),
+    ],
+)
+def test_an_environment_is_a_key_where_there_is_one_and_a_step_elsewhere(
+    tmp_path: Path, line: str, key: str, value: str, step: str
+) -> None:
+    script = Script("job.sh", f"{line}\n./prog\n", tmp_path)
+
+    by_key = run_of(convert(script, keys=ENVIRONMENT_KEYS))
+    by_step = run_of(convert(script, keys=()))
+
+    step = step.format(folder=tmp_path)
+    assert by_step["enter"] == ["bash", "-c", f'set -e; {step}; exec "$@"', "bash"]
+    if key:
+        assert by_key[key] == value
+        assert "enter" not in by_key
+    else:
+        assert by_key == by_step
+
+
+def test_a_container_is_a_key_where_there_is_one(tmp_path: Path) -> None:
+    script = Script("job.sh", "#SBATCH -n 4\nsrun apptainer exec --nv --bind /data a.sif ./prog\n", tmp_path)
+
+    by_key = run_of(convert(script, keys=ENVIRONMENT_KEYS))
+    by_words = run_of(convert(script, keys=()))
+
+    assert (by_key["container"], by_key["container_options"]) == ("a.sif", ["--bind", "/data"])
+    assert "enter" not in by_key
+    assert by_words["enter"][3:] == ["apptainer", "exec", "--nv", "--bind", "/data", f"{tmp_path}/a.sif"]

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path, PurePath
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from unbroken.config.tasks import is_launcher
 from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of
-from unbroken.convert.expand import Scope
-from unbroken.convert.seen import Launched
-from unbroken.convert.words import Kind, Word, shell_line
+from unbroken.convert.command_line import taken_apart
+from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
+from unbroken.convert.seen import Launched, Step
+from unbroken.convert.steps import StepReader, base_name
+from unbroken.convert.words import Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# They say something, set how bash behaves, or ask; a config needs none of it.
-_QUIET = {
-    *("echo", "printf", "date", "hostname", "pwd", "set", "shopt", "true", ":", "nvidia-smi", "env", "printenv"),
-    *("lscpu", "free", "df", "squeue", "sacct", "seff", "sstat", "whoami", "id", "uname", "which", "type", "ls", "cat"),
-    *("wc", "sleep", "grep", "head", "tail", "test", "[", "sinfo", "rocm-smi", "numactl-show", "du", "tee", "local"),
-    *("read", "return", "break", "continue", "sync", "lsb_release", "logger", "clear", "awk", "sed", "sort", "cut"),
-    *("scontrol", "umask", "module-info", "compgen", "false", "let", "shift", "getopts", "find", "stat", "diff"),
-}
-_STOPS = {"wait", "kill", "disown", "jobs", "fg", "scancel", "pkill"}
-_FILES = {"mkdir", "cp", "mv", "rsync", "tar", "unzip", "gunzip", "gzip", "ln", "touch", "chmod", "ulimit", "scp"}
-_REMOVES = {"rm", "rmdir", "shred"}
-_MODULE = {"module", "ml"}
-_DMTCP_HELPERS = {"dmtcp_coordinator", "dmtcp_command", "start_coordinator"}
 _WHY_STOP = "unbroken tells the program to save, and stops it, in time by itself"
 WHY_AGAIN = "unbroken submits the next segment by itself"
 _SIGNAL = re.compile(r"-(?:s\s*|-signal[= ])?(?:SIG)?(HUP|INT|TERM|USR1|USR2|CONT|10|12|15|1|2)\b")
@@ -42,13 +29,8 @@ class ScriptEnd(Exception):
     """The script ends here in this kind of job."""
 
 
-class CommandReader(ABC):
+class CommandReader(StepReader, ABC):
     """Notes in `scope.seen` what commands are for."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.seen = scope.seen
-        self._depth = 0
 
     @abstractmethod
     def statement(self, node: Node) -> None:
@@ -80,13 +62,13 @@ class CommandReader(ABC):
         if name == "exit":
             raise ScriptEnd
         if name == "cd" or name == "pushd":
-            self._cd(words[1:], line)
-        elif name in _MODULE:
+            self.cd(words[1:], line)
+        elif name in MODULE:
             self._module([word.source for word in words[1:]], line, text)
         elif name in ("source", "."):
             self._source(words[1:], line, text)
         elif name in ("conda", "mamba", "micromamba") and [word.source for word in words[1:2]] == ["activate"]:
-            self._conda(words[2:], line)
+            self.conda(words[2:], line)
         elif name == "trap":
             self._trap(node, line)
         elif name == "sbatch":
@@ -94,14 +76,18 @@ class CommandReader(ABC):
         elif name == "scontrol" and "requeue" in text:
             self.seen.resubmitted.append(line)
             self.seen.drop(line, text, WHY_AGAIN)
-        elif name in _STOPS:
+        elif name in STOPS:
             self.seen.drop(line, text, _WHY_STOP)
-        elif name in _DMTCP_HELPERS:
+        elif name in DMTCP_HELPERS:
             self.seen.drop(line, text, "the engine dmtcp has a coordinator of its own")
         elif name in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d") and "grompp" in text:
             self.seen.grompp.append(Launched(tuple(words), line))
-        elif name in _FILES | _REMOVES:
-            self._files(name, words, line, text)
+        elif name in ONCE:
+            self.seen.lose(line, text, "prepares what stays: do it once, by hand")
+        elif name in INSTALLS:
+            self.prologue(words[1:], name, line, text)
+        elif name in FILES | REMOVES:
+            self.files(name, words, line, text)
         elif self.is_program(node):
             self._program(words, line, own)
 
@@ -130,45 +116,6 @@ class CommandReader(ABC):
             self.scope.arguments = outer
         self._depth -= 1
 
-    def _cd(self, words: list[Word], line: int) -> None:
-        target = words[0] if words else Word.of("~")
-        source = target.source
-        if self.seen.programs:
-            return
-        inside = target.with_facts({"base": "."}).text
-        if inside is not None and not PurePath(inside).is_absolute() and self.scope.path(inside).is_dir():
-            self.seen.place = str(PurePath("" if target.has(Kind.PLACEHOLDER) else self.seen.place) / inside)
-            self.seen.place = "" if self.seen.place == "." else self.seen.place
-            self.seen.drop(line, f"cd {source}", "paths count from there")
-            return
-        if source == "-":
-            return
-        self._leave_for(target, line)
-
-    def _leave_for(self, target: Word, line: int) -> None:
-        """Goes to a folder that the script has made, or that only the job has: what it copied there are inputs."""
-        text = shell_line([target]).replace("{{", "{").replace("}}", "}")
-        why = "the program has a folder of its own for each attempt, with links to its inputs"
-        for step, at in [each for each in self.seen.prologue if text in each[0]]:
-            self.seen.prologue.remove((step, at))
-            self.seen.drop(at, step, why)
-            self.seen.staged += [(name, at) for name in self._copied(step)]
-        self.seen.drop(line, f"cd {target.source}", why)
-
-    def _copied(self, step: str) -> Iterator[str]:
-        """The files of this folder that a `cp` or `rsync` names, those of a folder too."""
-        with suppress(ValueError):
-            for word in shlex.split(step)[1:]:
-                path = Path(word)
-                if path.is_file():
-                    yield self._below(path)
-                elif path.is_dir() and path != self.scope.script.folder.resolve():
-                    yield from (self._below(each) for each in sorted(path.iterdir()) if each.is_file())
-
-    def _below(self, path: Path) -> str:
-        folder = self.scope.script.folder.resolve()
-        return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
     def _module(self, words: list[str], line: int, text: str) -> None:
         plain = [word for word in words if not word.startswith("-")]
         if not plain:
@@ -183,7 +130,7 @@ class CommandReader(ABC):
         elif what in ("list", "avail", "show", "whatis", "spider"):
             return
         else:
-            self.seen.prologue.append((text, line))
+            self.seen.prologue.append(Step(text, line))
 
     def _source(self, words: list[Word], line: int, text: str) -> None:
         if not words:
@@ -194,49 +141,7 @@ class CommandReader(ABC):
         elif "bashrc" in source or "profile" in base_name(source) or source.endswith("/modules/init/bash"):
             self.seen.drop(line, text, "unbroken starts bash as a login shell does, for the modules")
         else:
-            self._prologue(words, "source", line, text)
-
-    def _conda(self, words: list[Word], line: int) -> None:
-        name = words[0].source if words else "base"
-        hook = 'source "$(conda info --base)/etc/profile.d/conda.sh"'
-        self.seen.prologue.append((f"{hook}; conda activate {name}", line))
-
-    def _prologue(self, words: Sequence[Word], name: str, line: int, text: str) -> None:
-        """A step that a shell in the job takes before the program starts."""
-        if self.seen.programs:
-            self.seen.lose(line, text, "comes after the program; results are in results/<run>/final")
-            return
-        bad = next((word for word in words if word.has(Kind.UNSURE)), None)
-        if bad is not None:
-            self.seen.lose(line, text, "what it works on is known in the job alone")
-            return
-        is_sourced = name == "source"
-        placed = [
-            word
-            if is_sourced and (number or "/" not in word.source) and not self.scope.path(word.source).is_file()
-            else self._anchored(word, is_sourced and not number)
-            for number, word in enumerate(words)
-        ]
-        step = f"{name} {shell_line(placed)}".replace("{{", "{").replace("}}", "}")
-        self.seen.prologue.append((step, line))
-
-    def _anchored(self, word: Word, is_surely_there: bool) -> Word:
-        """A path that is there by its whole name, because the step is taken in the program's own folder."""
-        folder = self.scope.script.folder.resolve()
-        word = word.with_facts({"base": str(folder)})
-        text = word.text
-        if text is None or not text or text.startswith("-") or PurePath(text).is_absolute():
-            return word
-        path = self.scope.path(text)
-        return Word.of(str(path.resolve())) if is_surely_there or path.exists() else word
-
-    def _files(self, name: str, words: list[Word], line: int, text: str) -> None:
-        if self.seen.programs:
-            self.seen.lose(line, text, "comes after the program; its results are in results/<run>/final")
-        elif name in _REMOVES:
-            self.seen.lose(line, text, "unbroken removes nothing but what it has made; its own folders are tidied")
-        else:
-            self._prologue(words[1:], name, line, text)
+            self.prologue(words, "source", line, text)
 
     # --- the next job ---
 
@@ -286,19 +191,15 @@ class CommandReader(ABC):
         base = base_name(name)
         if not base or name in self.scope.functions:
             return bool(name in self.scope.functions and self.starts_program(self.scope.functions[name]))
-        known = _QUIET | _STOPS | _FILES | _REMOVES | _MODULE | _DMTCP_HELPERS
-        known = known | {"cd", "pushd", "popd", "exit", "trap", "sbatch", "source", ".", "export", "unset"}
-        if base in ("conda", "mamba", "micromamba", "pip", "spack"):
+        if is_launcher(base):
+            words = [Word.of(text_of(each)) for each in node.children_by_field_name("argument")]
+            base = taken_apart([Word.of(base), *words]).program
+        if base in ("conda", "mamba", "micromamba", "spack"):
             return " run " in text_of(node)
         if base in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d"):
             return "grompp" not in text_of(node)
-        return base not in known
+        return base not in NO_PROGRAM
 
 
 def _program_name(words: Sequence[Word]) -> str:
     return " ".join(word.source for word in words[:3])
-
-
-def base_name(name: str) -> str:
-    """The last part of a path, empty of nothing."""
-    return PurePath(name).name if name else ""

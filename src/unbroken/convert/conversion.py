@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -18,6 +18,7 @@ from unbroken.convert.to_dmtcp import dmtcp_run, is_dmtcp
 from unbroken.convert.to_gromacs import gromacs_run, is_mdrun
 from unbroken.convert.to_training import training_run, training_script
 from unbroken.convert.words import Kind, Part, Word
+from unbroken.engines.found import known_schemas
 from unbroken.engines.starter import run_name
 from unbroken.errors import ConfigError
 
@@ -47,21 +48,33 @@ class Chain:
     is_asked: bool = False
 
 
-def convert(script: Script, arguments: Sequence[str] = (), name: str = "") -> Conversion:
-    """The run that a script comes to; ConfigError by line where it cannot be one."""
+def convert(
+    script: Script, arguments: Sequence[str] = (), name: str = "", keys: Collection[str] | None = None
+) -> Conversion:
+    """The run that a script comes to; ConfigError by line where it cannot be one.
+
+    `keys` are those of a run that may be used, all that this release knows if none are given.
+    """
+    keys = known_schemas().run.keys if keys is None else keys
     root = parse(script)
     found, late = directives_of(script)
     first = _read(script, root, found, arguments, World.FRESH)
     if not first.programs and first.submitted:
-        return _of_submitter(script, first, name)
+        return _of_submitter(script, first, name, keys)
     later = _read(script, root, found, arguments, World.RESUMED)
     for number in late:
         first.lose(number, script.lines[number - 1], "Slurm does not read it, because a command stands before it")
-    return _converted(script, found, first, later, name, None)
+    return _converted(script, found, first, later, name, None, keys)
 
 
 def _converted(
-    script: Script, found: Sequence[Directive], first: Seen, later: Seen, name: str, chain: Chain | None
+    script: Script,
+    found: Sequence[Directive],
+    first: Seen,
+    later: Seen,
+    name: str,
+    chain: Chain | None,
+    keys: Collection[str],
 ) -> Conversion:
     if not first.programs:
         if not later.programs:
@@ -69,7 +82,7 @@ def _converted(
         first.programs += later.programs
     job = job_of(found, first, script.name)
     run = run_name(name or job.name, "") or run_name(PurePath(script.name).stem, "run")
-    source = Source(script, job, first, later, run)
+    source = Source(script, job, first, later, run, keys)
     _follow_up(source)
     draft = _draft(source)
     chain = chain or _chain(source)
@@ -159,7 +172,7 @@ def _chain(source: Source) -> Chain:
     return Chain(_SEGMENTS, "the script is one job: at most how many segments?", is_asked=True)
 
 
-def _of_submitter(script: Script, seen: Seen, name: str) -> Conversion:
+def _of_submitter(script: Script, seen: Seen, name: str, keys: Collection[str]) -> Conversion:
     """A script for the login node, which submits the jobs of a chain: the job is the run, the loop its segments."""
     jobs = [_parts(words) for words, _ in seen.submitted]
     names = {job for _, job, _ in jobs}
@@ -182,7 +195,7 @@ def _of_submitter(script: Script, seen: Seen, name: str) -> Conversion:
     chain = Chain(count, f"{script.name} line {line}: it submits {count} jobs that follow each other")
     if is_endless:
         chain = Chain(_SEGMENTS, f"{script.name} line {line}: a loop; at most how many segments?", is_asked=True)
-    return _converted(inner, together, first, later, name or PurePath(script.name).stem, chain)
+    return _converted(inner, together, first, later, name or PurePath(script.name).stem, chain, keys)
 
 
 def _parts(words: Sequence[Word]) -> tuple[list[Directive], str, list[str]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from unbroken.convert.bash import Script
 from unbroken.convert.command_line import CommandLine, taken_apart
 from unbroken.convert.job import Job, Line
-from unbroken.convert.seen import Launched, Remark, SavedFile, Seen
+from unbroken.convert.seen import Launched, Remark, SavedFile, Seen, Step
 from unbroken.convert.words import Kind, Word, needs_shell, shell_line
 from unbroken.engines.starter import as_yaml
 
@@ -27,6 +28,7 @@ class Source:
     first: Seen
     later: Seen
     run: str
+    keys: Collection[str] = ()  # of a run, that this release knows
 
     @property
     def start(self) -> Launched:
@@ -60,6 +62,8 @@ class Source:
     def literal(self, word: Word, line: int) -> str:
         """A word for a place where nothing can be left open; ConfigError by line if something is."""
         text = word.with_facts({**self.facts, "base": "."}).text
+        if (part := word.find(Kind.UNSURE)) is not None:
+            raise self.script.refused(part.line or line, part.text)
         if text is None:
             raise self.script.refused(line, f"`{word.source}` is known in the job alone; write out what it comes to")
         return text.removeprefix("./") if text.startswith("./") and self.is_file(text) else text
@@ -95,15 +99,15 @@ def modules(source: Source, draft: Draft) -> None:
 def enter(source: Source, draft: Draft, with_launcher: bool = True, with_variables: bool = True) -> None:
     """The key `enter`: steps before the program, what starts its tasks, its container."""
     pieces = source.line
-    steps = [*source.first.prologue, *(_exports(source) if with_variables else ())]
+    steps = [*_without_keys(source, draft), *(_exports(source) if with_variables else ())]
     words: list[str] = []
-    numbers = [line for _, line in steps]
+    numbers = [step.line for step in steps]
     if steps:
-        shell = "-lc" if any(text.startswith("module ") for text, _ in steps) else "-c"
-        words = ["bash", shell, "; ".join(["set -e", *(text for text, _ in steps), 'exec "$@"']), "bash"]
-    launcher = _launcher(source, pieces, bool(steps or pieces.container)) if with_launcher else []
-    if pieces.container and not needs_shell(pieces.container):
-        launcher += [_container_word(source, word) for word in pieces.container]
+        shell = "-lc" if any(step.text.startswith("module ") for step in steps) else "-c"
+        words = ["bash", shell, "; ".join(["set -e", *(step.text for step in steps), 'exec "$@"']), "bash"]
+    container = [] if _has_container(source, draft) or needs_shell(pieces.container) else pieces.container
+    launcher = _launcher(source, pieces, bool(steps or container)) if with_launcher else []
+    launcher += [_container_word(source, word) for word in container if launcher or source.job.tasks == 1]
     if launcher:
         numbers.append(source.start.line)
     if words or launcher:
@@ -111,6 +115,44 @@ def enter(source: Source, draft: Draft, with_launcher: bool = True, with_variabl
     elif source.job.tasks > 1 and with_launcher and not pieces.launcher:
         why = f"line {source.start.line}: the script starts the program once, without srun or mpirun"
         draft.lines.append(Line("enter", "[]", why))
+
+
+def _without_keys(source: Source, draft: Draft) -> list[Step]:
+    """The steps before the program but those that a key of the run says."""
+    left: list[Step] = []
+    for step in source.first.prologue:
+        if step.key in source.keys and step.value and not any(line.key == step.key for line in draft.lines):
+            draft.lines.append(Line(step.key, as_yaml(step.value), f"line {step.line}"))
+        else:
+            left.append(step)
+    return left
+
+
+def _has_container(source: Source, draft: Draft) -> bool:
+    """Writes the keys of a container where the run has such keys; False where it has none, or no container."""
+    words = source.line.container
+    if not words or "container" not in source.keys or any(word.text is None for word in words):
+        return False
+    texts = [word.text or "" for word in words]
+    where = f"line {source.start.line}"
+    draft.lines.append(Line("container", as_yaml(source.below(texts[-1])), where))
+    own = [text for text in texts[2:-1] if text not in ("--nv", "--rocm")]
+    if own:
+        draft.lines.append(Line("container_options", as_yaml(own), where))
+    return True
+
+
+def in_words(source: Source) -> list[Word]:
+    """The container's words where they have to stand before the program's own."""
+    pieces = source.line
+    if "container" in source.keys and all(word.text is not None for word in pieces.container):
+        return []
+    return pieces.container if needs_shell(pieces.container) or is_once(source) else []
+
+
+def is_once(source: Source) -> bool:
+    """True if the script starts the program once although its job has several tasks."""
+    return source.job.tasks > 1 and not source.line.launcher
 
 
 def _launcher(source: Source, pieces: CommandLine, is_needed: bool) -> list[str]:
@@ -174,13 +216,13 @@ def _is_kept(source: Source, name: str, value: tuple[Word, int]) -> bool:
     return True
 
 
-def _exports(source: Source) -> list[tuple[str, int]]:
+def _exports(source: Source) -> list[Step]:
     """Steps that set what a shell has to expand, such as PATH; for engines without a key for variables, all."""
     found = []
     for name, (word, line) in variables(source).items():
         if word.has(Kind.SHELL):
             text = shell_line([word.with_facts({**source.facts, "base": str(source.script.folder.resolve())})])
-            found.append((f"export {name}={text}".replace("{{", "{").replace("}}", "}"), line))
+            found.append(Step(f"export {name}={text}".replace("{{", "{").replace("}}", "}"), line))
     return found
 
 
@@ -188,7 +230,7 @@ def export_all(source: Source) -> None:
     """Makes steps of the variables, for an engine that has no key for them."""
     for name, (word, line) in variables(source).items():
         if not word.has(Kind.SHELL):
-            source.first.prologue.append((f"export {name}={source.literal(word, line)}", line))
+            source.first.prologue.append(Step(f"export {name}={shlex.quote(source.literal(word, line))}", line))
 
 
 def pattern_text(pattern: Word) -> str | None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unbroken.convert.bash import command_name, commands_in, line_of, text_of, walk
-from unbroken.convert.commands import WHY_AGAIN, CommandReader, ScriptEnd, base_name
+from unbroken.convert.commands import WHY_AGAIN, CommandReader, ScriptEnd
 from unbroken.convert.conditions import holds
 from unbroken.convert.seen import Launched, World
+from unbroken.convert.steps import base_name
 from unbroken.convert.words import Kind, Part, Word
 
 if TYPE_CHECKING:

@@ -43,6 +43,16 @@ class SavedFile:
     line: int
 
 
+@dataclass(frozen=True)
+class Step:
+    """What a shell in the job does before the program starts; `key` of a run says the same, where there is one."""
+
+    text: str
+    line: int
+    key: str = ""
+    value: str = ""
+
+
 @dataclass
 class Seen:
     """All of it, each with its line."""
@@ -50,7 +60,7 @@ class Seen:
     programs: list[Launched] = field(default_factory=list)
     grompp: list[Launched] = field(default_factory=list)
     modules: list[tuple[str, int]] = field(default_factory=list)
-    prologue: list[tuple[str, int]] = field(default_factory=list)  # source for a shell in the job
+    prologue: list[Step] = field(default_factory=list)
     environment: dict[str, tuple[Word, int]] = field(default_factory=dict)
     gmxrc: tuple[Word, int] | None = None
     dropped: list[Remark] = field(default_factory=list)  # because unbroken does it

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from unbroken.config.tasks import PASSED_ON
 from unbroken.convert.command_line import taken_apart
-from unbroken.convert.draft import Draft, Source, enter, modules, own_names, variables
+from unbroken.convert.draft import Draft, Source, enter, in_words, modules, own_names, variables
 from unbroken.convert.seen import Launched, Remark
 from unbroken.convert.words import Kind, Part, Word, needs_shell, shell_line, template
 
@@ -25,6 +25,7 @@ def command_run(source: Source) -> Draft:
     modules(source, draft)
     enter(source, draft)
     found = _saved(source)
+    _must_be_own(source, found)
     inputs: dict[str, int] = {}
     start = _words(source, source.start, inputs, draft)
     resume = _words(source, source.resume, inputs, draft)
@@ -45,6 +46,17 @@ def command_run(source: Source) -> Draft:
     return draft
 
 
+def _must_be_own(source: Source, found: list[tuple[str, int]]) -> None:
+    """A restart file that the resume line names has to lie where the program runs."""
+    if found or not any(part.text == "file" for word in source.resume.words for part in word.parts):
+        return
+    looked = next((each for each in source.later.saved if each.line <= source.resume.line), None)
+    where = f" ({looked.pattern.source})" if looked else ""
+    line = looked.line if looked else source.resume.line
+    why = f"its restart files lie in another folder{where}; let the program save in the folder that it runs in"
+    raise source.script.refused(line, why)
+
+
 def _words(source: Source, launched: Launched, inputs: dict[str, int], draft: Draft) -> list[str]:
     """The words of `start` or `resume`; through a shell where one has to expand some."""
     pieces = taken_apart(launched.words)
@@ -58,8 +70,7 @@ def _words(source: Source, launched: Launched, inputs: dict[str, int], draft: Dr
             raise source.script.refused(line, "a number of the job (restarts, files) stands in the command line")
     _of_each_job(words, line, draft)
     seen = [_placed(source, word, number, inputs, line, draft) for number, word in enumerate(words)]
-    if needs_shell(pieces.container):
-        seen = [*pieces.container, *seen]
+    seen = [*in_words(source), *seen]
     if launched.stdout is not None:
         source.first.drop(line, f"> {launched.stdout.source}", "what it prints is in logs/<run>/<segment>.log")
     if launched.stdin is None and not needs_shell(seen):
