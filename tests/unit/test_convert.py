@@ -193,7 +193,9 @@ def test_a_script_for_the_login_node_comes_to_the_job_that_it_submits(tmp_path: 
         ("echo 5 | ./prog\n", "job.sh line 1: the program reads from a pipe"),
         ("if grep -q a b; then\n  ./prog\nfi\n", "job.sh line 2: whether prog runs depends on `grep -q a b`"),
         ("./prog $1\n", "job.sh line 1: `$1` is an argument of the script"),
-        ("#SBATCH --array=1-5\n./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: an array without %1"),
+        ("#SBATCH --array=1-5\n./prog\n", "job.sh line 1: the tasks of this array differ in nothing"),
+        ("./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: `$SLURM_ARRAY_TASK_ID`, but no #SBATCH line makes an array"),
+        ("#SBATCH -a 1-2000\n./prog $SLURM_ARRAY_TASK_ID\n", "job.sh line 1: an array of 2000 tasks; write a table"),
         ("if [ a = b; then\n./prog\n", "job.sh line "),
         ("x=$(cat a | grep b | tr c d)\ny=$(calc $x)\n./prog $y\n", "job.sh line 2: what `$(calc $x)` comes to"),
         ("#SBATCH --time=5\nmodule load a\n", "job.sh: no program is started"),
@@ -264,3 +266,22 @@ def test_a_container_is_a_key_where_there_is_one(tmp_path: Path) -> None:
     assert (by_key["container"], by_key["container_options"]) == ("a.sif", ["--bind", "/data"])
     assert "enter" not in by_key
     assert by_words["enter"][3:] == ["apptainer", "exec", "--nv", "--bind", "/data", f"{tmp_path}/a.sif"]
+
+
+def test_an_array_whose_tasks_do_not_follow_each_other_is_a_run_for_each(tmp_path: Path) -> None:
+    (tmp_path / "params.txt").write_text("--seed 7\n--seed 8\n")
+    script = """
+        #SBATCH --array=1-2 --time=60 --job-name=scan
+        rates=(none 0.1 0.2)
+        line=$(sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt)
+        python train.py $line --rate ${rates[$SLURM_ARRAY_TASK_ID]} --out run_$SLURM_ARRAY_TASK_ID
+    """
+
+    found = converted(tmp_path, script)
+    runs = read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
+
+    assert [run.name for run in runs] == ["scan_1", "scan_2"]
+    assert [run.settings["start"] for run in runs] == [
+        ("python", "train.py", "--seed", "7", "--rate", "0.1", "--out", "run_1"),
+        ("python", "train.py", "--seed", "8", "--rate", "0.2", "--out", "run_2"),
+    ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from unbroken.convert.bash import Script, parse
 from unbroken.convert.directives import Directive, directives_of, options
 from unbroken.convert.draft import Draft, Source
-from unbroken.convert.expand import Scope
+from unbroken.convert.expand import TASK_ID, Scope
 from unbroken.convert.job import Job, Line, job_of
 from unbroken.convert.reader import Reader
 from unbroken.convert.seen import Remark, Seen, World
@@ -22,8 +23,13 @@ from unbroken.engines.found import known_schemas
 from unbroken.engines.starter import run_name
 from unbroken.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 # How many segments a script gets that says nothing of how many jobs there are to be.
 _SEGMENTS = 20
+# More runs than this are no config that anybody reads.
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class Conversion:
     asked: tuple[Remark, ...]
     lost: tuple[Remark, ...]
     dropped: tuple[Remark, ...]
+    # Of an array whose tasks do not follow each other: each task's run, with its lines; above are those of the first.
+    tasks: tuple[Conversion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,10 +69,36 @@ def convert(
     first = _read(script, root, found, arguments, World.FRESH)
     if not first.programs and first.submitted:
         return _of_submitter(script, first, name, keys)
+    if (ids := _side_by_side(job_of(found, Seen(), script.name))) is not None:
+        return _of_tasks(script, root, found, arguments, name, keys, ids)
     later = _read(script, root, found, arguments, World.RESUMED)
     for number in late:
         first.lose(number, script.lines[number - 1], "Slurm does not read it, because a command stands before it")
     return _converted(script, found, first, later, name, None, keys)
+
+
+def _of_tasks(
+    script: Script,
+    root: Node,
+    found: Sequence[Directive],
+    arguments: Sequence[str],
+    name: str,
+    keys: Collection[str],
+    ids: Sequence[int],
+) -> Conversion:
+    """A run for each task of an array whose tasks do not follow each other."""
+    line = next(each.line for each in found if each.name == "array")
+    if len(ids) > _MOST_RUNS:
+        raise script.refused(line, f"an array of {len(ids)} tasks; write a table of runs (runs_table)")
+    alone = [each for each in found if each.name != "array"]
+    tasks = []
+    for number in ids:
+        both = [_read(script, root, alone, arguments, world, number) for world in World]
+        each = _converted(script, alone, both[0], both[1], name, None, keys)
+        tasks.append(replace(each, run=f"{each.run}_{number}"))
+    if len(tasks) > 1 and tasks[0].settings == tasks[1].settings:
+        raise script.refused(line, "the tasks of this array differ in nothing that is known before they run")
+    return replace(tasks[0], tasks=tuple(tasks))
 
 
 def _converted(
@@ -117,12 +151,25 @@ def _draft(source: Source) -> Draft:
     return command_run(source)
 
 
-def _read(script: Script, root: object, found: Sequence[Directive], arguments: Sequence[str], world: World) -> Seen:
+def _read(
+    script: Script,
+    root: Node,
+    found: Sequence[Directive],
+    arguments: Sequence[str],
+    world: World,
+    task: int | None = None,
+) -> Seen:
     seen = Seen()
     job = job_of(found, Seen(), script.name)
-    scope = Scope(script, world, seen, _known(job), tuple(map(Word.of, arguments)), _following(job))
-    Reader(scope).read(root)  # type: ignore[arg-type]
+    known = _known(job) | ({} if task is None else {TASK_ID: Word.of(str(task))})
+    scope = Scope(script, world, seen, known, tuple(map(Word.of, arguments)), _following(job))
+    Reader(scope).read(root)
     return seen
+
+
+def _side_by_side(job: Job) -> Sequence[int] | None:
+    """The numbers of an array whose tasks may run at the same time; None where they follow each other, or are none."""
+    return job.array[0] if job.array and len(job.array[0]) > 1 and job.array[1] != 1 else None
 
 
 def _following(job: Job) -> tuple[int, ...]:
@@ -160,10 +207,7 @@ def _follow_up(source: Source) -> None:
 def _chain(source: Source) -> Chain:
     job, line = source.job, min(source.first.resubmitted, default=0)
     if job.array is not None and len(job.array[0]) > 1:
-        ids, limit, at = job.array
-        if limit != 1:
-            why = "its tasks do not follow each other: write a run for each into a table (runs_table)"
-            raise source.script.refused(at, f"an array without %1; {why}")
+        ids, _, at = job.array
         return Chain(len(ids), f"line {at}: an array of {len(ids)} tasks, one at a time")
     if line:
         return Chain(_SEGMENTS, f"line {line} submits it again and again: at most how often?", is_asked=True)

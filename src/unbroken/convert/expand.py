@@ -145,6 +145,8 @@ class Scope:
 
     def _variable(self, node: Node) -> Word:
         text, line = text_of(node), line_of(node)
+        if (element := re.fullmatch(r"\$\{(\w+)\[([^@*]+)\]\}", text)) is not None:
+            return self._element(element[1], element[2], line)
         found = re.fullmatch(r"\$(?:(\w+|[#?!$@*-])|\{(\w+|[#?!$@*-])(?:(:?[-=+?]|##?|%%?)(.*))?\})", text, re.DOTALL)
         if not found:
             return self._unsure(text, line)
@@ -155,6 +157,20 @@ class Scope:
         inner = [child for child in node.named_children if child.type != "variable_name"]
         other = joined(self.word(child) for child in inner if child.type != "special_variable_name")
         return self._with_default(text, value, how, other, found[4] or "", line)
+
+    def _element(self, name: str, index: str, line: int) -> Word:
+        """`${names[$SLURM_ARRAY_TASK_ID]}`"""
+        at = _computed(*self._inside(index, line))
+        elements = self.arrays.get(name, [])
+        if at is None or not -len(elements) <= at < len(elements):
+            return self._unsure(f"${{{name}[{index}]}}", line)
+        return elements[at]
+
+    def _inside(self, text: str, line: int) -> tuple[str, dict[str, list[int]]]:
+        """A sum without dollar signs, and the numbers that its names stand for."""
+        inside = re.sub(r"\$\{?(\w+)\}?", r"\1", text)
+        names = set(re.findall(r"[A-Za-z_]\w*", inside))
+        return inside, {name: self.numbers(found) for name in names if (found := self.value(name, line)) is not None}
 
     def _with_default(self, text: str, value: Word | None, how: str, other: Word, pattern: str, line: int) -> Word:
         is_set = value is not None and (value != Word() or not how.startswith(":"))
@@ -181,10 +197,12 @@ class Scope:
 
     def _of_job(self, text: str, name: str, line: int) -> Word:
         """A variable that the script does not set: the job's environment has it, or nobody."""
+        if name.startswith("SLURM_ARRAY_TASK"):
+            why = f"`{text}`, but no #SBATCH line makes an array; type `#SBATCH --array=...` into the script"
+            return Word((Part(Kind.UNSURE, why, line=line),))
         if name.isdecimal():
-            return Word(
-                (Part(Kind.UNSURE, f"`{text}` is an argument of the script; type it behind its name", line=line),)
-            )
+            why = f"`{text}` is an argument of the script; type it behind its name"
+            return Word((Part(Kind.UNSURE, why, line=line),))
         return Word((Part(Kind.SHELL, text, line=line),))
 
     def _unsure(self, text: str, line: int) -> Word:
@@ -192,10 +210,8 @@ class Scope:
 
     def _sum(self, node: Node) -> Word:
         text, line = text_of(node), line_of(node)
-        inside = re.sub(r"\$\{?(\w+)\}?", r"\1", text.removeprefix("$((").removesuffix("))").strip())
-        names = set(re.findall(r"[A-Za-z_]\w*", inside))
-        values = {name: self.numbers(found) for name in names if (found := self.value(name, line)) is not None}
-        if TASK_ID in names and self.task_ids and "*" in inside:
+        inside, values = self._inside(text.removeprefix("$((").removesuffix("))").strip(), line)
+        if TASK_ID in values and self.task_ids and "*" in inside:
             # Each task of the array goes further than the one before: together, as far as the last one.
             values[TASK_ID] = [self.task_ids[-1]]
             if (goal := _computed(inside, values)) is not None:
@@ -219,7 +235,9 @@ class Scope:
         if names == ["basename"] and (plain := self._base_name(node)) is not None:
             return plain
         used = {text_of(name) for name in walk(node) if name.type == "variable_name"}
-        if used & (self.variables.keys() | self.arrays.keys()):
+        if names == ["sed"] and (read := self._line_of_file(node)) is not None:
+            return read
+        if used & {*self.variables, *self.arrays, TASK_ID, RESTARTS}:
             return self._unsure(text, line)
         return Word((Part(Kind.SHELL, text, line=line),))
 
@@ -236,6 +254,18 @@ class Scope:
             inside = "" if folder in (".", "./") else folder.rstrip("/") + "/"
             return Word((Part(Kind.TEXT, inside), Part(Kind.SHELL, words[at + 1].source)))
         return plain[0] if len(plain) == 1 else None
+
+    def _line_of_file(self, node: Node) -> Word | None:
+        """`sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt`: the line, where the file is here."""
+        words = [self.word(child).text for child in next(commands_in(node)).children_by_field_name("argument")]
+        if len(words) != 3 or words[0] != "-n" or not (found := re.fullmatch(r"(\d+)p", words[1] or "")):
+            return None
+        path = self.path(words[2] or "")
+        if not path.is_file():
+            return None
+        lines = path.read_text(errors="replace").splitlines()
+        at = int(found[1]) - 1
+        return Word.of(lines[at]) if at < len(lines) else Word()
 
     def _base_name(self, node: Node) -> Word | None:
         words = [self.word(child).text for child in next(commands_in(node)).children_by_field_name("argument")]
