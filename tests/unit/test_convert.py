@@ -226,6 +226,79 @@ def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
 
 # --- single lines ---
 
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("#SBATCH --mem-per-cpu=2G -c 4 -n 2\nsrun ./prog\n", "mem_mb", 16384),
+        ("#SBATCH --gpus-per-node=a100:2 -N 2 -n 2\nsrun ./prog\n", "gpus", 4),
+        ("#SBATCH --gres=gpu:v100:2\n./prog\n", "gpu_type", "v100"),
+        ("#SBATCH -t 2-12:30\n./prog\n", "segment_minutes", 3630),
+        ("#SBATCH -t 90 --time-min=30\n./prog\n", "segment_minutes", {"at_least": 30, "at_most": 90}),
+        ("#SBATCH -p long --exclude=n7  # slow\n./prog\n", "slurm_extra", ["--exclude=n7"]),
+        ("#SBATCH --mail-user= --nice\n./prog\n", "slurm_extra", ["--nice"]),
+        ("spack load cuda\n./prog\n", "enter", ["bash", "-c", 'set -e; spack load cuda; exec "$@"', "bash"]),
+        ("#SBATCH -n 4\n./prog\n", "enter", []),
+        ("#SBATCH -n 4\nmpirun --map-by core ./prog\n", "enter", ["mpirun", "-n", "4", "--map-by", "core"]),
+        ("#SBATCH -n 4\nsrun -n $SLURM_NTASKS ./prog\n", "tasks", 4),
+    ],
+)
+def test_a_line_becomes_the_key_that_says_the_same(tmp_path: Path, text: str, key: str, value: object) -> None:
+    assert run_of(converted(tmp_path, text))[key] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value"),
+    [
+        ("trap 'kill -USR1 $pid' TERM\n./prog & pid=$!\nwait\n", "stop_signal", "USR1"),
+        ("stop() { touch STOP; }\ntrap stop USR1\n./prog &\nwait\n", "stop_file", "STOP"),
+        ("#SBATCH --signal=USR2@60\n./prog\n", "stop_signal", "USR2"),
+        ("export A=1 B=two\n./prog\n", "environment", {"A": "1", "B": "two"}),
+        ("C=3 ./prog\n", "environment", {"C": "3"}),
+        ("./prog < in.dat > out\n", "start", ["bash", "-c", "exec ./prog < in.dat"]),
+        ("timeout 3h nohup ./prog 5 &\nwait\n", "start", ["./prog", "5"]),
+        ("f() { ./prog $1 $2; }\nf a b\n", "start", ["./prog", "a", "b"]),
+        ('args=(-a "b c")\nargs+=(-d)\n./prog "${args[@]}"\n', "start", ["./prog", "-a", "b c", "-d"]),
+        ("x=run.in\n./prog ${x%.in}.out ${y:-7}\n", "start", ["./prog", "run.out", "7"]),
+        ("./prog '{}' $SLURM_CPUS_PER_TASK\n", "start", ["./prog", "{{}}", "{threads}"]),
+        ("[ -f DONE ] && exit 0\n./prog\n", "finished_file", "DONE"),
+        ("./prog --resume=state.pt\n", "files", ["state.pt"]),
+        ("o=''\n[ -f a.cpt ] && o='-r a.cpt'\n./prog $o\n", "resume", ["./prog", "-r", "a.cpt"]),
+        ("if (( SLURM_RESTART_COUNT > 0 )); then c=-c; fi\n./prog $c\n", "resume", ["./prog", "-c"]),
+        ('case "$SLURM_RESTART_COUNT" in 0) ./prog;; *) ./prog -c;; esac\n', "start", ["./prog"]),
+        (
+            "#SBATCH -a 1-5%1\nif [ $SLURM_ARRAY_TASK_ID -eq 1 ]; then ./prog; else ./prog -c; fi\n",
+            "resume",
+            ["./prog", "-c"],
+        ),
+    ],
+)
+def test_a_line_becomes_the_setting_that_says_the_same(tmp_path: Path, text: str, setting: str, value: object) -> None:
+    assert run_of(converted(tmp_path, text))["settings"][setting] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("./prog\ncp out.dat $HOME\n", "line 2: `cp out.dat $HOME`: comes after the program"),
+        ("rm -rf old\n./prog\n", "line 1: `rm -rf old`: unbroken removes nothing"),
+        ("echo 5 > n.dat\n./prog\n", "line 1: `echo 5 > n.dat`: writes a file before the program starts"),
+        ("sed -i s/a/b/ in.dat\n./prog\n", "line 1: `sed -i s/a/b/ in.dat`: changes a file"),
+        ("git pull\n./prog\n", "line 1: `git pull`: prepares what stays"),
+        ("#SBATCH --export=NONE\n./prog\n", "line 1: `--export=NONE`: a program gets the environment of its job"),
+        ("./prog\n#SBATCH -t 5\n", "line 2: `#SBATCH -t 5`: Slurm does not read it"),
+        ("#SBATCH --gres=lscratch:100\n./prog\n", "line 1: `--gres=lscratch:100`: the config has no key"),
+    ],
+)
+def test_what_is_not_carried_over_is_named_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+    found = converted(tmp_path, text)
+
+    assert [line for line in remarks_text(found.lost, found.script) if said in line]
+    assert f"# not carried over: job.sh {said}" in config_text(found)
+
+
+# --- environments ---
+
 ENVIRONMENT_KEYS = ("venv", "conda", "container", "container_options")
 
 

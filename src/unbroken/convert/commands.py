@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from unbroken.config.tasks import is_launcher
 from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of
 from unbroken.convert.command_line import taken_apart
-from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
+from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MANAGERS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
 from unbroken.convert.seen import Launched, Step
 from unbroken.convert.steps import StepReader, base_name
 from unbroken.convert.words import Word
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _WHY_STOP = "unbroken tells the program to save, and stops it, in time by itself"
+_WHY_WRITES = "changes a file before the program starts: do it once, by hand"
 WHY_AGAIN = "unbroken submits the next segment by itself"
 _SIGNAL = re.compile(r"-(?:s\s*|-signal[= ])?(?:SIG)?(HUP|INT|TERM|USR1|USR2|CONT|10|12|15|1|2)\b")
 _SIGNAL_NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "1": "HUP", "2": "INT"}
@@ -82,6 +83,10 @@ class CommandReader(StepReader, ABC):
             self.seen.drop(line, text, "the engine dmtcp has a coordinator of its own")
         elif name in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d") and "grompp" in text:
             self.seen.grompp.append(Launched(tuple(words), line))
+        elif name in MANAGERS and not self.is_program(node):
+            self._manager(words, line, text)
+        elif name == "sed" and "-i" in text and not self.seen.programs:
+            self.seen.lose(line, text, _WHY_WRITES)
         elif name in ONCE:
             self.seen.lose(line, text, "prepares what stays: do it once, by hand")
         elif name in INSTALLS:
@@ -90,6 +95,12 @@ class CommandReader(StepReader, ABC):
             self.files(name, words, line, text)
         elif self.is_program(node):
             self._program(words, line, own)
+
+    def _manager(self, words: list[Word], line: int, text: str) -> None:
+        """`spack load` and its like; what only prepares the shell is left out."""
+        if any(word.source in ("init", "deactivate", "info", "list", "env", "config") for word in words[1:3]):
+            return
+        self.prologue(words[1:], words[0].source, line, text)
 
     def _program(self, words: list[Word], line: int, own: Sequence[Node]) -> None:
         if self.seen.programs:
@@ -194,7 +205,7 @@ class CommandReader(StepReader, ABC):
         if is_launcher(base):
             words = [Word.of(text_of(each)) for each in node.children_by_field_name("argument")]
             base = taken_apart([Word.of(base), *words]).program
-        if base in ("conda", "mamba", "micromamba", "spack"):
+        if base in MANAGERS:
             return " run " in text_of(node)
         if base in ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d"):
             return "grompp" not in text_of(node)

@@ -76,7 +76,8 @@ def options(words: Sequence[str], line: int) -> Iterator[Directive]:
             at += 1
             value = words[at]
             word = f"{word} {value}"
-        yield Directive(name, value, line, word)
+        if not word.endswith("="):  # a template that nobody filled in
+            yield Directive(name, value, line, word)
         at += 1
 
 

@@ -127,7 +127,8 @@ def _numbers(job: Job, last: Mapping[str, Directive], extra: list[Directive], se
         if name not in last:
             continue
         for piece in last[name].value.split(","):
-            if (found := gpus_of(piece)) is not None:
+            is_gpu = name != "gres" or piece.strip().startswith("gpu")
+            if is_gpu and (found := gpus_of(piece)) is not None:
                 job.gpus = found[1] * times
             else:
                 seen.lose(last[name].line, f"--{name}={piece}", "the config has no key for this; ask your site")
@@ -182,7 +183,8 @@ def _size(job: Job, last: Mapping[str, Directive]) -> None:
     asked = next((last[name] for name in ("gpus", "gres", "gpus-per-node", "gpus-per-task") if name in last), None)
     if job.gpus > 1 and asked:
         job.lines.append(Line("gpus", str(job.gpus), _from(asked)))
-    kind = next((found[0] for piece in (asked.value.split(",") if asked else ()) if (found := gpus_of(piece))), None)
+    pieces = asked.value.split(",") if asked and job.gpus else []
+    kind = next((found[0] for piece in pieces if (found := gpus_of(piece))), None)
     if kind and asked:
         job.lines.append(Line("gpu_type", as_yaml(kind), _from(asked)))
 

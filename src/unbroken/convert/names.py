@@ -19,6 +19,7 @@ QUIET = _names(
 # They prepare what stays; once, by hand, is enough.
 ONCE = _names("cmake curl g++ gcc gfortran git make mpicc nvcc unlink wget")
 INSTALLS = _names("virtualenv pip pip3")
+MANAGERS = _names("conda mamba micromamba spack")
 STOPS = _names("disown fg jobs kill pkill scancel wait")
 FILES = _names("chmod cp gunzip gzip ln mkdir mv rsync scp tar touch ulimit unzip")
 REMOVES = _names("rm rmdir shred")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unbroken.convert.bash import command_name, commands_in, line_of, text_of, walk
 from unbroken.convert.commands import WHY_AGAIN, CommandReader, ScriptEnd
 from unbroken.convert.conditions import holds
+from unbroken.convert.names import QUIET
 from unbroken.convert.seen import Launched, World
 from unbroken.convert.steps import base_name
 from unbroken.convert.words import Kind, Part, Word
@@ -107,6 +108,7 @@ class Reader(CommandReader):
         if body is not None:
             self.statement(body)
         if len(self.seen.programs) == before:
+            self._written(node)
             return
         stdin = stdout = None
         for redirect in node.children_by_field_name("redirect"):
@@ -122,6 +124,17 @@ class Reader(CommandReader):
                 stdout = self.scope.word(target)
         last = self.seen.programs[-1]
         self.seen.programs[-1] = Launched(last.words, last.line, stdin, stdout, last.environment)
+
+    def _written(self, node: Node) -> None:
+        """A file that the script writes before the program starts, such as by `echo ... > input`."""
+        target = next((each for each in node.children_by_field_name("redirect") if each.type == "file_redirect"), None)
+        destination = target.child_by_field_name("destination") if target is not None else None
+        body = node.child_by_field_name("body")
+        if self.seen.programs or target is None or destination is None or body is None or body.type != "command":
+            return
+        is_file = not text_of(destination).isdecimal() and "/dev/" not in text_of(destination)
+        if is_file and text_of(target).startswith((">", "1>", "&>")) and base_name(command_name(body)) in QUIET:
+            self.seen.lose(line_of(node), text_of(node), "writes a file before the program starts: do it once, by hand")
 
     # --- what happens or not ---
 
@@ -203,18 +216,21 @@ class Reader(CommandReader):
                 self.scope.variables[name] = Word((Part(Kind.UNSURE, why, line=line),))
 
     def _case(self, node: Node) -> None:
-        value = self.scope.word(node.named_children[0], is_quoted=True).text
+        word = self.scope.word(node.named_children[0], is_quoted=True)
+        left = {word.text} if word.text is not None else {str(number) for number in self.scope.numbers(word)}
         for item in node.named_children[1:]:
             if item.type != "case_item":
                 continue
-            patterns = [text_of(each).strip("\"'") for each in item.children_by_field_name("value")]
-            body = [each for each in item.named_children if each not in item.children_by_field_name("value")]
-            if value is None:
-                for part in body:
-                    self._maybe(part, text_of(node.named_children[0]))
-            elif value in patterns or "*" in patterns:
+            values = item.children_by_field_name("value")
+            patterns = {text_of(each).strip("\"'") for each in values}
+            body = [each for each in item.named_children if each not in values]
+            matched = left if "*" in patterns else left & patterns
+            if left and matched == left:
                 self._all(body)
                 return
+            if matched or not left:
+                for part in body:
+                    self._maybe(part, text_of(node.named_children[0]))
 
     def _loop(self, node: Node) -> None:
         body = next((child for child in node.named_children if child.type == "do_group"), node)

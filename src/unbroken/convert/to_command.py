@@ -68,7 +68,7 @@ def _words(source: Source, launched: Launched, inputs: dict[str, int], draft: Dr
             raise source.script.refused(part.line or line, part.text)
         if word.find(Kind.COUNT):
             raise source.script.refused(line, "a number of the job (restarts, files) stands in the command line")
-    _of_each_job(words, line, draft)
+    _of_each_job([*words, *pieces.container], line, draft)
     seen = [_placed(source, word, number, inputs, line, draft) for number, word in enumerate(words)]
     seen = [*in_words(source), *seen]
     if launched.stdout is not None:
@@ -98,7 +98,8 @@ def _placed(source: Source, word: Word, number: int, inputs: dict[str, int], lin
     if (source.folder / value).is_dir() and ("/" in value or number > 0):
         place = f"/{PurePath(source.below(value))}"
         return Word((Part(Kind.TEXT, before), Part(Kind.PLACEHOLDER, "base"), Part(Kind.TEXT, place)))
-    if value.startswith("./") or (number > 0 and "/" not in value and _FILE_LIKE.fullmatch(value)):
+    is_path = "/" in value and "://" not in value and not re.search(r"[\s,;=]", value)
+    if is_path or (number > 0 and "/" not in value and _FILE_LIKE.fullmatch(value)):
         _missing(source, draft, value, line)
     return word
 
@@ -218,6 +219,10 @@ def _stops(source: Source, draft: Draft) -> None:
 
 def _environment(source: Source, draft: Draft) -> None:
     found = {name: each for name, each in variables(source).items() if not each[0].has(Kind.SHELL)}
+    words = [word.text or "" for word in source.line.words]
+    package = words[words.index("-m") + 1].partition(".")[0] if "-m" in words[:-1] else ""
+    if package and {f"{package}.py", package} & {each.name for each in source.folder.glob(f"{package}*")}:
+        found.setdefault("PYTHONPATH", (Word((Part(Kind.PLACEHOLDER, "base"),)), source.start.line))
     if found:
         text = {name: template(word) for name, (word, _) in found.items()}
         draft.set("environment", text, f"line {', '.join(dict.fromkeys(str(line) for _, line in found.values()))}")
