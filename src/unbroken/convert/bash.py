@@ -100,3 +100,9 @@ def command_name(node: Node) -> str:
 def commands_in(node: Node) -> Iterator[Node]:
     """All simple commands below a node."""
     yield from (found for found in walk(node) if found.type == "command")
+
+
+def assigned_in(node: Node) -> frozenset[str]:
+    """The names of all variables that a script sets, wherever that is."""
+    found = (each.child_by_field_name("name") for each in walk(node) if each.type == "variable_assignment")
+    return frozenset(text_of(name) for name in found if name is not None)

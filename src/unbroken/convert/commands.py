@@ -13,7 +13,7 @@ from unbroken.convert.command_line import taken_apart
 from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MANAGERS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
 from unbroken.convert.seen import Launched, Step
 from unbroken.convert.steps import StepReader, base_name
-from unbroken.convert.words import Word
+from unbroken.convert.words import Kind, Part, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -77,6 +77,10 @@ class CommandReader(StepReader, ABC):
         elif name == "scontrol" and "requeue" in text:
             self.seen.resubmitted.append(line)
             self.seen.drop(line, text, WHY_AGAIN)
+        elif name in ("read", "mapfile", "readarray", "getopts"):
+            for word in words[1:]:
+                why = f"`${word.source}` is what `{name}` reads in the job; write out what it is"
+                self.scope.variables[word.source] = Word((Part(Kind.UNSURE, why, line=line),))
         elif name in STOPS:
             self.seen.drop(line, text, _WHY_STOP)
         elif name in DMTCP_HELPERS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ _NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
     **{"-le": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt},
     **{">=": operator.ge, "<=": operator.le},
 }
+_OF_EVERY_JOB = re.compile(r"\$\{?(SLURM_\w*|HOME|USER|PATH|PWD)\}?")
 _TRUE, _FALSE = ("true", ":"), ("false",)
 
 
@@ -79,6 +82,7 @@ def _operand(node: Node, scope: Scope) -> Word:
 
 def unary(how: str, word: Word, scope: Scope, line: int) -> bool | None:
     """`-f file`, `-n text` and their like."""
+    word = _without_arguments(word)
     if how in ("-n", "-z"):
         found = _not_empty(word)
         return found if how == "-n" else _not(found)
@@ -88,13 +92,14 @@ def unary(how: str, word: Word, scope: Scope, line: int) -> bool | None:
         return False
     if word.has(Kind.PLACEHOLDER) and word.source == "{file}":
         return scope.world is World.RESUMED
-    if (text := word.text) is not None and how == "-d" and scope.path(text).is_dir():
+    if (text := word.text) is not None and how == "-d" and os.path.isdir(scope.path(text)):
         return True
     return scope.file(word, line)
 
 
 def binary(left: Word, how: str, right: Word, scope: Scope) -> bool | None:
     """A comparison of numbers or texts."""
+    left, right = _without_arguments(left), _without_arguments(right)
     ours, theirs = scope.numbers(left), scope.numbers(right)
     if how in _NUMBERS and ours and theirs:
         found = {_NUMBERS[how](one, other) for one in ours for other in theirs}
@@ -104,7 +109,14 @@ def binary(left: Word, how: str, right: Word, scope: Scope) -> bool | None:
     return None
 
 
+def _without_arguments(word: Word) -> Word:
+    """An argument that was not typed is empty."""
+    return Word(tuple(part for part in word.parts if part.kind is not Kind.ARGUMENT))
+
+
 def _not_empty(word: Word) -> bool | None:
+    if any(part.kind is Kind.SHELL and _OF_EVERY_JOB.fullmatch(part.text) for part in word.parts):
+        return True
     if word.has(Kind.UNSURE):
         return None
     if all(part.kind is Kind.TEXT for part in word.parts):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from unbroken.convert.conversion import Conversion, remarks_text
 from unbroken.convert.job import Line
+from unbroken.engines.starter import as_yaml
 
 _COLUMN = 40
 
@@ -22,7 +23,7 @@ def config_text(found: Conversion, is_in_workflow: bool = False) -> str:
 
 def _one(found: Conversion) -> Iterator[str]:
     yield "runs:"
-    yield _placed(f"  {found.run}:", found.script)
+    yield _placed(f"  {as_yaml(found.run)}:", found.script)
     yield from _lines(found.lines, "    ")
     yield "    settings:"
     yield from _lines(found.settings, "      ")
@@ -38,7 +39,7 @@ def _many(found: Conversion) -> Iterator[str]:
     yield from _lines(settings, "    ")
     yield "runs:"
     for task in found.tasks:
-        yield _placed(f"  {task.run}:", f"task {task.run.rpartition('_')[2]} of the array")
+        yield _placed(f"  {as_yaml(task.run)}:", f"task {task.run.rpartition('_')[2]} of the array")
         yield from _lines([line for line in task.lines if line not in common], "    ")
         if own := [line for line in task.settings if line not in settings]:
             yield "    settings:"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from unbroken.convert.bash import Script, parse
+from unbroken.convert.bash import Script, assigned_in, parse
 from unbroken.convert.directives import Directive, directives_of, options
 from unbroken.convert.draft import Draft, Source
 from unbroken.convert.expand import TASK_ID, Scope
@@ -163,6 +163,7 @@ def _read(
     job = job_of(found, Seen(), script.name)
     known = _known(job) | ({} if task is None else {TASK_ID: Word.of(str(task))})
     scope = Scope(script, world, seen, known, tuple(map(Word.of, arguments)), _following(job))
+    scope.assigned = assigned_in(root)
     Reader(scope).read(root)
     return seen
 
@@ -187,6 +188,9 @@ def _known(job: Job) -> dict[str, Word]:
     known |= dict.fromkeys(("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"), placeholder("threads"))
     known |= dict.fromkeys(("SLURM_SUBMIT_DIR", "PWD"), placeholder("base"))
     known |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), Word.of(str(job.nodes or 1)))
+    if job.gpus:
+        known["SLURM_GPUS"] = Word.of(str(job.gpus))
+        known["SLURM_GPUS_ON_NODE"] = Word.of(str(job.gpus // (job.nodes or 1)))
     known["SLURM_JOB_NAME"] = Word.of(job.name) if job.name else placeholder("run")
     known["SLURM_ARRAY_JOB_ID"] = placeholder("run")
     if job.is_requeued:  # the number stays the same in all its jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from unbroken.convert.seen import Launched, Remark, SavedFile, Seen, Step
 from unbroken.convert.words import Kind, Word, needs_shell, shell_line
 from unbroken.engines.starter import as_yaml
 
+_OUTPUTS = ("--output", "--error", "-o", "-e")
 _COUNTS = ("-n", "-np", "--ntasks", "-c", "--cpus-per-task", "--ntasks-per-node", "-N", "--nodes")
 # What an engine sets by itself, or has no use for.
 _NO_VARIABLES = ("DMTCP_COORD_PORT", "DMTCP_COORD_HOST", "DMTCP_CHECKPOINT_DIR")
@@ -48,7 +50,7 @@ class Source:
         return {"tasks": str(self.job.tasks), "threads": str(self.job.threads), "run": self.run}
 
     def is_file(self, name: str) -> bool:
-        return bool(name) and (self.folder / name).is_file()
+        return bool(name) and os.path.isfile(self.folder / name)
 
     @property
     def folder(self) -> Path:
@@ -62,7 +64,7 @@ class Source:
     def literal(self, word: Word, line: int) -> str:
         """A word for a place where nothing can be left open; ConfigError by line if something is."""
         text = word.with_facts({**self.facts, "base": "."}).text
-        if (part := word.find(Kind.UNSURE)) is not None:
+        if (part := word.find(Kind.UNSURE) or word.find(Kind.ARGUMENT)) is not None:
             raise self.script.refused(part.line or line, part.text)
         if text is None:
             raise self.script.refused(line, f"`{word.source}` is known in the job alone; write out what it comes to")
@@ -161,7 +163,7 @@ def _launcher(source: Source, pieces: CommandLine, is_needed: bool) -> list[str]
         return []
     job, line = source.job, source.start.line
     name = PurePath(pieces.launcher[0].source).name
-    words = [source.literal(word, line) for word in pieces.launcher]
+    words = [source.literal(word, line) for word in _without_outputs(source, pieces.launcher)]
     if name == "srun":
         if job.tasks == 1:
             source.first.drop(line, shell_line(pieces.launcher), "a single task needs no srun")
@@ -172,6 +174,20 @@ def _launcher(source: Source, pieces: CommandLine, is_needed: bool) -> list[str]
     if job.tasks > 1 and not any(word in ("-n", "-np", "-c") for word in words):
         words = [words[0], "-n", str(job.tasks), *words[1:]]
     return words
+
+
+def _without_outputs(source: Source, words: Sequence[Word]) -> Iterator[Word]:
+    """The launcher's words but where its outputs go."""
+    skip = False
+    for word in words:
+        option, mark, _ = word.source.partition("=")
+        if skip:
+            skip = False
+        elif option in _OUTPUTS and words[0].source.endswith("srun"):
+            skip = not mark
+            source.first.drop(source.start.line, option, "what it prints is in logs/<run>/<segment>.log")
+        else:
+            yield word
 
 
 def _without_counts(words: Sequence[str], job: Job) -> Iterator[str]:
@@ -236,7 +252,8 @@ def export_all(source: Source) -> None:
 def pattern_text(pattern: Word) -> str | None:
     """A file's pattern as a name in the program's own folder; None if it lies elsewhere."""
     text = "".join(part.text for part in pattern.parts if not (part.kind is Kind.PLACEHOLDER and part.text == "base"))
-    if "$" in text or any(part.kind in (Kind.UNSURE, Kind.COUNT) for part in pattern.parts):
+    unknown = (Kind.UNSURE, Kind.COUNT, Kind.ARGUMENT)
+    if "$" in text or any(part.kind in unknown for part in pattern.parts):
         return None
     text = text.removeprefix("./") if not pattern.has(Kind.PLACEHOLDER) else text.lstrip("/")
     return None if text.startswith(("/", "~")) or ".." in PurePath(text).parts else text

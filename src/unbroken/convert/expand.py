@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import fnmatch
-import operator
+import os
 import re
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from unbroken.convert.arithmetic import computed, trimmed, unescaped
 from unbroken.convert.bash import Script, commands_in, line_of, text_of, walk
 from unbroken.convert.seen import SavedFile, Seen, World
 from unbroken.convert.words import Kind, Part, Word, joined, split
@@ -20,12 +18,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _GLOB = re.compile(r"[*?\[]")
-_SUMS: Mapping[type, Callable[[int, int], int]] = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
-    **{ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv, ast.Mod: operator.mod},
-}
 # What lists files, the newest first or last; what takes one line of that.
-_LISTS, _TAKES = ("ls", "find", "echo"), ("head", "tail", "sort", "grep", "sed", "awk", "cut", "xargs", "uniq", "cat")
+_LISTS, _TAKES = ("ls", "find"), ("head", "tail", "sort", "grep", "sed", "awk", "cut", "xargs", "uniq", "cat")
 RESTARTS = "SLURM_RESTART_COUNT"
 TASK_ID = "SLURM_ARRAY_TASK_ID"
 
@@ -42,6 +36,7 @@ class Scope:
     task_ids: tuple[int, ...] = ()  # of an array whose tasks follow each other
     variables: dict[str, Word] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
+    assigned: frozenset[str] = frozenset()  # that the script sets somewhere
     functions: dict[str, Node] = field(default_factory=dict)
 
     def words(self, node: Node) -> list[Word]:
@@ -78,7 +73,9 @@ class Scope:
             return Word((Part(Kind.PLACEHOLDER, "segment", line=line),))
         if name == RESTARTS:
             return Word.of("0") if self.world is World.FRESH else Word((Part(Kind.COUNT, "", line=line),))
-        return self.known.get(name)
+        if name in self.known:
+            return self.known[name]
+        return Word() if name in self.assigned else None
 
     def numbers(self, word: Word) -> list[int]:
         """All the numbers that a word may stand for in this kind of job; none if that is not known."""
@@ -126,9 +123,9 @@ class Scope:
             if child.type in ('"', "string_content"):
                 continue
             start, end = child.start_byte - begin, child.end_byte - begin
-            words += [Word.of(_unescaped(source[at:start].decode())), self.word(child, is_quoted=True)]
+            words += [Word.of(unescaped(source[at:start].decode())), self.word(child, is_quoted=True)]
             at = end
-        return joined([*words, Word.of(_unescaped(source[at:-1].decode()))])
+        return joined([*words, Word.of(unescaped(source[at:-1].decode()))])
 
     def _marked(self, word: Word, is_quoted: bool) -> Word:
         if is_quoted:
@@ -145,6 +142,12 @@ class Scope:
 
     def _variable(self, node: Node) -> Word:
         text, line = text_of(node), line_of(node)
+        lead = text[: len(text) - len(text.lstrip(" \t\n\\"))]
+        if lead:  # tree-sitter-bash gives the blanks before it, within quotes, to a variable
+            return joined([Word.of(unescaped(lead)), self._value_of(text[len(lead) :], line, node)])
+        return self._value_of(text, line, node)
+
+    def _value_of(self, text: str, line: int, node: Node) -> Word:
         if (element := re.fullmatch(r"\$\{(\w+)\[([^@*]+)\]\}", text)) is not None:
             return self._element(element[1], element[2], line)
         found = re.fullmatch(r"\$(?:(\w+|[#?!$@*-])|\{(\w+|[#?!$@*-])(?:(:?[-=+?]|##?|%%?)(.*))?\})", text, re.DOTALL)
@@ -160,7 +163,7 @@ class Scope:
 
     def _element(self, name: str, index: str, line: int) -> Word:
         """`${names[$SLURM_ARRAY_TASK_ID]}`"""
-        at = _computed(*self._inside(index, line))
+        at = computed(*self._inside(index, line))
         elements = self.arrays.get(name, [])
         if at is None or not -len(elements) <= at < len(elements):
             return self._unsure(f"${{{name}[{index}]}}", line)
@@ -181,7 +184,7 @@ class Scope:
         known = value.text if value is not None else None
         if known is None or "$" in pattern:
             return self._unsure(text, line)
-        return Word.of(_trimmed(known, how, pattern))
+        return Word.of(trimmed(known, how, pattern))
 
     def _named(self, name: str, line: int) -> Word | None:
         if name == "#":
@@ -202,7 +205,7 @@ class Scope:
             return Word((Part(Kind.UNSURE, why, line=line),))
         if name.isdecimal():
             why = f"`{text}` is an argument of the script; type it behind its name"
-            return Word((Part(Kind.UNSURE, why, line=line),))
+            return Word((Part(Kind.ARGUMENT, why, line=line),))
         return Word((Part(Kind.SHELL, text, line=line),))
 
     def _unsure(self, text: str, line: int) -> Word:
@@ -214,10 +217,10 @@ class Scope:
         if TASK_ID in values and self.task_ids and "*" in inside:
             # Each task of the array goes further than the one before: together, as far as the last one.
             values[TASK_ID] = [self.task_ids[-1]]
-            if (goal := _computed(inside, values)) is not None:
+            if (goal := computed(inside, values)) is not None:
                 self.seen.goal = (goal, line, f"{inside} at task {self.task_ids[-1]}")
                 return Word((Part(Kind.PLACEHOLDER, "goal", line=line),))
-        total = _computed(inside, values)
+        total = computed(inside, values)
         return Word.of(str(total)) if total is not None else self._unsure(text, line)
 
     def _substituted(self, node: Node) -> Word:
@@ -232,6 +235,8 @@ class Scope:
             return Word((Part(Kind.COUNT, "", line=line),)) if self.file(pattern, line) else Word.of("0")
         if names[:1] and names[0] in _LISTS and set(names[1:]) <= set(_TAKES) and (pattern := self._listed(node)):
             return Word((Part(Kind.PLACEHOLDER, "file", line=line),)) if self.file(pattern, line) else Word()
+        if names == ["scontrol", "wc"] and (nodes := self.known.get("SLURM_NNODES")):
+            return nodes
         if names == ["basename"] and (plain := self._base_name(node)) is not None:
             return plain
         used = {text_of(name) for name in walk(node) if name.type == "variable_name"}
@@ -261,7 +266,7 @@ class Scope:
         if len(words) != 3 or words[0] != "-n" or not (found := re.fullmatch(r"(\d+)p", words[1] or "")):
             return None
         path = self.path(words[2] or "")
-        if not path.is_file():
+        if not os.path.isfile(path):
             return None
         lines = path.read_text(errors="replace").splitlines()
         at = int(found[1]) - 1
@@ -273,38 +278,3 @@ class Scope:
             return None
         name = words[0].rstrip("/").rpartition("/")[2]
         return Word.of(name.removesuffix(words[1]) if len(words) == 2 and words[1] else name)
-
-
-def _computed(text: str, values: Mapping[str, list[int]]) -> int | None:
-    """A sum of whole numbers and of variables that have one value each; None of anything else."""
-    try:
-        return _of_tree(ast.parse(text, mode="eval").body, values)
-    except (SyntaxError, ValueError, ZeroDivisionError, KeyError):
-        return None
-
-
-def _of_tree(tree: Any, values: Mapping[str, list[int]]) -> int:
-    match tree:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name(id=name) if len(values[name]) == 1:
-            return values[name][0]
-        case ast.BinOp(left=left, op=how, right=right) if type(how) in _SUMS:
-            return _SUMS[type(how)](_of_tree(left, values), _of_tree(right, values))
-        case _:
-            raise ValueError(ast.dump(tree))
-
-
-def _trimmed(text: str, how: str, pattern: str) -> str:
-    """`${text%pattern}` and its three relatives."""
-    pattern = shlex.split(pattern)[0] if pattern.strip() else ""
-    cuts = range(len(text) + 1)
-    if how.startswith("#"):
-        ends = [at for at in cuts if fnmatch.fnmatchcase(text[:at], pattern)]
-        return text[(max(ends) if how == "##" else min(ends)) :] if ends else text
-    ends = [at for at in cuts if fnmatch.fnmatchcase(text[at:], pattern)]
-    return text[: (min(ends) if how == "%%" else max(ends))] if ends else text
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r'\\([$`"\\])', r"\1", text.replace("\\\n", ""))

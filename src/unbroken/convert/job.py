@@ -24,6 +24,7 @@ _DROPPED = {
     "signal": _STOP,
     "dependency": "segments follow each other by themselves",
     "parsable": "unbroken reads what sbatch says",
+    "workdir": "type snakemake in that folder",
     "chdir": "type snakemake in that folder",
     "quiet": "unbroken reads what sbatch says",
     "verbose": "unbroken reads what sbatch says",
@@ -38,6 +39,7 @@ _REFUSED = {
     "ntasks-per-gpu": "type tasks and gpus",
     "hold": "a held job would hold the whole run",
 }
+_WITH_VALUE = ("account", "partition", "qos", "constraint", "job-name", "time", "mem")
 _PLACES = ("short", "gpu")
 
 
@@ -70,7 +72,7 @@ class Job:
 
 def job_of(directives: Sequence[Directive], seen: Seen, script: str) -> Job:
     """The keys in the order in which they read well; what has no key is noted in `seen`."""
-    last = {directive.name: directive for directive in directives}
+    last = {each.name: each for each in directives if each.value or each.name not in _WITH_VALUE}
     job = Job(script)
     extra: list[Directive] = []
     _numbers(job, last, extra, seen)

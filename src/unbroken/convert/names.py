@@ -13,7 +13,8 @@ QUIET = _names(
     : [ awk basename break cat clear compgen continue cut date deactivate df diff dirname du echo env false find free
     getopts grep head hostname id let local logger ls lsb_release lscpu module-info nvidia-smi printenv printf pwd read
     readlink realpath return rocm-smi rocminfo sacct scontrol sed seff set shift shopt sinfo sleep sort squeue sstat
-    stat sync tail tee test true type umask uname uptime wc which whoami
+    bc comm expr join mapfile nl paste readarray rev seq stat sync tac tail tr uniq xargs
+    tee test true type umask uname uptime wc which whoami
     """
 )
 # They prepare what stays; once, by hand, is enough.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unbroken.convert.bash import command_name, commands_in, line_of, text_of, walk
 from unbroken.convert.commands import WHY_AGAIN, CommandReader, ScriptEnd
 from unbroken.convert.conditions import holds
+from unbroken.convert.loops import times
 from unbroken.convert.names import QUIET
 from unbroken.convert.seen import Launched, World
 from unbroken.convert.steps import base_name
@@ -194,7 +194,6 @@ class Reader(CommandReader):
 
     def _maybe(self, node: Node, condition: str, is_failure: bool = False) -> None:
         """What happens by a condition that the job alone knows; a program there is refused."""
-        line = line_of(node)
         for each in commands_in(node):
             name = base_name(command_name(each))
             if name in ("sbatch",) or ("requeue" in text_of(each) and name == "scontrol"):
@@ -209,11 +208,18 @@ class Reader(CommandReader):
                 self.seen.lose(line_of(each), text_of(each), f"runs only if `{condition}`, after the program")
             elif name == "exit":
                 self.seen.drop(line_of(each), text_of(each), "the program's own end decides what follows")
+        self._unsure(node, f"`{condition}`")
+
+    def _unsure(self, node: Node, what: str) -> None:
+        """Variables that are set there have a value that the job alone knows."""
         for each in walk(node):
-            if each.type == "variable_assignment" and (name_node := each.child_by_field_name("name")) is not None:
-                name = text_of(name_node)
-                why = f"`${name}` depends on `{condition}`, which the job alone knows; write out what holds"
-                self.scope.variables[name] = Word((Part(Kind.UNSURE, why, line=line),))
+            name = each.child_by_field_name("name") if each.type == "variable_assignment" else None
+            if each.type == "for_statement":
+                name = each.child_by_field_name("variable")
+            if name is not None:
+                why = f"`${text_of(name)}` depends on {what}, which the job alone knows; write out what holds"
+                self.scope.variables[text_of(name)] = Word((Part(Kind.UNSURE, why, line=line_of(each)),))
+                self.scope.arrays.pop(text_of(name), None)
 
     def _case(self, node: Node) -> None:
         word = self.scope.word(node.named_children[0], is_quoted=True)
@@ -238,7 +244,7 @@ class Reader(CommandReader):
             for each in body.named_children:  # what the first turn sets
                 if each.type == "variable_assignment" and "sbatch" not in text_of(each):
                     self._assign(each, is_exported=False)
-        times = self._times(node)
+        turns = times(node, self.scope)
         for each in commands_in(body):
             if self.is_program(each):
                 raise self.scope.script.refused(
@@ -247,27 +253,10 @@ class Reader(CommandReader):
                     "one run is one program: make a run of each turn, or a loop inside the program",
                 )
             if base_name(command_name(each)) == "sbatch":
-                for _ in range(times or 1):
-                    self.submit(each, is_endless=times is None)
+                for _ in range(turns or 1):
+                    self.submit(each, is_endless=turns is None)
+        self._unsure(node, f"the loop of line {line_of(node)}")
         self.seen.drop(line_of(node), text_of(node).splitlines()[0], "a loop that starts no program")
-
-    def _times(self, node: Node) -> int | None:
-        """How often a `for` goes round; None if the job alone knows."""
-        values = node.children_by_field_name("value") if node.type == "for_statement" else []
-        count = 0
-        for value in values:
-            text = text_of(value)
-            if found := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", text):
-                count += abs(int(found[2]) - int(found[1])) + 1
-            elif found := re.fullmatch(r"[$`]\(?seq (?:(-?\d+) )?(\d+)[)`]", text):
-                count += int(found[2]) - int(found[1] or 1) + 1
-            elif value.type == "command_substitution":
-                return None
-            else:
-                count += len(self.scope.words(value))
-        if found := re.search(r"\(\(\s*\w+\s*=\s*(\d+)\s*;\s*\w+\s*(<=?)\s*(\d+)\s*;\s*\w+\+\+", text_of(node)):
-            return int(found[3]) - int(found[1]) + (found[2] == "<=")
-        return count or None
 
     def _pipeline(self, node: Node) -> None:
         """`program | tee log` is the program; what is piped into it is not known before the job."""

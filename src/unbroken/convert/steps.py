@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ class StepReader:
         if self.seen.programs:
             return
         inside = target.with_facts({"base": "."}).text
-        if inside is not None and not PurePath(inside).is_absolute() and self.scope.path(inside).is_dir():
+        if inside is not None and not PurePath(inside).is_absolute() and os.path.isdir(self.scope.path(inside)):
             self.seen.place = str(PurePath("" if target.has(Kind.PLACEHOLDER) else self.seen.place) / inside)
             self.seen.place = "" if self.seen.place == "." else self.seen.place
             self.seen.drop(line, f"cd {source}", "paths count from there")
@@ -51,9 +52,9 @@ class StepReader:
         with suppress(ValueError):
             for word in shlex.split(step)[1:]:
                 path = Path(word)
-                if path.is_file():
+                if os.path.isfile(path):
                     yield self._below(path)
-                elif path.is_dir() and path != self.scope.script.folder.resolve():
+                elif os.path.isdir(path) and path != self.scope.script.folder.resolve():
                     yield from (self._below(each) for each in sorted(path.iterdir()) if each.is_file())
 
     def _below(self, path: Path) -> str:
@@ -70,7 +71,7 @@ class StepReader:
         if self.seen.programs:
             self.seen.lose(line, text, "comes after the program")
             return
-        bad = next((word for word in words if word.has(Kind.UNSURE)), None)
+        bad = next((word for word in words if word.has(Kind.UNSURE) or word.has(Kind.ARGUMENT)), None)
         if bad is not None:
             self.seen.lose(line, text, "what it works on is known in the job alone")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import PurePath
 
@@ -61,10 +62,12 @@ def _words(source: Source, launched: Launched, inputs: dict[str, int], draft: Dr
     """The words of `start` or `resume`; through a shell where one has to expand some."""
     pieces = taken_apart(launched.words)
     words, line = pieces.words, launched.line
+    if not words:
+        raise source.script.refused(line, "no program stands behind the words that start it")
     if pieces.timeout:
         source.first.drop(line, f"timeout {pieces.timeout}", "unbroken stops the program in time by itself")
     for word in words:
-        if (part := word.find(Kind.UNSURE)) is not None:
+        if (part := word.find(Kind.UNSURE) or word.find(Kind.ARGUMENT)) is not None:
             raise source.script.refused(part.line or line, part.text)
         if word.find(Kind.COUNT):
             raise source.script.refused(line, "a number of the job (restarts, files) stands in the command line")
@@ -95,7 +98,7 @@ def _placed(source: Source, word: Word, number: int, inputs: dict[str, int], lin
         inputs.setdefault(staged.get(value) or source.below(value), line)
         name = PurePath(value).name
         return Word.of(f"{before}./{name}" if number == 0 and ("/" in value) else f"{before}{name}")
-    if (source.folder / value).is_dir() and ("/" in value or number > 0):
+    if os.path.isdir(source.folder / value) and ("/" in value or number > 0):
         place = f"/{PurePath(source.below(value))}"
         return Word((Part(Kind.TEXT, before), Part(Kind.PLACEHOLDER, "base"), Part(Kind.TEXT, place)))
     is_path = "/" in value and "://" not in value and not re.search(r"[\s,;=]", value)
@@ -138,7 +141,7 @@ def _named(source: Source) -> list[tuple[str, int]]:
         option, mark, value = word.partition("=")
         if _RESUMES.fullmatch(option):
             value = value if mark else words[number + 1] if number + 1 < len(words) else ""
-            if _FILE_LIKE.fullmatch(value) and not value.startswith("/"):
+            if _FILE_LIKE.fullmatch(value) and not value.startswith("/") and ".." not in value:
                 return [(value.removeprefix("./"), source.resume.line)]
     return []
 
@@ -221,7 +224,7 @@ def _environment(source: Source, draft: Draft) -> None:
     found = {name: each for name, each in variables(source).items() if not each[0].has(Kind.SHELL)}
     words = [word.text or "" for word in source.line.words]
     package = words[words.index("-m") + 1].partition(".")[0] if "-m" in words[:-1] else ""
-    if package and {f"{package}.py", package} & {each.name for each in source.folder.glob(f"{package}*")}:
+    if package and any(os.path.exists(source.folder / name) for name in (package, f"{package}.py")):
         found.setdefault("PYTHONPATH", (Word((Part(Kind.PLACEHOLDER, "base"),)), source.start.line))
     if found:
         text = {name: template(word) for name, (word, _) in found.items()}

@@ -15,6 +15,7 @@ class Kind(Enum):
     PLACEHOLDER = "placeholder"  # the name of one of the engine command's
     SHELL = "shell"  # source that a shell in the job expands, such as $USER
     COUNT = "count"  # a number that is known to be above 0, such as how often a job was requeued
+    ARGUMENT = "argument"  # of the script, that nobody has typed: empty, but no program is started by it
     UNSURE = "unsure"  # known in the job alone, by what the script did there
 
 
