@@ -179,6 +179,105 @@ def test_a_script_for_the_login_node_comes_to_the_job_that_it_submits(tmp_path: 
     assert run["settings"]["start"] == ["python", "train.py", "--ckpt", "model.pt", "--resume", "auto"]
 
 
+# --- other kinds ---
+
+KINDS = sorted((SCRIPTS / "kinds").glob("*.sh"))
+PRESENT = ("run.namd", "relax.in", "first.in", "next.in", "system.prmtop", "equil.rst7", "train.py", "count", "walk.R")
+PRESENT += ("npt.mdp", "nvt.gro", "topol.top", "index.ndx", "simulate.m")
+JOB = "#!/bin/bash\n#SBATCH -J md\n./md --restart md.chk\n"
+
+
+def of_kind(folder: Path, stem: str) -> Conversion:
+    for name in PRESENT:
+        (folder / name).write_text("")
+    (folder / "params.txt").write_text("--seed 1\n--seed 2\n--seed 3\n--seed 4 --long\n")
+    (folder / "md.sbatch").write_text(JOB)
+    return convert(Script.read(SCRIPTS / "kinds" / f"{stem}.sh", folder), keys=())
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in KINDS])
+def test_a_config_made_of_another_kind_of_script_is_accepted_by_the_loader(tmp_path: Path, stem: str) -> None:
+    found = of_kind(tmp_path, stem)
+
+    assert read_checked_runs(yaml.safe_load(config_text(found)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stem", "keys", "settings"),
+    [
+        (
+            "namd_array",
+            {"segments": 20, "segment_minutes": 240, "threads": 8, "mem_mb": 16384},
+            {"start": ["namd3", "+p8", "run.namd"], "inputs": ["run.namd"]},
+        ),
+        (
+            "espresso_stdin",
+            {"tasks": 10, "mem_mb": 10000, "partition": "labs", "segment_minutes": 720},
+            {"start": ["bash", "-c", "exec pw.x < relax.in"], "inputs": ["relax.in"]},
+        ),
+        (
+            "vasp_stopcar",
+            {"segment_minutes": {"at_least": 120, "at_most": 2880}, "tasks": 32, "nodes": 2, "qos": "regular"},
+            {"start": ["vasp_std"], "stop_file": "STOPCAR", "stop_text": "LSTOP = .TRUE."},
+        ),
+        (
+            "amber_parts",
+            {"gpus": 1, "place": "gpu", "segment_minutes": 2880},
+            {
+                "environment": {"AMBERHOME": "/opt/amber24"},
+                "files": ["prod.rst"],
+                "inputs": ["first.in", "system.prmtop", "equil.rst7", "next.in"],
+            },
+        ),
+        ("torchrun_nodes", {"gpus": 6, "nodes": 2, "tasks": 2, "threads": 8}, {"files": ["snapshot.pt"]}),
+        (
+            "singularity_restarts",
+            {"segment_minutes": 3600, "place": "gpu"},
+            {
+                "start": ["python3", "train.py"],
+                "resume": ["python3", "train.py", "--resume", "model.pt"],
+                "exit_paused": [9],
+            },
+        ),
+        ("dmtcp_timeout", {"engine": "dmtcp", "mem_mb": 100}, {"command": ["./count", "500"], "inputs": ["count"]}),
+        (
+            "matlab_requeue",
+            {"mem_mb": 16384, "modules": ["MATLAB/2023a"], "threads": 4},
+            {"files": ["state.mat"], "finished_file": "done.txt", "exit_paused": [0]},
+        ),
+        (
+            "gromacs_grompp",
+            {"engine": "gromacs", "threads": 20, "place": "gpu"},
+            {"mdp": "npt.mdp", "reference": "nvt.gro", "ranks": 10, "pme": "gpu", "bonded": "gpu", "pme_ranks": 1},
+        ),
+        (
+            "lightning_signal",
+            {"tasks": 4, "gpus": 4, "segment_minutes": 120},
+            {
+                "stop_signal": "USR1",
+                "files": ["last.ckpt"],
+                "environment": {"NCCL_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"},
+            },
+        ),
+        ("chain_of_jobs", {"segments": 4, "segment_minutes": 360, "threads": 4}, {"files": ["md.chk"]}),
+    ],
+)
+def test_another_kind_of_script_comes_to_what_its_first_comment_says(
+    tmp_path: Path, stem: str, keys: dict[str, object], settings: dict[str, object]
+) -> None:
+    run = run_of(of_kind(tmp_path, stem))
+
+    assert {key: run.get(key, 1 if key == "gpus" else None) for key in keys} == keys
+    assert {key: run["settings"].get(key) for key in settings} == settings
+
+
+def test_a_sweep_has_the_words_of_each_line_of_its_table(tmp_path: Path) -> None:
+    runs = read_checked_runs(yaml.safe_load(config_text(of_kind(tmp_path, "r_sweep"))), tmp_path)
+
+    assert [run.name for run in runs] == ["sweep_1", "sweep_2", "sweep_3", "sweep_4"]
+    assert runs[3].settings["start"] == ("Rscript", "walk.R", "--seed", "4", "--long", "--out", "out/result_4.csv")
+
+
 # --- refused, by line ---
 
 
@@ -242,6 +341,16 @@ def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
         ("#SBATCH --account= -J 12\n./prog\n", "engine", "command"),
         ("spack load cuda\n./prog\n", "enter", ["bash", "-c", 'set -e; spack load cuda; exec "$@"', "bash"]),
         ("#SBATCH -n 4\n./prog\n", "enter", []),
+        (
+            "module use /m\nmodule load a\n./prog\n",
+            "enter",
+            ["bash", "-lc", 'set -e; module use /m; module load a; exec "$@"', "bash"],
+        ),
+        (
+            'export H=/h\nexport PATH="$H/bin:$PATH"\n./prog\n',
+            "enter",
+            ["bash", "-c", 'set -e; export PATH=/h/bin:"$PATH"; exec "$@"', "bash"],
+        ),
         ("#SBATCH -n 4\nmpirun --map-by core ./prog\n", "enter", ["mpirun", "-n", "4", "--map-by", "core"]),
         ("#SBATCH -n 4\nsrun -n $SLURM_NTASKS ./prog\n", "tasks", 4),
     ],
@@ -290,6 +399,7 @@ def test_a_line_becomes_the_setting_that_says_the_same(tmp_path: Path, text: str
         ("rm -rf old\n./prog\n", "line 1: `rm -rf old`: unbroken removes nothing"),
         ("echo 5 > n.dat\n./prog\n", "line 1: `echo 5 > n.dat`: writes a file before the program starts"),
         ("sed -i s/a/b/ in.dat\n./prog\n", "line 1: `sed -i s/a/b/ in.dat`: changes a file"),
+        ("f() { cp a b; }\ntrap f USR1\n./prog &\nwait\n", "line 1: `cp a b`: is done when the script is told to stop"),
         ("git pull\n./prog\n", "line 1: `git pull`: prepares what stays"),
         ("#SBATCH --export=NONE\n./prog\n", "line 1: `--export=NONE`: a program gets the environment of its job"),
         ("./prog\n#SBATCH -t 5\n", "line 2: `#SBATCH -t 5`: Slurm does not read it"),

@@ -103,6 +103,12 @@ def commands_in(node: Node) -> Iterator[Node]:
 
 
 def assigned_in(node: Node) -> frozenset[str]:
-    """The names of all variables that a script sets, wherever that is."""
-    found = (each.child_by_field_name("name") for each in walk(node) if each.type == "variable_assignment")
-    return frozenset(text_of(name) for name in found if name is not None)
+    """The names of all variables that a script sets for itself; those that it exports may come from its environment."""
+    found: set[str] = set()
+    exported: set[str] = set()
+    for each in walk(node):
+        name = each.child_by_field_name("name") if each.type == "variable_assignment" else None
+        if name is not None:
+            is_exported = each.parent is not None and text_of(each.parent).startswith("export")
+            (exported if is_exported else found).add(text_of(name))
+    return frozenset(name for name in found - exported if not name.endswith("PATH"))

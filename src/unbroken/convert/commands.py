@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unbroken.config.tasks import is_launcher
-from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of
+from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of, walk
 from unbroken.convert.command_line import taken_apart
 from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MANAGERS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
 from unbroken.convert.seen import Launched, Step
@@ -180,8 +180,23 @@ class CommandReader(StepReader, ABC):
         words = self.scope.words(arguments[0])
         text = words[0].source if words else ""
         body = self.scope.functions.get(text)
-        for each in commands_in(body if body is not None else fragment(text_of(arguments[0])[1:-1])):
+        tree = body if body is not None else fragment(text_of(arguments[0])[1:-1])
+        for each in commands_in(tree):
             self._trapped(each, text_of(each), line)
+        for each in walk(tree):
+            if each.type == "redirected_statement" and text_of(each).startswith("echo "):
+                self._stop_text(each, line)
+
+    def _stop_text(self, node: Node, line: int) -> None:
+        """`echo text > STOP`"""
+        body, redirect = node.child_by_field_name("body"), node.child_by_field_name("redirect")
+        target = redirect.child_by_field_name("destination") if redirect is not None else None
+        if body is None or target is None or text_of(target).isdecimal() or "/dev/" in text_of(target):
+            return
+        words = [word for child in body.children_by_field_name("argument") for word in self.scope.words(child)]
+        if all(word.text is not None for word in words):
+            self.seen.stop_file = self.scope.word(target, is_quoted=True), line
+            self.seen.stop_text = " ".join(word.text or "" for word in words)
 
     def _trapped(self, node: Node, text: str, line: int) -> None:
         name = base_name(command_name(node))
@@ -195,6 +210,8 @@ class CommandReader(StepReader, ABC):
                 self.seen.stop_file = words[0], line
         elif name == "sbatch" or (name == "scontrol" and "requeue" in text):
             self.seen.resubmitted.append(line)
+        elif name in FILES | REMOVES or self.is_program(node):
+            self.seen.lose(line_of(node), text, "is done when the script is told to stop; a segment does nothing then")
 
     # --- what is a program ---
 

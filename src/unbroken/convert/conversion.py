@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from unbroken.convert.bash import Script, assigned_in, parse
-from unbroken.convert.directives import Directive, directives_of, options
+from unbroken.convert.directives import Directive, directives_of, parted
 from unbroken.convert.draft import Draft, Source
 from unbroken.convert.expand import TASK_ID, Scope
 from unbroken.convert.job import Job, Line, job_of
@@ -249,9 +249,7 @@ def _of_submitter(script: Script, seen: Seen, name: str, keys: Collection[str]) 
 def _parts(words: Sequence[Word]) -> tuple[list[Directive], str, list[str]]:
     """What `sbatch` is given: its options, the script, and the script's arguments."""
     texts = [word.source for word in words]
-    found = list(options(texts, 0))
-    taken = sum(len(each.written.split(" ")) for each in found)
-    rest = texts[taken:]
+    found, rest = parted(texts, 0)
     return found, rest[0] if rest else "", rest[1:]
 
 

@@ -68,25 +68,27 @@ def _options_in(script: Script, number: int, line: str) -> Iterator[Directive]:
 
 def options(words: Sequence[str], line: int) -> Iterator[Directive]:
     """The options of sbatch among words, up to the first that is none."""
+    yield from parted(words, line)[0]
+
+
+def parted(words: Sequence[str], line: int) -> tuple[list[Directive], list[str]]:
+    """The options of sbatch, and the words behind them: the script and its arguments."""
+    found: list[Directive] = []
     at = 0
     while at < len(words) and words[at].startswith("-"):
         word = words[at]
-        name, has_value, value = _parted(word)
+        name, has_value, value = _name_and_value(word)
         if not has_value and name not in _FLAGS and at + 1 < len(words):
             at += 1
             value = words[at]
             word = f"{word} {value}"
         if not word.endswith("="):  # a template that nobody filled in
-            yield Directive(name, value, line, word)
+            found.append(Directive(name, value, line, word))
         at += 1
+    return found, list(words[at:])
 
 
-def words_taken(words: Sequence[str]) -> int:
-    """How many of the words belong to sbatch's options."""
-    return sum(len(found.written.split(" ")) if " " in found.written else 1 for found in options(words, 0))
-
-
-def _parted(word: str) -> tuple[str, bool, str]:
+def _name_and_value(word: str) -> tuple[str, bool, str]:
     """`--time=5` as its name and value; a short option may have its value behind it at once."""
     if word.startswith("--"):
         name, mark, value = word[2:].partition("=")

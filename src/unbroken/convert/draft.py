@@ -91,7 +91,11 @@ class Draft:
 
 
 def modules(source: Source, draft: Draft) -> None:
-    """The key `modules`, in the order of the script."""
+    """The key `modules`, in the order of the script; steps where another line about modules has to come first."""
+    if any(step.text.startswith("module ") for step in source.first.prologue):
+        loads = [Step(f"module load {name}", line) for name, line in source.first.modules]
+        source.first.prologue = sorted([*source.first.prologue, *loads], key=lambda step: step.line)
+        return
     names = [name for name, _ in source.first.modules]
     if names:
         numbers = sorted({line for _, line in source.first.modules})
@@ -102,6 +106,7 @@ def enter(source: Source, draft: Draft, with_launcher: bool = True, with_variabl
     """The key `enter`: steps before the program, what starts its tasks, its container."""
     pieces = source.line
     steps = [*_without_keys(source, draft), *(_exports(source) if with_variables else ())]
+    steps.sort(key=lambda step: step.line)
     words: list[str] = []
     numbers = [step.line for step in steps]
     if steps:

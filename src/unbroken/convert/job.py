@@ -79,6 +79,8 @@ def job_of(directives: Sequence[Directive], seen: Seen, script: str) -> Job:
     for name, directive in last.items():
         if name in _DROPPED:
             seen.drop(directive.line, directive.written, _DROPPED[name])
+        elif directive.name == "export" and directive.value.upper() == "ALL":
+            seen.drop(directive.line, directive.written, "a program gets the environment of its job")
         elif name in _REFUSED:
             seen.lose(directive.line, directive.written, _REFUSED[name])
         elif name not in _KNOWN and name not in ("comment", "job-name", "array"):
@@ -197,7 +199,7 @@ def _memory(job: Job, last: Mapping[str, Directive], seen: Seen) -> None:
             continue
         size, nodes = megabytes_of(last[name].value), job.nodes or 1
         if not size:
-            why = "a whole node's memory has no key; --exclusive is kept, mem_mb is asked"
+            why = "a whole node's memory has no key; mem_mb is asked"
             seen.lose(last[name].line, last[name].written, why)
             job.lines.append(Line("mem_mb", "2000", f"? {_from(last[name])}: how much memory has a node?", True))
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ from unbroken.convert.words import Kind, Part, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+# `$? -eq 85` or `"$code" == 85`; timeout(1) says 124 itself, and 0 is the end.
+_EXIT_CODE = re.compile(r"\$\{?(?:\?|\w+)[^ ]*\s+(?:-eq|==|=)\s+[\"']?(\d{1,3})\b")
+_NO_PAUSE = (0, 124)
 
 
 class Reader(CommandReader):
@@ -199,6 +205,8 @@ class Reader(CommandReader):
             if name in ("sbatch",) or ("requeue" in text_of(each) and name == "scontrol"):
                 self.seen.resubmitted.append(line_of(each))
                 self.seen.drop(line_of(each), text_of(each), WHY_AGAIN)
+                if (code := _EXIT_CODE.search(condition)) and int(code[1]) not in _NO_PAUSE:
+                    self.seen.paused = int(code[1]), line_of(each)
             elif self.is_program(each) and not self.seen.programs:
                 raise self.scope.script.refused(
                     line_of(each),

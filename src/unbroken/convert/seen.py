@@ -70,6 +70,8 @@ class Seen:
     finished: list[SavedFile] = field(default_factory=list)
     stop_signal: tuple[str, int] | None = None
     stop_file: tuple[Word, int] | None = None
+    stop_text: str = ""
+    paused: tuple[int, int] | None = None  # an exit code after which the script submits itself again, and the line
     goal: tuple[float, int, str] | None = None
     submitted: list[tuple[tuple[Word, ...], int]] = field(default_factory=list)
     place: str = ""  # below the folder where the script is submitted, where it has gone to

@@ -159,7 +159,8 @@ def _files(source: Source, draft: Draft, found: list[tuple[str, int]]) -> None:
         draft.set("files", [name.replace("*", "{progress}")], f"line {line}: `*` is taken for how far it is")
         draft.set("saved_by", "next", "one is complete when the next one has begun")
         return
-    draft.set("files", [name], f"line {line}")
+    is_guess = found == _named(source)
+    draft.set("files", [name], f"line {line}" + (": is that what it saves?" if is_guess else ""), is_guess)
     draft.set(
         "saved_by", "rename", "if it is written in place, give a check_command; written at its end only: exit", True
     )
@@ -172,6 +173,9 @@ def _goal(source: Source, draft: Draft, has_files: bool, told: tuple[float, int,
         draft.set("finished_file", finished[0][0], f"line {finished[0][1]}: there, the script starts nothing more")
         draft.set("exit_paused", [0], "that file tells whether 0 means done")
     goal = told or _lammps_goal(source)
+    paused = source.first.paused
+    if paused and not finished and goal is None:
+        draft.set("exit_paused", [paused[0]], f"line {paused[1]}: after it the script submits itself again")
     if goal is None:
         if not finished:
             draft.suggest("goal: 1000", "how far it is to go; without it, exit code 0 means done")
@@ -208,6 +212,8 @@ def _stops(source: Source, draft: Draft) -> None:
     signal = source.first.stop_signal or source.job.signal
     if source.first.stop_file and (name := source.first.stop_file[0].text):
         draft.set("stop_file", name, f"line {source.first.stop_file[1]}")
+        if source.first.stop_text:
+            draft.set("stop_text", source.first.stop_text, f"line {source.first.stop_file[1]}")
     if signal is None:
         return
     name, line = signal
