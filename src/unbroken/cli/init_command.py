@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -126,9 +127,11 @@ def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False,
     if diff:
         sys.stdout.write(choice.starter.diff)
         return
-    partitions = _partitions()
+    partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)
-    for line in _done(choice, directory, is_on_slurm, partitions):
+    place, minutes = _place(choice.starter, partitions)
+    text = partial(config_text, choice, place, minutes)
+    for line in begin(choice.starter.run, text, directory, is_on_slurm, partitions):
         print(line)
     for line in _todo(choice, directory, words or []):
         print(line)
@@ -136,7 +139,7 @@ def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False,
     print(f"type: {shlex.join(['unbroken', 'run', *at, *(['--slurm'] if is_on_slurm else [])])}")
 
 
-def _partitions() -> list[Partition]:
+def partitions_here() -> list[Partition]:
     """Those of the cluster; none where there is no Slurm, or none that answers."""
     try:
         return list(ask_partitions().values()) if has_command("sinfo") else []
@@ -144,11 +147,13 @@ def _partitions() -> list[Partition]:
         return []
 
 
-def _done(choice: Choice, directory: Path, is_on_slurm: bool, partitions: list[Partition]) -> Iterator[str]:
-    """Writes what is not there yet; a line for each."""
+def begin(
+    run: str, text_of: Callable[[bool], str], directory: Path, is_on_slurm: bool, partitions: list[Partition]
+) -> Iterator[str]:
+    """Writes what is not there yet, a line for each; `text_of` is told whether the config is another workflow's."""
     own = own_snakefile(directory)
     is_ours = own is None or own.read_text() == SNAKEFILE
-    config, text = directory / CONFIG, config_text(choice, *_place(choice.starter, partitions), not is_ours)
+    config, text = directory / CONFIG, text_of(not is_ours)
     if config.exists():
         yield f"{config}: yours, left as it is; to add this run, put these lines into it:"
         yield text
@@ -158,7 +163,7 @@ def _done(choice: Choice, directory: Path, is_on_slurm: bool, partitions: list[P
         yield f"{config}: written"
     if not is_ours:
         yield f"{own}: yours, left as it is; to run this in it, type: unbroken profile default, and add these lines:"
-        yield MODULE.format(run=choice.starter.run)
+        yield MODULE.format(run=run)
         return
     if own is None:
         (directory / "Snakefile").write_text(SNAKEFILE)

@@ -22,6 +22,7 @@ from unbroken import __version__
 from unbroken.cli import (
     adopt_command,
     advise_command,
+    convert_command,
     exec_commands,
     export_command,
     init_command,
@@ -312,6 +313,7 @@ app.command("export")(export_command.export_command)
 app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)
+app.command("convert")(convert_command.convert_script)
 app.command("exec", context_settings=exec_commands.PASSED_ON)(exec_commands.exec_command)
 app.command()(exec_commands.launcher)
 

@@ -1,0 +1,1 @@
+"""A site's Slurm script as a run: bash is read by a parser and never run."""
