@@ -19,7 +19,15 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from unbroken import __version__
-from unbroken.cli import advise_command, exec_commands, init_command, notify_command, profile_command, report_command
+from unbroken.cli import (
+    advise_command,
+    exec_commands,
+    init_command,
+    notify_command,
+    profile_command,
+    rehearse_command,
+    report_command,
+)
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
@@ -33,7 +41,7 @@ from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
-from unbroken.engines.found import engine_of, known_schemas
+from unbroken.engines.found import known_schemas
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
@@ -257,20 +265,6 @@ def back(
 
 
 @app.command()
-def rehearse(
-    run: str,
-    seconds: Annotated[float, typer.Option(help="How long the program works before each save.")] = 5.0,
-    directory: Directory = HERE,
-    config: Config = CONFIG,
-) -> None:
-    """Tries on this machine, within a minute, whether a program survives being saved and brought back."""
-    known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
-    if run not in known:
-        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
-    say(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
-
-
-@app.command()
 def notify(
     directory: Directory = HERE,
     config: Config = CONFIG,
@@ -298,6 +292,7 @@ def notify(
         notify_command.check(Look(rows, is_ended, is_silent), directory, settings)
 
 
+app.command()(rehearse_command.rehearse)
 app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)

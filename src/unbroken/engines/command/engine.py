@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.contract_supervisor import ContractKeeper
 from unbroken.engines.command.file_supervisor import FileKeeper
@@ -22,7 +22,7 @@ from unbroken.engines.command.joined_tables import join
 from unbroken.engines.command.origin import confirm_origin
 from unbroken.engines.command.placeholders import filled, values_of
 from unbroken.engines.command.reading import confirm_check, last_number
-from unbroken.engines.command.settings import Program, program_of
+from unbroken.engines.command.settings import Program, SavedBy, program_of
 from unbroken.engines.command.starter import starters
 from unbroken.engines.command.states import matching
 from unbroken.engines.command.supervisor import CommandSupervisor
@@ -62,6 +62,15 @@ class CommandEngine(Engine):
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
+
+    def save_files(self, run: Run) -> SaveFiles:
+        """The program's restart files, in its folder."""
+        program = program_of(run)
+        if program.keeps_the_contract:
+            return super().save_files(run)
+        folder = program.folder or f"{RunFolder(run.name).work}/*/{OWN_FOLDER}"
+        names = tuple(f"{folder}/{name}" for name in program.files)
+        return SaveFiles(names, names, at_end=program.saved_by is SavedBy.EXIT)
 
     # --- before it starts ---
 

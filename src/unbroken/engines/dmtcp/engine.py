@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from unbroken.engines.base import Engine, Task
-from unbroken.engines.dmtcp import checks, rehearsal
+from unbroken.engines.base import Engine, SaveFiles, Task
+from unbroken.engines.dmtcp import checks
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
+from unbroken.engines.dmtcp.workspace import SLOTS
 from unbroken.engines.starter import Starter
 from unbroken.errors import SegmentError
-from unbroken.program.contract import HandedOver, copied_states, ready_states
+from unbroken.program.contract import READY, HandedOver, copied_states, ready_states
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 
 
@@ -20,6 +22,7 @@ class DmtcpEngine(Engine):
     """Any process under `dmtcp_launch`; one object serves one attempt, and those that it saves from."""
 
     name = "dmtcp"
+    is_tied_to_its_folder = True  # an image remembers the paths of all its files
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
@@ -27,8 +30,10 @@ class DmtcpEngine(Engine):
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
 
-    def rehearse(self, run: Run, seconds: float) -> str:
-        return rehearsal.rehearse(run, self.base, seconds)
+    def save_files(self, run: Run) -> SaveFiles:
+        """DMTCP writes `<image>.dmtcp.temp` and renames it; the keeper hands over once all of them are there."""
+        places = RunFolder(run.name)
+        return SaveFiles((f"{places.root}/{SLOTS}/**.dmtcp*",), (f"{places.work}/*/save/*{READY}",))
 
     def command(self, task: Task) -> list[str]:
         return keeper_command(task.run, self.base, task.run_folder)

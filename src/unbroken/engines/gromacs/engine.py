@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
 from unbroken.engines.gromacs.health import divergence, limits_of
-from unbroken.engines.gromacs.join import join
+from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
@@ -25,6 +25,7 @@ from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -32,6 +33,7 @@ from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.
 EARLIER, NEWEST = "earlier", "newest"
+FOLDER = "mdrun"
 # The log is read at most so often.
 LOOK_SECONDS = 0.5
 
@@ -40,6 +42,8 @@ class GromacsEngine(Engine):
     """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
+    # Logs, sums that begin anew with each part, and the table of the parts; the energies are in a table of their own.
+    results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", SEGMENTS_TABLE)
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
@@ -64,11 +68,16 @@ class GromacsEngine(Engine):
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
 
+    def save_files(self, run: Run) -> SaveFiles:
+        """mdrun writes `md_step<n>.cpt` and renames it."""
+        folder = f"{RunFolder(run.name).work}/*/{FOLDER}"
+        return SaveFiles((f"{folder}/*.cpt",), (f"{folder}/{STEM}.cpt",))
+
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone: mdrun locks its log, and renames what it finds in its way."""
-        return task.attempt_folder.root / "mdrun"
+        return task.attempt_folder.root / FOLDER
 
     def command(self, task: Task) -> list[str]:
         """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
