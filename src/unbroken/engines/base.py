@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.engines.starter import Starter
-from unbroken.errors import ConfigError
 from unbroken.program.contract import (
     FINAL,
     READY,

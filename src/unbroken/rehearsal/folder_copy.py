@@ -57,7 +57,7 @@ class FolderCopy:
         self.links.append(str(source.relative_to(self.source)))
 
 
-_left_out: Callable[..., set[str]] = shutil.ignore_patterns(*_LEFT_OUT)  # type: ignore[assignment]
+_left_out: Callable[..., set[str]] = shutil.ignore_patterns(*_LEFT_OUT)
 
 
 def _is_small(folder: Path) -> bool:

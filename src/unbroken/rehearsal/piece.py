@@ -1,4 +1,4 @@
-"""One piece of a rehearsal: a segment in a new folder, with a TMPDIR and a HOME of its own, ended in one of four ways."""
+"""One piece of a rehearsal: a segment in a new folder, with TMPDIR and HOME of its own, ended in some way."""
 
 from __future__ import annotations
 
@@ -34,14 +34,18 @@ from unbroken.runs.store import Store
 from unbroken.segment.job import STARTING, Assignment
 from unbroken.segment.ticket import Ticket
 from unbroken.system.file_events import FileEvents
+from unbroken.system.fs import tree_files
 
 LOOK_SECONDS = 0.05
+QUICK_LOOK_SECONDS = 0.01
 LEAVING_SECONDS = 60.0
 PROGRAMS_SECONDS = 0.2
+BESIDE = "beside"
+OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
 # So long after a save a kill costs some work.
 LOST_SECONDS = 0.3
 # So often a save may be over before it is met; then the kill comes where one has just been.
-MOST_MISSES = 20
+MOST_MISSES = 5
 
 
 class Way(Enum):
@@ -65,6 +69,7 @@ class Ended:
     met_file: str = ""  # the file that was seen growing
     is_cut: bool = False  # its save was not over when the program was stopped dead
     seconds: float = 0.0
+    has_saved: bool = False  # a save was seen to be complete
 
 
 @dataclass
@@ -79,6 +84,7 @@ class Stage:
     tell: Callable[[str], None]
     count: int = 0
     links: list[str] = field(default_factory=list)
+    _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def new_folder(self, carried: Path | None, run: Run) -> Path:
         """A new folder that holds what the user's does and, of the run, what the piece before has left of it."""
@@ -90,6 +96,7 @@ class Stage:
         folder = piece / self.base.resolve().name
         copy = FolderCopy(self.base, self.links)
         copy.make(folder)
+        self._before = {name: _stamp(folder / name) for name in tree_files(folder)}
         for name in ("tmp", "home"):
             (piece / name).mkdir()
         places = RunFolder(run.name, folder)
@@ -108,8 +115,19 @@ class Stage:
         logs = self.root / "logs" / f"{self.count:02d}"
         with suppress(FileNotFoundError):
             shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+        self._keep_beside(folder)
         shutil.rmtree(folder.parent)
         return carried
+
+    def _keep_beside(self, folder: Path) -> None:
+        """What the program wrote to where it was started: no checkpoint holds it."""
+        for name in tree_files(folder):
+            path = folder / name
+            is_own = str(name.parts[0]) in OWN_FOLDERS or "__pycache__" in name.parts
+            if not is_own and not path.is_symlink() and self._before.get(name) != _stamp(path):
+                target = self.root / BESIDE / f"{self.count:02d}" / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
 
 
 @dataclass
@@ -122,11 +140,15 @@ class Piece:
     run: Run
     enough_seconds: float
     saves: SaveWatch
-    kill_beyond: float = 0.0  # no kill before this progress, where the program says any
+    says_progress: bool = False  # it is known to say how far it is while it works
     segment: int = 1
     _process: subprocess.Popen[bytes] = field(init=False)
     origin: float | None = None  # where it went on, as its segment says; None if it says nothing
+    began_work_seconds: float | None = None  # after the start of the piece
     _done_before: float = 0.0
+    first: tuple[float, float] | None = None  # when, and what, it first said of its progress
+    _has_saved: bool = False
+    _saved_at: list[float] = field(default_factory=list)  # the last two saves
     _programs: list[psutil.Process] = field(default_factory=list)
     _looked_at: float = 0.0
 
@@ -150,7 +172,7 @@ class Piece:
         self.origin = _origin_in(lines)
         if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
             ended.said = next((line for line in reversed(lines) if line.startswith("stopped: ")), "")
-        ended.seconds = time.monotonic() - began
+        ended.seconds, ended.has_saved = time.monotonic() - began, self._has_saved
         return ended
 
     @property
@@ -179,19 +201,22 @@ class Piece:
     # --- at work ---
 
     def _watch(self, events: FileEvents, log: Path, began: float) -> Ended:
-        saved_at, has_started = None, False
+        has_started = False
         while self._process.poll() is None:
             # Before the events: what was put back before the program started is no save.
             has_started = has_started or STARTING in log.read_text(errors="replace")
-            seen = self.saves.note(events.next(LOOK_SECONDS))
+            seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
             now = time.monotonic()
+            if has_started:
+                self._note_pace(now - began)
             if has_started and self.way is Way.KILL_SAVE:
                 self._look_for_programs(now)
                 if seen.writing and self._may_kill() and (ended := self._kill_in_save(events, seen.writing)):
                     return ended
+            self._has_saved |= has_started and bool(seen.complete_names)
             if has_started and seen.complete_names and self._may_kill():
-                saved_at = saved_at or now
-            if has_started and self.way is Way.KILL and self._is_mid_work(saved_at, now):
+                self._saved_at = [*self._saved_at[-1:], now]
+            if has_started and self.way is Way.KILL and self._is_mid_work(now):
                 self._kill()
                 return Ended(self.way, is_met=True)
             if now - began > self.enough_seconds:
@@ -199,35 +224,51 @@ class Piece:
         is_met = self.way in (Way.WHOLE, Way.STOP, Way.END) and self._process.returncode == 0
         return Ended(self.way, is_met)
 
+    def _note_pace(self, seconds: float) -> None:
+        """Where a straight line through the first and the last word of its progress begins, it began to work."""
+        is_wanted = self.first is None or self.way is Way.WHOLE
+        live = self.live() if is_wanted else None
+        if not live:
+            return
+        if self.first is None:
+            self.first = seconds, live
+        first, done = self.first
+        if live > done:
+            self.began_work_seconds = max(0.0, first - done * (seconds - first) / (live - done))
+
     def _may_kill(self) -> bool:
         """True once it is further than where it began, as far as it says that."""
         live = self.live()
-        return live is None or live > max(self._done_before, self.kill_beyond)
+        return not self.says_progress if live is None else live > self._done_before
 
-    def _is_mid_work(self, saved_at: float | None, now: float) -> bool:
+    def _is_mid_work(self, now: float) -> bool:
         """It has saved, and worked since, so that some work is lost; all of it where it saves only when it leaves."""
         if self.saves.files.at_end:
             return self._may_kill() and self.live() is not None
-        return saved_at is not None and now - saved_at > LOST_SECONDS
+        if not self._saved_at:
+            return False
+        before, last = self._saved_at[0], self._saved_at[-1]
+        usual = (last - before) / 2 if last > before else LOST_SECONDS
+        return now - last > min(LOST_SECONDS, usual)
 
     def _kill_in_save(self, events: FileEvents, name: str) -> Ended | None:
         """Stops the program dead; kills it if the save is not over by then, or if too many were."""
-        for process in self._programs:
-            with suppress(psutil.Error):
-                process.suspend()
+        self._send(signal.SIGSTOP)
         self.saves.note(events.next(0.0))
         is_over = self.saves.is_complete(name)
         if is_over and self.saves.misses < MOST_MISSES:
             self.saves.misses += 1
-            for process in self._programs:
-                with suppress(psutil.Error):
-                    process.resume()
+            self._send(signal.SIGCONT)
             return None
         self._process.kill()
-        for process in self._programs:
-            with suppress(psutil.Error):
-                process.kill()
+        self._send(signal.SIGKILL)
         return Ended(Way.KILL_SAVE, is_met=True, met_file=name, is_cut=not is_over)
+
+    def _send(self, number: signal.Signals) -> None:
+        """To the program at once: a save may take less than a millisecond."""
+        for process in self._programs:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
 
     def _look_for_programs(self, now: float) -> None:
         """All that the segment started, without the guards, which see to it that nothing stays."""
@@ -272,6 +313,11 @@ class Piece:
             "HOME": str((self.folder.parent / "home").resolve()),
             driver_start.START: f"rehearsal-{self.stage.count}",
         }
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_size, found.st_mtime_ns
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,9 @@ from pathlib import Path
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
 from unbroken.rehearsal import causes
-from unbroken.rehearsal.compare import Difference, compare_folders
+from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
 from unbroken.rehearsal.measures import Measures, measures_of
-from unbroken.rehearsal.piece import Ended, Piece, Stage, Way
+from unbroken.rehearsal.piece import BESIDE, Ended, Piece, Stage, Way
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, identity_of
@@ -24,6 +25,7 @@ from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
+from unbroken.system.fs import tree_files
 
 # Of the whole's work, so much is done when the time of the first piece is up.
 FIRST_SHARE = 0.3
@@ -33,6 +35,8 @@ LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
 MORE_MINUTES = 3
+# Names of what differs from run to run without being a result.
+_TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|speed|per_s")
 
 
 class NotTested(Exception):
@@ -90,34 +94,36 @@ class Course:
     # --- the whole, twice ---
 
     short: Run | None = None
+    _says_progress = False
 
     def _judged(self) -> tuple[Verdict, str, list[str]]:
         self.short = self._with_room(self.run)
         whole = self._whole("whole")
         again = self._whole("again")
-        itself = self._differences(whole, again)
+        itself = self._differences(whole, again) + self._beside("again")
         if itself:
             self.tell(f"differs from itself, of two whole runs: {_listed(itself)}")
         pieces = self._pieces()
-        found = self._differences(whole, pieces)
+        found = self._differences(whole, pieces) + self._beside("pieces")
         known = {each.leaf for each in itself}
         files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
         blamed = [each for each in found if each.leaf not in known and each.file not in files]
+        blamed.sort(key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
         if not blamed:
-            return self._nothing_to_blame(itself, whole)
+            return self._nothing_to_blame(itself)
         states = self._differences(whole, pieces, "state") if (self.root / "state-pieces").exists() else []
         findings = [each.text() for each in blamed]
-        cause = causes.likely(blamed, states, self.origins)
+        times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
+        cause = causes.likely(blamed, states, self.origins, times)
         return Verdict.DIFFERS, "; ".join(filter(None, (findings[0], cause))), findings
 
-    def _nothing_to_blame(self, itself: list[Difference], whole: Path) -> tuple[Verdict, str, list[str]]:
-        names = sorted({each.file for each in itself})
+    def _nothing_to_blame(self, itself: list[Difference]) -> tuple[Verdict, str, list[str]]:
+        names = list(dict.fromkeys(each.place for each in itself))
         told = [f"differs from itself, not laid to the resume: {each.text()}" for each in itself]
-        everything = [path for path in whole.iterdir() if path.name not in self._ignored()]
-        opaque = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-        if everything and {path.name for path in everything} <= opaque:
-            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {', '.join(names)}", told
-        return Verdict.IDENTICAL, f"but for {', '.join(names)}, which differ from run to run" if names else "", told
+        if any(not _TIME.search(each.key.lower()) for each in itself):
+            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {_first(names)}", told
+        but = f"but for what differs between two whole runs: {_first(names)}" if names else ""
+        return Verdict.IDENTICAL, but, told
 
     def _whole(self, name: str) -> Path:
         """The results of an uninterrupted run, kept under this name; with a shorter goal if it takes too long."""
@@ -131,11 +137,12 @@ class Course:
         if not ended.is_met or not attempts or attempts[-1].outcome is not Outcome.FINISHED:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
-            raise NotTested(f"the whole run fails: {_reason(ended, attempts)}")
+            raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
         if name == "whole":
             self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
-            self._seconds = ended.seconds
-            self.tell(f"whole: {ended.seconds:.0f} s, of which {self.measures.start_seconds or 0:.1f} s to start")
+            self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
+            self._says_progress = piece.first is not None
+            self.tell(f"whole: {ended.seconds:.0f} s")
         return self._kept(piece, name)
 
     def _shorten(self, piece: Piece) -> None:
@@ -182,10 +189,12 @@ class Course:
         if not ended.is_met:
             self._refuse(way, ended, piece, attempts, before)
         if way is Way.STOP:
-            self.tell(f"{way.value}: {piece.done():.10g} saved, in {attempts[-1].stop_seconds or 0:.1f} s")
+            took = attempts[-1].stop_seconds
+            self.tell(f"{way.value}: saved at {piece.done():.10g}" + (f", in {took:.1f} s" if took is not None else ""))
         else:
-            cut = f" of {Path(ended.met_file).name}" if ended.met_file else ""
-            self.tell(f"{way.value}{cut} after {ended.seconds:.1f} s")
+            met = f" of {Path(ended.met_file).name}" if ended.met_file else ""
+            late = " (right after it: it is too quick to be cut)" if met and not ended.is_cut else ""
+            self.tell(f"{way.value}{met} after {ended.seconds:.1f} s{late}")
         return self.stage.carry(piece.folder)
 
     def _refuse(self, way: Way, ended: Ended, piece: Piece, attempts: list[Attempt], before: Way | None) -> None:
@@ -198,6 +207,8 @@ class Course:
             )
         if attempts and attempts[-1].outcome is Outcome.FINISHED:
             raise NotTested(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
+        if not ended.has_saved and not self.origins:
+            raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")
         after = f"after {before.value}: " if before else f"{way.value}: "
         raise DoesNotGoOn(after + _reason(ended, attempts))
 
@@ -206,6 +217,11 @@ class Course:
         attempts = [attempt for attempt in piece.attempts() if not attempt.before_work]
         origin = piece.origin if piece.origin is not None else (attempts[-1].progress_from if attempts else 0.0)
         self.origins.append((way, origin))
+        if piece.first is not None and piece.first[1] < origin:
+            raise DoesNotGoOn(
+                f"after {way.value}: it was to go on from {origin:.10g}, and said {piece.first[1]:.10g} soon after: it "
+                "begins anew (is the resume ignored?)"
+            )
         if origin <= 0:
             raise NotTested(f"{way.value}: nothing was saved before; type --minutes {self._more()}")
 
@@ -219,7 +235,7 @@ class Course:
             run = replace(run, save_minutes=self._save_minutes(run))
         folder = self.stage.new_folder(carried, run)
         saves = getattr(self, "_saves", None) or SaveWatch(self.engine.save_files(self.run))
-        piece = Piece(self.stage, folder, way, run, enough_seconds, saves)
+        piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
         settled = (Outcome.PAUSED, Outcome.FINISHED)
         piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
         return piece.play(), piece
@@ -233,8 +249,10 @@ class Course:
 
     def _first_minutes(self) -> float:
         """Until the first piece is told to stop it has done some share of the work, and the margin comes after that."""
-        worked = max(self._seconds - (self.measures.before_seconds + (self.measures.start_seconds or 0.0)), 0.1)
-        seconds = self.measures.before_seconds + (self.measures.start_seconds or 0.0) + FIRST_SHARE * worked
+        start = self._began_work
+        if start is None:
+            start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
+        seconds = start + FIRST_SHARE * max(self._seconds - start, 0.1)
         margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
         return (seconds + margin) / 60
 
@@ -255,10 +273,35 @@ class Course:
         carried = self.stage.carry(piece.folder)
         newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
         shutil.copytree(newest.folder, self.root / f"state-{name}")
+        beside = self.stage.root / BESIDE
+        if beside.exists():
+            os.rename(beside, self.root / f"beside-{name}")
         target = self.root / name
         os.rename(carried / piece.places.final.name, target)
         shutil.rmtree(carried)
         return target
+
+    def _beside(self, name: str) -> list[Difference]:
+        """What differs in the files that the program writes to where it is started, which no checkpoint holds.
+
+        In real life they stay there, so a program that appends to one has what all pieces wrote, one behind the other.
+        """
+        whole, other = self.root / "beside-whole", self.root / f"beside-{name}"
+        if not whole.exists():
+            return []
+        (first,) = whole.iterdir()
+        parts = sorted(other.iterdir()) if other.exists() else []
+        joined = self.root / f"joined-{name}"
+        for path in tree_files(first):
+            target = joined / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            texts = [(part / path).read_bytes() for part in parts if (part / path).exists()]
+            is_last_whole = bool(texts) and texts[-1] == (first / path).read_bytes()
+            target.write_bytes(texts[-1] if is_last_whole else b"".join(texts))
+            if table.has_same_rows(first / path, target):
+                shutil.copyfile(first / path, target)
+        found = self._compared(first, joined)
+        return [replace(each, file=f"{each.file} (beside results/)", leaf=f"beside {each.leaf}") for each in found]
 
     def _ignored(self) -> tuple[str, ...]:
         return (SUMMARY, *self.engine.results_of_pieces)
@@ -266,7 +309,9 @@ class Course:
     def _differences(self, one: Path, other: Path, what: str = "") -> list[Difference]:
         if what:
             one, other = (path.with_name(f"{what}-{path.name}") for path in (one, other))
+        return self._compared(one, other)
 
+    def _compared(self, one: Path, other: Path) -> list[Difference]:
         def position(path: Path, offset: int) -> str:
             return self.engine.position(self.run, path, offset)
 
@@ -285,7 +330,7 @@ def rounded_down(value: float) -> float:
     """To two digits, and a whole number: 1234.5 becomes 1200, 7.9 becomes 7."""
     if value < 1:
         return 0
-    unit = 10 ** max(0, math.floor(math.log10(value)) - 1)
+    unit = 10.0 ** max(0, math.floor(math.log10(value)) - 1)
     return math.floor(value / unit) * unit
 
 
@@ -294,6 +339,9 @@ def _reason(ended: Ended, attempts: list[Attempt]) -> str:
     return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
-def _listed(found: list[Difference]) -> str:
-    return ", ".join(each.text() for each in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
+
+def _listed(found: list[Difference]) -> str:
+    return _first([each.text() for each in found])

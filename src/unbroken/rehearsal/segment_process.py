@@ -1,6 +1,6 @@
 """One segment of a rehearsal as a process of its own: what a job of the run would do, in the folder it is started in.
 
-    python -m unbroken.rehearsal.segment_process .snakemake/unbroken/demo.ticket.json 2
+python -m unbroken.rehearsal.segment_process .snakemake/unbroken/demo.ticket.json 2
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verdict of a rehearsal, beside the run: `results/.rehearsal/<run>.json`, which a later start and `status` read."""
+"""The verdict of a rehearsal, `results/.rehearsal/<run>.json`, which a first start and `status` read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verdict(Enum):
 
     IDENTICAL = "identical"
     DIFFERS = "differs"
-    FAILS = "does not go on"
+    FAILS = "fails"
     NOT_TESTED = "not tested"
     NOT_COMPARABLE = "goes on, not comparable"
 

@@ -9,6 +9,7 @@ from enum import Enum
 class Kind(Enum):
     """What kind of thing differs."""
 
+    # First what tells most.
     ABSENT = "absent"  # a file that one of them has
     ROWS = "rows"  # how many rows, or which
     COLUMN = "column"
@@ -30,8 +31,14 @@ class Difference:
     where: str
     what: str = ""
     position: float | None = None
+    positions: tuple[float, ...] = ()  # of all rows that are too many, or too few
     is_repeated: bool = False  # rows that come twice
-    key: str = ""  # of the state
+    key: str = ""  # of the state, or the name of the column
+
+    @property
+    def place(self) -> str:
+        """The file and the column, key or line of it."""
+        return self.leaf.removesuffix(" bytes").removesuffix(" lines")
 
     def text(self) -> str:
         """One line: the file, where in it, and what is there."""

@@ -32,6 +32,10 @@ def _of_key(name: str, key: str, one: Mapping[str, object], other: Mapping[str, 
         what = "is there beside the others"
     elif isinstance(a, Array) and isinstance(b, Array):
         what = a.against(b)
+    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        unlike = [place for place, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+        first = unlike[0]
+        what = f"{len(unlike)} of {len(a)} entries differ, the first {_short(b[first])} instead of {_short(a[first])}"
     else:
         what = f"{_short(b)} instead of {_short(a)}"
     return Difference(name, Kind.STATE, f"{name} key {key}", key, what, key=key)

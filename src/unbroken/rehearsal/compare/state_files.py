@@ -6,6 +6,7 @@ The pickle is read by a reader that calls nothing: every class in it becomes a d
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import pickle
@@ -28,6 +29,19 @@ _SAFE_TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
+_NUMPY_TYPES = {
+    "f8": "float64", "f4": "float32", "f2": "float16", "i8": "int64", "i4": "int32", "i2": "int16", "i1": "int8",
+    "u1": "uint8", "b1": "bool",
+}  # fmt: skip
+# For struct.
+_CODES = {
+    "float64": "d", "float32": "f", "float16": "e", "int64": "q", "int32": "i", "int16": "h", "int8": "b",
+    "uint8": "B", "bool": "B",
+}  # fmt: skip
+# A file that only looks like one of these.
+_NOT_READ = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,8 +67,7 @@ class Array:
         return f"{len(unlike)} of {len(a)} values differ, by {largest:.3g} at most"
 
     def _values(self) -> list[Any] | None:
-        code = {"float64": "d", "float32": "f", "float16": "e", "int64": "q", "int32": "i", "int16": "h"}.get(self.dtype)
-        code = code or {"int8": "b", "uint8": "B", "bool": "B"}.get(self.dtype, "")
+        code = _CODES.get(self.dtype, "")
         if not code or len(self.data) > LARGEST_COUNTED_BYTES or len(self.data) % struct.calcsize(code):
             return None
         return [value for (value,) in struct.iter_unpack(f"<{code}", self.data)]
@@ -77,7 +90,7 @@ def read(path: Path) -> dict[str, object] | None:
             return flat(json.loads(path.read_bytes()))
         if path.suffix in (".pkl", ".pickle", ".pt", ".pth") and head[:1] == b"\x80":
             return flat(_Reader(io.BytesIO(path.read_bytes()), lambda name: b"").load())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, pickle.UnpicklingError, zipfile.BadZipFile, EOFError):
+    except _NOT_READ:
         return None
     return None
 
@@ -87,6 +100,8 @@ def flat(value: object, key: str = "") -> dict[str, object]:
     if isinstance(value, Mapping):
         pairs: Iterable[tuple[object, object]] = value.items()
     elif isinstance(value, (list, tuple)):
+        if value and not any(isinstance(each, (Mapping, list, tuple, Described, Array)) for each in value):
+            return {key: tuple(value)}  # numbers in a row are one value
         pairs = enumerate(value)
     elif isinstance(value, Described):
         pairs = value.parts()
@@ -104,7 +119,8 @@ def _zip(path: Path) -> dict[str, object]:
         pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
         if pickles:
             top = pickles[0].removesuffix("data.pkl")
-            return flat(_Reader(io.BytesIO(archive.read(pickles[0])), lambda key: archive.read(f"{top}data/{key}")).load())
+            text = io.BytesIO(archive.read(pickles[0]))
+            return flat(_Reader(text, lambda key: archive.read(f"{top}data/{key}")).load())
         found: dict[str, object] = {}
         for name in names:  # npz, keras: also a zip archive
             data = archive.read(name)
@@ -118,15 +134,12 @@ def _member(name: str, data: bytes) -> object:
 
 def _numpy(data: bytes) -> Array:
     """By the format's own description (numpy/lib/format.py): a header that is a Python literal."""
-    import ast
-
     major = data[6]
     width, start = (2, 10) if major == 1 else (4, 12)
     length = int.from_bytes(data[8 : 8 + width], "little")
     header = ast.literal_eval(data[start : start + length].decode("latin1"))
     kind = str(header["descr"]).lstrip("<>|=")
-    names = {"f8": "float64", "f4": "float32", "f2": "float16", "i8": "int64", "i4": "int32", "i2": "int16", "u1": "uint8"}
-    return Array(names.get(kind, kind), tuple(header["shape"]), data[start + length :])
+    return Array(_NUMPY_TYPES.get(kind, kind), tuple(header["shape"]), data[start + length :])
 
 
 def _safetensors(data: bytes) -> dict[str, object]:
@@ -149,7 +162,8 @@ class Described:
     name = "object"
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        self.arguments, self.named, self.state = arguments, named, None
+        self.arguments, self.named = arguments, named
+        self.state: object = None
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -199,15 +213,18 @@ def _first(value: object, *_rest: object) -> object:
     return value
 
 
-def _dictionary(*arguments: Any) -> dict[object, object]:
-    return dict(*arguments)
+class _Dictionary(dict[object, object]):
+    """One with attributes, such as the `_metadata` of a state_dict, which are passed over."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
 
 
 _KNOWN: Mapping[tuple[str, str], Callable[..., object]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _first,
-    ("collections", "OrderedDict"): _dictionary,
-    ("collections", "defaultdict"): lambda *arguments: {},
+    ("collections", "OrderedDict"): _Dictionary,
+    ("collections", "defaultdict"): lambda *arguments: _Dictionary(),
     ("builtins", "set"): lambda values=(): sorted(values, key=repr),
     ("_codecs", "encode"): lambda text, *_: text.encode("latin1"),
     ("builtins", "bytearray"): lambda *values: bytes(*values) if values and isinstance(values[0], bytes) else b"",

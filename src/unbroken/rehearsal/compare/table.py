@@ -9,6 +9,8 @@ from pathlib import Path
 
 from unbroken.rehearsal.compare.difference import Difference, Kind
 
+MOST_OF_THE_REST = 0.9
+MOST_OF_THE_LINES = 0.8
 LARGEST_BYTES = 64 * 1024 * 1024
 _COMMENT = re.compile(r"\s*[#@!%]")
 _LONGEST_CELL = 40
@@ -33,6 +35,12 @@ def compare(name: str, one: Path, other: Path) -> list[Difference]:
     return [found for index in range(len(first.columns)) if (found := _column(name, first, second, index))]
 
 
+def has_same_rows(one: Path, other: Path) -> bool:
+    """True if both are tables and differ in what is no row at most, such as a header that comes again."""
+    first, second = read(one), read(other)
+    return first is not None and second is not None and first.rows == second.rows
+
+
 def read(path: Path) -> Table | None:
     """The table in a file: rows of as many cells each, of which the first is a number; None if it is none."""
     if path.stat().st_size > LARGEST_BYTES:
@@ -45,11 +53,11 @@ def read(path: Path) -> Table | None:
     if not kept:
         return None
     split = _delimiter([line for _, line in kept])
-    cells = [(number, [cell.strip() for cell in (line.split(split) if split else line.split())]) for number, line in kept]
+    cells = [(number, [cell.strip() for cell in line.split(split or None)]) for number, line in kept]
     rows = [(number, row) for number, row in cells if _is_number(row[0])]
     width = Counter(len(row) for _, row in rows).most_common(1)[0][0] if rows else 0
     rows = [(number, row) for number, row in rows if len(row) == width]
-    if width < 2 or len(rows) < 0.8 * len(cells):
+    if width < 2 or len(rows) < MOST_OF_THE_LINES * (len(cells) - 1):
         return None
     return Table(_header(lines, rows[0][0], split, width), [row for _, row in rows], [number for number, _ in rows])
 
@@ -62,7 +70,7 @@ def _delimiter(lines: list[str]) -> str:
 def _header(lines: list[str], first_row: int, split: str, width: int) -> tuple[str, ...]:
     """The names above the first row, by as many words as there are columns; their numbers where there are none."""
     for line in reversed(lines[: first_row - 1]):
-        words = line.lstrip("#@!% ").split(split) if split else line.lstrip("#@!% ").split()
+        words = line.lstrip("#@!% ").split(split or None)
         if len(words) == width:
             return tuple(word.strip() for word in words)
     return tuple(str(number) for number in range(1, width + 1))
@@ -82,8 +90,9 @@ def _rows(name: str, one: Table, other: Table) -> Difference | None:
     said = "come twice" if twice else "are missing" if missing else "are there beside the others"
     if keys:
         what += f"; {len(keys)} {said}, the first with {one.columns[0]} {keys[0]}"
-    position = float(keys[0]) if keys else None
-    return Difference(name, Kind.ROWS, f"{name} rows", "", what, position, is_repeated=bool(twice))
+    places = tuple(float(key) for key in keys)
+    first = places[0] if places else None
+    return Difference(name, Kind.ROWS, f"{name} rows", "", what, first, places, is_repeated=bool(twice))
 
 
 def _column(name: str, one: Table, other: Table, index: int) -> Difference | None:
@@ -93,10 +102,12 @@ def _column(name: str, one: Table, other: Table, index: int) -> Difference | Non
     first = unlike[0]
     a, b = one.rows[first], other.rows[first]
     row = f"row {first + 1}" + (f" ({one.columns[0]} {a[0]})" if index else "")
-    extent = f"from {row} on" if len(unlike) >= 0.9 * (len(one.rows) - first) else f"{len(unlike)} rows, the first {row}"
+    is_to_the_end = len(unlike) >= MOST_OF_THE_REST * (len(one.rows) - first)
+    extent = f"from {row} on" if is_to_the_end else f"{len(unlike)} rows, the first {row}"
     what = f"{_short(b[index])} instead of {_short(a[index])}"
     column = one.columns[index]
-    return Difference(name, Kind.COLUMN, f"{name} column {column}", f"column {column}, {extent}", what, float(a[0]))
+    leaf = f"{name} column {column}"
+    return Difference(name, Kind.COLUMN, leaf, f"column {column}, {extent}", what, float(a[0]), key=column)
 
 
 def _is_number(text: str) -> bool:

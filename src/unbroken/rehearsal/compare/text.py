@@ -14,7 +14,7 @@ _LONGEST_LINE = 60
 
 
 def compare(name: str, one: Path, other: Path) -> list[Difference]:
-    """A difference for each line; one for all where they are many, or as many lines as not; nothing if it is no text."""
+    """A difference for each line, one for all where they are many or not as many in both; nothing if it is no text."""
     if max(one.stat().st_size, other.stat().st_size) > LARGEST_BYTES:
         return []
     first, second = _lines(one), _lines(other)
@@ -26,7 +26,8 @@ def compare(name: str, one: Path, other: Path) -> list[Difference]:
     if len(first) == len(second) and len(unlike) <= MOST_LINES:
         return [_of_line(name, number, first[number - 1], second[number - 1]) for number in unlike]
     number = unlike[0]
-    shown = _of_line(name, number, *(each[number - 1] if number <= len(each) else "(the end)" for each in (first, second)))
+    a, b = (each[number - 1] if number <= len(each) else "(the end)" for each in (first, second))
+    shown = _of_line(name, number, a, b)
     lines = "" if len(first) == len(second) else f"; {len(second)} lines instead of {len(first)}"
     return [Difference(name, Kind.TEXT, f"{name} lines", f"from line {number} on", shown.what + lines)]
 
