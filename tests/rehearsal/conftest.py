@@ -45,7 +45,7 @@ def rehearse(tmp_path):
 def with_fault(tmp_path, rehearse):
     """Rehearses the small training, broken in one way."""
 
-    def with_fault(fault, *words, goal=150, **settings):
+    def with_fault(fault, *words, goal=240, **settings):
         shutil.copy(FAULTS, tmp_path / "train.py")
         own = {
             "start": [sys.executable, "train.py", "{goal}", "{stop}", *fault.split()],

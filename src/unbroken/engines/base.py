@@ -117,8 +117,8 @@ class Engine(ABC):
         """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
         return ""
 
-    def progress_evidence(self, run: Run, checkpoint: Checkpoint) -> str:
-        """What says how far a checkpoint is, for a rehearsal; empty where the program itself says it."""
+    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+        """What says how far the checkpoint in a folder is, for a rehearsal; empty where the program itself says it."""
         return ""
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:

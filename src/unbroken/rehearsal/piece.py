@@ -211,10 +211,10 @@ class Piece:
                 self._note_pace(now - began)
             if has_started and self.way is Way.KILL_SAVE:
                 self._look_for_programs(now)
-                if seen.writing and self._may_kill() and (ended := self._kill_in_save(events, seen.writing)):
+                if seen.writing and (ended := self._kill_in_save(events, seen.writing)):
                     return ended
             self._has_saved |= has_started and bool(seen.complete_names)
-            if has_started and seen.complete_names and self._may_kill():
+            if has_started and seen.complete_names:
                 self._saved_at = [*self._saved_at[-1:], now]
             if has_started and self.way is Way.KILL and self._is_mid_work(now):
                 self._kill()
@@ -236,15 +236,12 @@ class Piece:
         if live > done:
             self.began_work_seconds = max(0.0, first - done * (seconds - first) / (live - done))
 
-    def _may_kill(self) -> bool:
-        """True once it is further than where it began, as far as it says that."""
-        live = self.live()
-        return not self.says_progress if live is None else live > self._done_before
-
     def _is_mid_work(self, now: float) -> bool:
         """It has saved, and worked since, so that some work is lost; all of it where it saves only when it leaves."""
+        if self.says_progress and self.first is None:  # what it says is compared with where it was to go on
+            return False
         if self.saves.files.at_end:
-            return self._may_kill() and self.live() is not None
+            return (self.live() or 0.0) > self._done_before
         if not self._saved_at:
             return False
         before, last = self._saved_at[0], self._saved_at[-1]

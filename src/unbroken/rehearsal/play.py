@@ -28,7 +28,7 @@ from unbroken.system.clock import utc_now
 from unbroken.system.fs import tree_files
 
 # Of the whole's work, so much is done when the time of the first piece is up.
-FIRST_SHARE = 0.3
+FIRST_SHARE = 0.25
 # So many saves are in the whole's length, so that pieces have some to go on from.
 SAVES = 12
 LEAST_SAVE_SECONDS = 0.05
@@ -100,15 +100,14 @@ class Course:
         self.short = self._with_room(self.run)
         whole = self._whole("whole")
         again = self._whole("again")
-        itself = self._differences(whole, again) + self._beside("again")
+        itself = _sorted(self._differences(whole, again) + self._beside("again"))
         if itself:
             self.tell(f"differs from itself, of two whole runs: {_listed(itself)}")
         pieces = self._pieces()
         found = self._differences(whole, pieces) + self._beside("pieces")
         known = {each.leaf for each in itself}
         files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-        blamed = [each for each in found if each.leaf not in known and each.file not in files]
-        blamed.sort(key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
+        blamed = _sorted([each for each in found if each.leaf not in known and each.file not in files])
         if not blamed:
             return self._nothing_to_blame(itself)
         states = self._differences(whole, pieces, "state") if (self.root / "state-pieces").exists() else []
@@ -174,7 +173,11 @@ class Course:
         attempts = piece.attempts()
         if not ended.is_met or attempts[-1].outcome is not Outcome.FINISHED:
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
-        self.measures = self.measures.with_pieces(attempts, Store(piece.places.checkpoints).readable())
+        checkpoints = Store(piece.places.checkpoints).readable()
+        self.measures = self.measures.with_pieces(attempts, checkpoints)
+        if how := self.engine.progress_evidence(self.run, checkpoints[-1].folder):
+            first, last = self.origins[0][1], checkpoints[-1].passport.progress
+            self.evidence.append(f"progress was read: {how}; it grew from {first:.10g} to {last.done:.10g} {last.unit}")
         return self._kept(piece, "pieces")
 
     def _ended(self, way: Way, carried: Path | None) -> Path:
@@ -337,6 +340,11 @@ def rounded_down(value: float) -> float:
 def _reason(ended: Ended, attempts: list[Attempt]) -> str:
     said = ended.said.removeprefix("stopped: ")
     return said or (attempts[-1].message if attempts else "") or "it says nothing"
+
+
+def _sorted(found: list[Difference]) -> list[Difference]:
+    """First what tells most, and what happened first."""
+    return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
 
 
 def _first(names: list[str]) -> str:

@@ -13,6 +13,7 @@ from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
+from unbroken.engines.gromacs.frames import frame_at
 from unbroken.engines.gromacs.health import divergence, limits_of
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.log import Log
@@ -44,6 +45,10 @@ class GromacsEngine(Engine):
     name = "gromacs"
     # Logs, sums that begin anew with each part, and the table of the parts; the energies are in a table of their own.
     results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", SEGMENTS_TABLE)
+
+    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+        frame = frame_at(path, offset_bytes) if path.suffix in (".xtc", ".trr") else None
+        return frame.describe() if frame else ""
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)

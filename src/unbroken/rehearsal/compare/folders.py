@@ -32,16 +32,17 @@ def _compare(name: str, one: Path, other: Path, position: Position) -> list[Diff
         return [Difference(name, Kind.ABSENT, f"{name}", "", what)]
     if filecmp.cmp(one, other, shallow=False):
         return []
-    for compare in (state.compare, table.compare, text.compare):
-        found = compare(name, one, other)
-        if found:
+    for compare in (state.compare, table.compare):
+        if found := compare(name, one, other):
             return found
-    return [_bytes(name, one, other, position)]
-
-
-def _bytes(name: str, one: Path, other: Path, position: Position) -> Difference:
     offset = _first_difference(one, other)
-    where = position(one, offset) or position(other, offset) or f"byte {offset:,}"
+    where = position(one, offset) or position(other, offset)
+    if not where and (found := text.compare(name, one, other)):
+        return found
+    return [_bytes(name, one, other, where or f"byte {offset:,}")]
+
+
+def _bytes(name: str, one: Path, other: Path, where: str) -> Difference:
     sizes = one.stat().st_size, other.stat().st_size
     what = f"{sizes[1]:,} bytes instead of {sizes[0]:,}" if sizes[0] != sizes[1] else ""
     return Difference(name, Kind.BYTES, f"{name} bytes", f"from {where} on", what)
