@@ -8,6 +8,7 @@ from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.page_writer import PageWriter
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_holes
+from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.plan.work_times import give_true_times
 from unbroken.runs import notify_process
 
@@ -84,14 +85,15 @@ def tell_line(line):
 
 def check_start():
     """Before the first job: refuses to go to Slurm without the site's settings, removes records that are made anew, notes
-    when those of jobs without a driver were made, rebuilds what is lost but for its copies, and names jobs that are
-    still out.  From then on, a run that reaches its goal leaves the plan, Ctrl-C lets the segments here save, and
+    when those of jobs without a driver were made, rebuilds what is lost but for its copies, and names runs that were not
+    rehearsed and jobs that are still out.  From then on, a run that reaches its goal leaves the plan, Ctrl-C lets the segments here save, and
     results/report.html is kept fresh."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
     plan.remove_outdated()
     give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell)
+    tell(unrehearsed(plan.runs, plan.base))
     tell(jobs_of_earlier_starts(executor))
     tell(unused_holes(plan.runs, executor))
     notify_process.want(bool(config.get("notify")), plan.base)

@@ -28,6 +28,7 @@ from unbroken.cli import (
     init_command,
     notify_command,
     profile_command,
+    rehearse_command,
     report_command,
 )
 from unbroken.cli.attempts import attempt_lines
@@ -43,7 +44,7 @@ from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
-from unbroken.engines.found import engine_of, known_schemas
+from unbroken.engines.found import known_schemas
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
@@ -94,6 +95,8 @@ def status(
     print_table(rows)
     for row in rows:
         say(f"{row.run}: {row.advice}")
+        if row.rehearsal:
+            say(f"{row.run}: {row.rehearsal}")
     for name in only or []:
         say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
 
@@ -267,20 +270,6 @@ def back(
 
 
 @app.command()
-def rehearse(
-    run: str,
-    seconds: Annotated[float, typer.Option(help="How long the program works before each save.")] = 5.0,
-    directory: Directory = HERE,
-    config: Config = CONFIG,
-) -> None:
-    """Tries on this machine, within a minute, whether a program survives being saved and brought back."""
-    known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
-    if run not in known:
-        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
-    say(f"{run}: {engine_of(known[run], directory).rehearse(known[run], seconds)}")
-
-
-@app.command()
 def notify(
     directory: Directory = HERE,
     config: Config = CONFIG,
@@ -310,6 +299,7 @@ def notify(
 
 app.command("adopt")(adopt_command.adopt_command)
 app.command("export")(export_command.export_command)
+app.command()(rehearse_command.rehearse)
 app.command()(report_command.report)
 app.command()(profile_command.profile)
 app.command()(init_command.init)

@@ -29,9 +29,17 @@ from pathlib import Path
 from unbroken.engines.by_contract import adopted_contract, exported_contract
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
-from unbroken.errors import ConfigError
-from unbroken.program.contract import FINAL, AttemptFolder, HandedOver, copied_states, loose_state, ready_states
+from unbroken.program.contract import (
+    FINAL,
+    READY,
+    AttemptFolder,
+    HandedOver,
+    copied_states,
+    loose_state,
+    ready_states,
+)
 from unbroken.program.process import Child, Streams
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -64,6 +72,19 @@ class Task:
         return self.attempt_folder.root.parents[1]
 
 
+@dataclass(frozen=True)
+class SaveFiles:
+    """The files of a save, as globs relative to where snakemake was started (`**` for folders, `{progress}` a number).
+
+    `written` grow while it is written, `complete` stand there once it is whole.  `at_end`: what the program saves
+    counts only when it leaves.
+    """
+
+    written: tuple[str, ...]
+    complete: tuple[str, ...]
+    at_end: bool = False
+
+
 class Engine(ABC):
     """How one kind of program is started, stopped and read; one object serves one attempt, or one question.
 
@@ -86,12 +107,23 @@ class Engine(ABC):
         """Each setting that does not fit the others, and what is wrong with it; the schema has seen each key alone."""
         return iter(())
 
-    def rehearse(self, run: Run, seconds: float) -> str:
-        """Tries for so long whether the program survives being saved and brought back; in one line what came out.
+    # Globs of results that tell how a run was cut, which no rehearsal compares.
+    results_of_pieces: tuple[str, ...] = ()
+    # True where a checkpoint can be gone on from only under the path where it was made.
+    is_tied_to_its_folder = False
 
-        ConfigError if there is nothing to try, SegmentError if it does not survive.
-        """
-        raise ConfigError([f"{run.name}: engine {self.name} needs no rehearsal; type: snakemake"])
+    def save_files(self, run: Run) -> SaveFiles:
+        """Where a save is seen, for a rehearsal that kills the program in the middle of one."""
+        save = f"{RunFolder(run.name).work}/*/save"
+        return SaveFiles((f"{save}/**",), (f"{save}/*{READY}",))
+
+    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+        """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
+        return ""
+
+    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+        """What says how far the checkpoint in a folder is, for a rehearsal; empty where the program itself says it."""
+        return ""
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         """What `unbroken init` can begin with in `base`; `words` are a file, or a command line, that the user gave.

@@ -22,6 +22,7 @@ from unbroken.runs.holder import if_stopped
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, read_progress
+from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.segment.classify import is_finished
@@ -76,6 +77,7 @@ class RunStatus:
     forecast: Forecast | None = None
     finish: str = ""  # the forecast in words
     budget: str = ""  # that the segments of the config will not do
+    rehearsal: str = ""  # the verdict of the last one
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
@@ -131,6 +133,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         made,
         finish,
         budget,
+        rehearsed.line() if (rehearsed := read_rehearsal(name, base)) and state is not RunState.FINISHED else "",
     )
 
 

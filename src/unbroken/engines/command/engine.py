@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.adopt import adopted
 from unbroken.engines.command.contract_supervisor import ContractKeeper
@@ -20,13 +20,13 @@ from unbroken.engines.command.export import exported
 from unbroken.engines.command.file_supervisor import FileKeeper
 from unbroken.engines.command.folder import first_file, prepare, restart_files
 from unbroken.engines.command.holes import MissingRecordsError
-from unbroken.engines.command.joined_tables import join
+from unbroken.engines.command.joined_tables import join, records
 from unbroken.engines.command.origin import confirm_origin
 from unbroken.engines.command.placeholders import filled, values_of
-from unbroken.engines.command.reading import confirm_check, last_number
-from unbroken.engines.command.settings import Program, program_of
+from unbroken.engines.command.reading import confirm_check, last_number, reading_of
+from unbroken.engines.command.settings import Program, SavedBy, program_of
 from unbroken.engines.command.starter import starters
-from unbroken.engines.command.states import matching
+from unbroken.engines.command.states import matching, states_in
 from unbroken.engines.command.supervisor import CommandSupervisor
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
@@ -51,6 +51,29 @@ class CommandEngine(Engine):
     """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
+
+    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+        """The record of an output that a byte is in, by its place and its number."""
+        output = next((each for each in program_of(run).outputs if Path(each.name).name == path.name), None)
+        if output is None or output.record is None:
+            return ""
+        place, found = 0, 0.0
+        for begin, number in records(path, output.record, 0, is_closed=True):
+            if begin > offset_bytes:
+                break
+            place, found = place + 1, number
+        return f"record {place} ({found:.10g} {run.settings['goal_unit']})" if place else ""
+
+    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+        """What of the config read it, and where."""
+        program = self._with_its_base(program_of(run))
+        if program.keeps_the_contract or not program.says_progress:
+            return ""
+        states = states_in(checkpoint, program.files)[:1]
+        try:
+            return reading_of(run, program, checkpoint, states[0].number if states else "").how
+        except UnbrokenError as error:
+            return str(error)
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
@@ -81,6 +104,15 @@ class CommandEngine(Engine):
         if program.keeps_the_contract:
             return super().export(run, checkpoint, folder)
         return exported(run, program, self.base, checkpoint, folder)
+
+    def save_files(self, run: Run) -> SaveFiles:
+        """The program's restart files, in its folder."""
+        program = program_of(run)
+        if program.keeps_the_contract:
+            return super().save_files(run)
+        folder = program.folder or f"{RunFolder(run.name).work}/*/{OWN_FOLDER}"
+        names = tuple(f"{folder}/{name}" for name in program.files)
+        return SaveFiles(names, names, at_end=program.saved_by is SavedBy.EXIT)
 
     # --- before it starts ---
 

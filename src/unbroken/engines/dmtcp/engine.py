@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
-from unbroken.engines.dmtcp import checks, rehearsal
+from unbroken.engines.base import Engine, SaveFiles, Task
+from unbroken.engines.dmtcp import checks
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
+from unbroken.engines.dmtcp.workspace import SLOTS
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
-from unbroken.program.contract import HandedOver, copied_states, ready_states
+from unbroken.program.contract import READY, HandedOver, copied_states, ready_states
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
 
@@ -24,6 +26,7 @@ class DmtcpEngine(Engine):
 
     name = "dmtcp"
     fits_container = False
+    is_tied_to_its_folder = True  # an image remembers the paths of all its files
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
@@ -41,8 +44,10 @@ class DmtcpEngine(Engine):
         why = "images go on only in the folder in which they were made"
         raise ConfigError([f"{run.name}: engine dmtcp exports no images: {why}; they are in {checkpoint.folder}"])
 
-    def rehearse(self, run: Run, seconds: float) -> str:
-        return rehearsal.rehearse(run, self.base, seconds)
+    def save_files(self, run: Run) -> SaveFiles:
+        """DMTCP writes `<image>.dmtcp.temp` and renames it; the keeper hands over once all of them are there."""
+        places = RunFolder(run.name)
+        return SaveFiles((f"{places.root}/{SLOTS}/**.dmtcp*",), (f"{places.work}/*/save/*{READY}",))
 
     def command(self, task: Task) -> list[str]:
         return keeper_command(task.run, self.base, task.run_folder)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.base import Engine, Task
+from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.adopt import adopted
@@ -16,8 +16,9 @@ from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_p
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
 from unbroken.engines.gromacs.export import exported
+from unbroken.engines.gromacs.frames import frame_at
 from unbroken.engines.gromacs.health import divergence, limits_of
-from unbroken.engines.gromacs.join import join
+from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
@@ -29,6 +30,7 @@ from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint
@@ -36,6 +38,7 @@ from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.
 EARLIER, NEWEST = "earlier", "newest"
+FOLDER = "mdrun"
 # The log is read at most so often.
 LOOK_SECONDS = 0.5
 
@@ -44,6 +47,12 @@ class GromacsEngine(Engine):
     """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
+    # Logs, sums that begin anew with each part, and the table of the parts; the energies are in a table of their own.
+    results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", SEGMENTS_TABLE)
+
+    def position(self, run: Run, path: Path, offset_bytes: int) -> str:
+        frame = frame_at(path, offset_bytes) if path.suffix in (".xtc", ".trr") else None
+        return frame.describe() if frame else ""
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
@@ -80,11 +89,16 @@ class GromacsEngine(Engine):
         """mdrun's checkpoint, the tpr, and the pieces of the results."""
         return exported(run, self.base, Simulation(run, self.base), checkpoint, folder)
 
+    def save_files(self, run: Run) -> SaveFiles:
+        """mdrun writes `md_step<n>.cpt` and renames it."""
+        folder = f"{RunFolder(run.name).work}/*/{FOLDER}"
+        return SaveFiles((f"{folder}/*.cpt",), (f"{folder}/{STEM}.cpt",))
+
     # --- before it starts ---
 
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone: mdrun locks its log, and renames what it finds in its way."""
-        return task.attempt_folder.root / "mdrun"
+        return task.attempt_folder.root / FOLDER
 
     def command(self, task: Task) -> list[str]:
         """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""

@@ -1,0 +1,49 @@
+"""`unbroken rehearse`: whether a run really goes on after each way of ending, and what it leaves then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unbroken.cli.say import Config, Directory, say
+from unbroken.engines.found import engine_of, known_schemas
+from unbroken.errors import ConfigError
+from unbroken.rehearsal.play import Course, with_goal
+from unbroken.report.known import CONFIG, runs_of
+from unbroken.runs.rehearsal import FOLDER, Verdict
+
+MINUTES = 2.0
+MOST_FINDINGS = 10
+_GOOD = (Verdict.IDENTICAL, Verdict.NOT_COMPARABLE)
+
+
+def rehearse(
+    run: str,
+    goal: Annotated[float | None, typer.Option(help="A smaller goal than the run's, in its unit.")] = None,
+    minutes: Annotated[float, typer.Option(help="How long one run, and the wait for a save, may take.")] = MINUTES,
+    directory: Directory = Path(),
+    config: Config = CONFIG,
+) -> None:
+    """Tries on this machine whether a run goes on as if nothing had happened: whole, then in pieces with kills."""
+    known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
+    if run not in known:
+        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
+    if minutes <= 0:
+        raise ConfigError([f"--minutes: found {minutes:g}, allowed: more than 0"])
+    chosen = known[run] if goal is None else with_goal(known[run], goal)
+    engine = engine_of(chosen, directory)
+    if wrong := [f"--goal {goal:g}: {text}" for _, text in engine.mistakes(chosen)] if goal is not None else []:
+        raise ConfigError(wrong)
+    keys = known_schemas().engines[chosen.engine].identity
+    course = Course(chosen, keys, engine, directory, minutes, lambda line: say(f"{run}: {line}"))
+    done = course.play()
+    for line in [*done.findings[:MOST_FINDINGS], *course.evidence]:
+        say(f"{run}: {line}")
+    if len(done.findings) > MOST_FINDINGS:
+        say(f"{run}: {len(done.findings) - MOST_FINDINGS} more findings in {directory / FOLDER / run}.json")
+    for line in course.measures.lines(known[run]):
+        say(f"{run}: {line}")
+    say(f"{run}: {done.line()}")
+    raise typer.Exit(0 if done.verdict in _GOOD else 1)

@@ -1,0 +1,76 @@
+"""What usually causes a difference, from where it is and where the pieces went on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from unbroken.rehearsal.compare import Difference, Kind
+from unbroken.rehearsal.piece import Way
+
+# Words in the keys of a state, and what is not saved or put back where such a key differs.
+_BY_KEY = (
+    (re.compile(r"sched|\blr\b|\blr_|learning"), "the learning rate differs: the scheduler's state is not saved"),
+    (re.compile(r"rng|random"), "the random state is not saved, or not put back"),
+    (re.compile(r"sampler|loader|shuffle|order"), "the order of batches differs: the loader's shuffle is not saved"),
+    (re.compile(r"optim|exp_avg|momentum"), "the optimizer's state is not saved as it is"),
+)
+
+
+def likely(
+    blamed: Sequence[Difference],
+    states: Sequence[Difference],
+    origins: Sequence[tuple[Way, float]],
+    times: Sequence[Difference] = (),
+) -> str:
+    """In one line; empty if nothing speaks for one cause more than for others.
+
+    `times` are what a state holds of clocks.
+    """
+    said = _likely(blamed, states, origins)
+    clock = f"its state holds a time ({times[0].place}): what depends on it changes with every pause" if times else ""
+    return "; ".join(filter(None, (said, clock)))
+
+
+def _likely(blamed: Sequence[Difference], states: Sequence[Difference], origins: Sequence[tuple[Way, float]]) -> str:
+    for found in blamed:
+        if found.kind is Kind.ROWS:
+            return _of_rows(found, origins)
+    columns = [each for each in blamed if each.kind is Kind.COLUMN and each.position is not None]
+    if columns:
+        return _of_column(min(columns, key=lambda each: each.position or 0.0), origins)
+    return _of_state([*blamed, *states])
+
+
+def _of_rows(found: Difference, origins: Sequence[tuple[Way, float]]) -> str:
+    begins = [origin for _, origin in origins]
+    is_beside = all(any(abs(place - origin) <= 1 for origin in begins) for place in found.positions)
+    if found.positions and is_beside and len(found.positions) <= len(begins):
+        done = "done twice" if found.is_repeated else "left out"
+        return f"one step is {done} at each resume: the number that is saved is off by one"
+    if found.is_repeated:
+        return "rows that were written after the last save are written again: the table is not cut to what was saved"
+    return "what was written before a resume is not kept"
+
+
+def _of_column(found: Difference, origins: Sequence[tuple[Way, float]]) -> str:
+    first = found.position or 0.0
+    before = [(origin, way) for way, origin in origins if origin <= first]
+    if not before:
+        return f"differs from {first:g} on, before any resume: what the save itself changes"
+    origin, way = max(before, key=lambda each: each[0])
+    named = next((cause for pattern, cause in _BY_KEY if pattern.search(found.key.lower())), "")
+    if first - origin <= 1:
+        said = f"differs at once: {named or 'some of the state is not saved, or not put back'}"
+    else:
+        used = "something that is used first there is not saved (a random draw, an optimizer's step, an epoch's end)"
+        said = f"differs from {first:.10g} on: {named or used}"
+    return f"it went on from {origin:.10g} after {way.value}, and {said}"
+
+
+def _of_state(found: Sequence[Difference]) -> str:
+    for pattern, cause in _BY_KEY:
+        for each in found:
+            if pattern.search(each.key.lower()):
+                return f"{cause} (key {each.key})"
+    return ""

@@ -1,0 +1,46 @@
+"""States: files of PyTorch, NumPy, safetensors, JSON; which keys differ.  Nothing that they hold is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from unbroken.rehearsal.compare import state_files
+from unbroken.rehearsal.compare.difference import Difference, Kind
+from unbroken.rehearsal.compare.state_files import Array
+
+_LONGEST_VALUE = 40
+
+
+def compare(name: str, one: Path, other: Path) -> list[Difference]:
+    """A difference for each key whose values differ; nothing if one of them is no state that is known here."""
+    first, second = state_files.read(one), state_files.read(other)
+    if first is None or second is None:
+        return []
+    return [_of_key(name, key, first, second) for key in _keys(first, second) if first.get(key) != second.get(key)]
+
+
+def _keys(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    return list(dict.fromkeys([*one, *other]))
+
+
+def _of_key(name: str, key: str, one: Mapping[str, object], other: Mapping[str, object]) -> Difference:
+    a, b = one.get(key), other.get(key)
+    if key not in other:
+        what = "is missing"
+    elif key not in one:
+        what = "is there beside the others"
+    elif isinstance(a, Array) and isinstance(b, Array):
+        what = a.against(b)
+    elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        unlike = [place for place, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+        first = unlike[0]
+        what = f"{len(unlike)} of {len(a)} entries differ, the first {_short(b[first])} instead of {_short(a[first])}"
+    else:
+        what = f"{_short(b)} instead of {_short(a)}"
+    return Difference(name, Kind.STATE, f"{name} key {key}", key, what, key=key)
+
+
+def _short(value: object) -> str:
+    text = str(value) if isinstance(value, Array) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

@@ -1,0 +1,326 @@
+"""One piece of a rehearsal: a segment in a new folder, with TMPDIR and HOME of its own, ended in some way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import psutil
+
+from unbroken.engines.base import Engine
+from unbroken.errors import SegmentError
+from unbroken.program import guard
+from unbroken.program.contract import AttemptFolder
+from unbroken.rehearsal.folder_copy import FolderCopy
+from unbroken.rehearsal.saves import SaveWatch
+from unbroken.runs import driver_start
+from unbroken.runs.history import Attempt, History
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.progress import read_progress
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.segment.job import STARTING, Assignment
+from unbroken.segment.ticket import Ticket
+from unbroken.system.file_events import FileEvents
+from unbroken.system.fs import tree_files
+
+LOOK_SECONDS = 0.05
+QUICK_LOOK_SECONDS = 0.01
+LEAVING_SECONDS = 60.0
+PROGRAMS_SECONDS = 0.2
+BESIDE = "beside"
+OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
+# So long after a save a kill costs some work.
+LOST_SECONDS = 0.3
+# So often a save may be over before it is met; then the kill comes where one has just been.
+MOST_MISSES = 5
+
+
+class Way(Enum):
+    """How a piece ends."""
+
+    WHOLE = "whole"
+    STOP = "a polite stop"
+    KILL = "a SIGKILL in mid-work"
+    KILL_SAVE = "a SIGKILL in mid-save"
+    END = "its end"
+
+
+@dataclass
+class Ended:
+    """What came of a piece."""
+
+    way: Way
+    is_met: bool  # it ended in that way; False if the program was done before, or the time was up
+    is_out_of_time: bool = False
+    said: str = ""  # the last line of a segment that failed
+    met_file: str = ""  # the file that was seen growing
+    is_cut: bool = False  # its save was not over when the program was stopped dead
+    seconds: float = 0.0
+    has_saved: bool = False  # a save was seen to be complete
+
+
+@dataclass
+class Stage:
+    """The place where all pieces of a rehearsal are played, one after the other; `root` is removed by the caller."""
+
+    run: Run
+    keys: IdentityKeys
+    engine: Engine
+    base: Path
+    root: Path
+    tell: Callable[[str], None]
+    count: int = 0
+    links: list[str] = field(default_factory=list)
+    _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def new_folder(self, carried: Path | None, run: Run) -> Path:
+        """A new folder that holds what the user's does and, of the run, what the piece before has left of it."""
+        self.count += 1
+        number = "here" if self.engine.is_tied_to_its_folder else f"{self.count:02d}"
+        piece = self.root / number
+        if piece.exists():
+            shutil.rmtree(piece)
+        folder = piece / self.base.resolve().name
+        copy = FolderCopy(self.base, self.links)
+        copy.make(folder)
+        self._before = {name: _stamp(folder / name) for name in tree_files(folder)}
+        for name in ("tmp", "home"):
+            (piece / name).mkdir()
+        places = RunFolder(run.name, folder)
+        places.root.parent.mkdir(parents=True, exist_ok=True)
+        if carried is not None:
+            os.rename(carried, places.root)
+        Ticket(Assignment(run, self.keys), "", "", run.threads, {}, 0.0).write(folder)
+        return folder
+
+    def carry(self, folder: Path) -> Path:
+        """Takes what belongs to the run out of a piece's folder, and removes the rest."""
+        carried = self.root / "carried"
+        if carried.exists():
+            shutil.rmtree(carried)
+        os.rename(RunFolder(self.run.name, folder).root, carried)
+        logs = self.root / "logs" / f"{self.count:02d}"
+        with suppress(FileNotFoundError):
+            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+        self._keep_beside(folder)
+        shutil.rmtree(folder.parent)
+        return carried
+
+    def _keep_beside(self, folder: Path) -> None:
+        """What the program wrote to where it was started: no checkpoint holds it."""
+        for name in tree_files(folder):
+            path = folder / name
+            is_own = str(name.parts[0]) in OWN_FOLDERS or "__pycache__" in name.parts
+            if not is_own and not path.is_symlink() and self._before.get(name) != _stamp(path):
+                target = self.root / BESIDE / f"{self.count:02d}" / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+
+@dataclass
+class Piece:
+    """A segment at work; `enough_seconds` is when it is given up."""
+
+    stage: Stage
+    folder: Path
+    way: Way
+    run: Run
+    enough_seconds: float
+    saves: SaveWatch
+    says_progress: bool = False  # it is known to say how far it is while it works
+    segment: int = 1
+    _process: subprocess.Popen[bytes] = field(init=False)
+    origin: float | None = None  # where it went on, as its segment says; None if it says nothing
+    began_work_seconds: float | None = None  # after the start of the piece
+    _done_before: float = 0.0
+    first: tuple[float, float] | None = None  # when, and what, it first said of its progress
+    _has_saved: bool = False
+    _saved_at: list[float] = field(default_factory=list)  # the last two saves
+    _programs: list[psutil.Process] = field(default_factory=list)
+    _looked_at: float = 0.0
+
+    def play(self) -> Ended:
+        """Works until it has ended in its way, or cannot."""
+        began = time.monotonic()
+        self.places.root.mkdir(parents=True, exist_ok=True)
+        self._done_before = self.done()
+        log = self.folder.parent / "segment.txt"
+        with FileEvents(self.folder) as events, log.open("wb") as output:
+            words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
+            words += [f".snakemake/unbroken/{self.run.name}.ticket.json", str(self.segment)]
+            self._process = subprocess.Popen(
+                words, cwd=self.folder, env=self._environment(), stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
+            try:
+                ended = self._watch(events, log, began)
+            finally:
+                self._kill()
+        lines = log.read_text(errors="replace").splitlines()
+        self.origin = _origin_in(lines)
+        if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
+            ended.said = next((line for line in reversed(lines) if line.startswith("stopped: ")), "")
+        ended.seconds, ended.has_saved = time.monotonic() - began, self._has_saved
+        return ended
+
+    @property
+    def places(self) -> RunFolder:
+        return RunFolder(self.run.name, self.folder)
+
+    def attempts(self) -> list[Attempt]:
+        """Those of the run so far."""
+        return History(self.places.history).attempts()
+
+    def done(self) -> float:
+        """How far the newest checkpoint is."""
+        store = Store(self.places.checkpoints)
+        newest = next(reversed(store.readable()), None) if self.places.checkpoints.is_dir() else None
+        return newest.passport.progress.done if newest else 0.0
+
+    def live(self) -> float | None:
+        """How far the program at work says it is."""
+        folders = sorted(self.places.work.glob("[0-9]*")) if self.places.work.is_dir() else []
+        try:
+            told = read_progress(AttemptFolder(folders[-1]).progress) if folders else None
+        except (OSError, ValueError):
+            return None
+        return told.done if told else None
+
+    # --- at work ---
+
+    def _watch(self, events: FileEvents, log: Path, began: float) -> Ended:
+        has_started = False
+        while self._process.poll() is None:
+            # Before the events: what was put back before the program started is no save.
+            has_started = has_started or STARTING in log.read_text(errors="replace")
+            seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
+            now = time.monotonic()
+            if has_started:
+                self._note_pace(now - began)
+            if has_started and self.way is Way.KILL_SAVE:
+                self._look_for_programs(now)
+                if seen.writing and (ended := self._kill_in_save(events, seen.writing)):
+                    return ended
+            self._has_saved |= has_started and bool(seen.complete_names)
+            if has_started and seen.complete_names:
+                self._saved_at = [*self._saved_at[-1:], now]
+            if has_started and self.way is Way.KILL and self._is_mid_work(now):
+                self._kill()
+                return Ended(self.way, is_met=True)
+            if now - began > self.enough_seconds:
+                return Ended(self.way, is_met=False, is_out_of_time=True)
+        is_met = self.way in (Way.WHOLE, Way.STOP, Way.END) and self._process.returncode == 0
+        return Ended(self.way, is_met)
+
+    def _note_pace(self, seconds: float) -> None:
+        """Where a straight line through the first and the last word of its progress begins, it began to work."""
+        is_wanted = self.first is None or self.way is Way.WHOLE
+        live = self.live() if is_wanted else None
+        if not live:
+            return
+        if self.first is None:
+            self.first = seconds, live
+        first, done = self.first
+        if live > done:
+            self.began_work_seconds = max(0.0, first - done * (seconds - first) / (live - done))
+
+    def _is_mid_work(self, now: float) -> bool:
+        """It has saved, and worked since, so that some work is lost; all of it where it saves only when it leaves."""
+        if self.says_progress and self.first is None:  # what it says is compared with where it was to go on
+            return False
+        if self.saves.files.at_end:
+            return (self.live() or 0.0) > self._done_before
+        if not self._saved_at:
+            return False
+        before, last = self._saved_at[0], self._saved_at[-1]
+        usual = (last - before) / 2 if last > before else LOST_SECONDS
+        return now - last > min(LOST_SECONDS, usual)
+
+    def _kill_in_save(self, events: FileEvents, name: str) -> Ended | None:
+        """Stops the program dead; kills it if the save is not over by then, or if too many were."""
+        self._send(signal.SIGSTOP)
+        self.saves.note(events.next(0.0))
+        is_over = self.saves.is_complete(name)
+        if is_over and self.saves.misses < MOST_MISSES:
+            self.saves.misses += 1
+            self._send(signal.SIGCONT)
+            return None
+        self._process.kill()
+        self._send(signal.SIGKILL)
+        return Ended(Way.KILL_SAVE, is_met=True, met_file=name, is_cut=not is_over)
+
+    def _send(self, number: signal.Signals) -> None:
+        """To the program at once: a save may take less than a millisecond."""
+        for process in self._programs:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    def _look_for_programs(self, now: float) -> None:
+        """All that the segment started, without the guards, which see to it that nothing stays."""
+        if now - self._looked_at < PROGRAMS_SECONDS:
+            return
+        self._looked_at = now
+        found = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if guard.__file__ not in process.cmdline():
+                        found.append(process)
+        self._programs = found
+
+    def _kill(self) -> None:
+        """KILL, as a node that is lost; SegmentError if something of it stays alive."""
+        family: list[psutil.Process] = []
+        with suppress(psutil.Error):
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait()
+        _, alive = psutil.wait_procs(family, LEAVING_SECONDS)
+        if alive:
+            raise SegmentError(f"{self.run.name}: process {alive[0].pid} does not end; nothing more is tried")
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, but what the program may have left elsewhere: HOME, TMPDIR and what follows them are new and empty.
+
+        Packages that somebody installed for himself are found all the same.
+        """
+        own: Mapping[str, str] = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("UNBROKEN_", "XDG_CACHE", "XDG_DATA_HOME", "XDG_STATE"))
+        }
+        places = {name: str((self.folder.parent / "tmp").resolve()) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR")}
+        packages = {"PYTHONUSERBASE": site.getuserbase(), "R_LIBS_USER": os.environ.get("R_LIBS_USER", "")}
+        return {
+            **{name: value for name, value in packages.items() if value},
+            **own,
+            **places,
+            "HOME": str((self.folder.parent / "home").resolve()),
+            driver_start.START: f"rehearsal-{self.stage.count}",
+        }
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_size, found.st_mtime_ns
+
+
+_ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")
+
+
+def _origin_in(lines: list[str]) -> float | None:
+    """What a segment's log says of the checkpoint that it went on from, also of one that was killed later."""
+    found = [match for line in lines if (match := _ORIGIN.search(line))]
+    return float(found[-1][1] or found[-1][2]) if found else None

@@ -1,0 +1,355 @@
+"""The course of a rehearsal: the run whole, whole again, then in pieces; the verdict."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unbroken.engines.base import Engine
+from unbroken.errors import ConfigError
+from unbroken.rehearsal import causes
+from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
+from unbroken.rehearsal.measures import Measures, measures_of
+from unbroken.rehearsal.piece import BESIDE, Ended, Piece, Stage, Way
+from unbroken.rehearsal.saves import SaveWatch
+from unbroken.runs.history import Attempt
+from unbroken.runs.identity import IdentityKeys, identity_of
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
+from unbroken.runs.results import SUMMARY
+from unbroken.runs.run import Run
+from unbroken.runs.store import Store
+from unbroken.system.clock import utc_now
+from unbroken.system.fs import tree_files
+
+# Of the whole's work, so much is done when the time of the first piece is up.
+FIRST_SHARE = 0.25
+# So many saves are in the whole's length, so that pieces have some to go on from.
+SAVES = 12
+LEAST_SAVE_SECONDS = 0.05
+# Of the progress that a run made in the time given, so much is the goal of a shorter one.
+SHORTER = 0.6
+MORE_MINUTES = 3
+# Names of what differs from run to run without being a result.
+_TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|speed|per_s")
+
+
+class NotTested(Exception):
+    """Why there is no verdict, and what to type."""
+
+
+class DoesNotGoOn(Exception):
+    """A piece ended otherwise than it should."""
+
+
+@dataclass
+class Course:
+    """One rehearsal of a run; `minutes` is what one run, and the wait for one save, may take."""
+
+    run: Run
+    keys: IdentityKeys
+    engine: Engine
+    base: Path
+    minutes: float
+    tell: Callable[[str], None]
+    origins: list[tuple[Way, float]] = field(default_factory=list)  # how a piece ended, and where the next began
+    measures: Measures = field(default_factory=Measures)
+    evidence: list[str] = field(default_factory=list)  # what says how far it is
+
+    def play(self) -> Rehearsal:
+        """The verdict; what the program left is beside it where something differs."""
+        identity = identity_of(self.run, self.keys, self.base).digest
+        self.root = self.base / FOLDER / self.run.name
+        if self.root.exists():
+            shutil.rmtree(self.root)
+        self.root.mkdir(parents=True)
+        self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell)
+        self.stage.root.mkdir()
+        findings: list[str] = []
+        try:
+            verdict, reason, findings = self._judged()
+        except NotTested as why:
+            verdict, reason = Verdict.NOT_TESTED, str(why)
+        except DoesNotGoOn as why:
+            verdict, reason = Verdict.FAILS, str(why)
+        finally:
+            if (self.stage.root / "logs").exists():
+                shutil.rmtree(self.root / "logs", ignore_errors=True)
+                os.rename(self.stage.root / "logs", self.root / "logs")
+            shutil.rmtree(self.stage.root, ignore_errors=True)
+        if verdict is Verdict.IDENTICAL:
+            shutil.rmtree(self.root, ignore_errors=True)
+        done = Rehearsal(
+            self.run.name, verdict, reason, identity, utc_now(), self.short.goal if self.short else None,
+            tuple(findings), self.measures.start_seconds, self.measures.save_seconds, self.measures.stop_seconds,
+        )  # fmt: skip
+        done.write(self.base)
+        return done
+
+    # --- the whole, twice ---
+
+    short: Run | None = None
+    _says_progress = False
+
+    def _judged(self) -> tuple[Verdict, str, list[str]]:
+        self.short = self._with_room(self.run)
+        whole = self._whole("whole")
+        again = self._whole("again")
+        itself = _sorted(self._differences(whole, again) + self._beside("again"))
+        if itself:
+            self.tell(f"differs from itself, of two whole runs: {_listed(itself)}")
+        pieces = self._pieces()
+        found = self._differences(whole, pieces) + self._beside("pieces")
+        known = {each.leaf for each in itself}
+        files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
+        blamed = _sorted([each for each in found if each.leaf not in known and each.file not in files])
+        if not blamed:
+            return self._nothing_to_blame(itself)
+        states = self._differences(whole, pieces, "state") if (self.root / "state-pieces").exists() else []
+        findings = [each.text() for each in blamed]
+        times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
+        cause = causes.likely(blamed, states, self.origins, times)
+        return Verdict.DIFFERS, "; ".join(filter(None, (findings[0], cause))), findings
+
+    def _nothing_to_blame(self, itself: list[Difference]) -> tuple[Verdict, str, list[str]]:
+        names = list(dict.fromkeys(each.place for each in itself))
+        told = [f"differs from itself, not laid to the resume: {each.text()}" for each in itself]
+        if any(not _TIME.search(each.key.lower()) for each in itself):
+            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {_first(names)}", told
+        but = f"but for what differs between two whole runs: {_first(names)}" if names else ""
+        return Verdict.IDENTICAL, but, told
+
+    def _whole(self, name: str) -> Path:
+        """The results of an uninterrupted run, kept under this name; with a shorter goal if it takes too long."""
+        ended, piece = self._played(Way.WHOLE, None, self._limit())
+        if ended.is_out_of_time:
+            self._shorten(piece)
+            ended, piece = self._played(Way.WHOLE, None, 2 * self._limit())
+        attempts = piece.attempts()
+        if ended.is_out_of_time:
+            raise NotTested(f"it is not done within {self.minutes:g} minutes; type --minutes {self._more()}")
+        if not ended.is_met or not attempts or attempts[-1].outcome is not Outcome.FINISHED:
+            kept = self.stage.carry(piece.folder)
+            shutil.rmtree(kept)
+            raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
+        if name == "whole":
+            self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
+            self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
+            self._says_progress = piece.first is not None
+            self.tell(f"whole: {ended.seconds:.0f} s")
+        return self._kept(piece, name)
+
+    def _shorten(self, piece: Piece) -> None:
+        """A goal that is reached sooner, by how far the run came in the time that it had."""
+        run, live = piece.run, piece.live() or piece.done()
+        goal = run.goal
+        if goal is None or "goal" not in run.settings:
+            raise NotTested(
+                f"it is not done within {self.minutes:g} minutes and has no goal that could be smaller; rehearse a "
+                f"smaller one, or type --minutes {self._more()}"
+            )
+        shorter = rounded_down(live * SHORTER)
+        if shorter < 1:
+            raise NotTested(
+                f"it comes to {live:.3g} of {goal:g} within {self.minutes:g} minutes; type --minutes {self._more()}"
+            )
+        self.short = with_goal(self._with_room(run), shorter)
+        self.tell(f"{goal:g} takes longer than {self.minutes:g} minutes: rehearsed to {shorter:g} (--goal)")
+
+    # --- the pieces ---
+
+    def _pieces(self) -> Path:
+        self._saves = SaveWatch(self.engine.save_files(self.run))
+        carried = self._ended(Way.STOP, None)
+        carried = self._ended(Way.KILL, carried)
+        carried = self._ended(Way.KILL_SAVE, carried)
+        ended, piece = self._played(Way.END, carried, 2 * self._limit())
+        self._note_origin(Way.KILL_SAVE, piece)
+        attempts = piece.attempts()
+        if not ended.is_met or attempts[-1].outcome is not Outcome.FINISHED:
+            raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
+        checkpoints = Store(piece.places.checkpoints).readable()
+        self.measures = self.measures.with_pieces(attempts, checkpoints)
+        if how := self.engine.progress_evidence(self.run, checkpoints[-1].folder):
+            first, last = self.origins[0][1], checkpoints[-1].passport.progress
+            self.evidence.append(f"progress was read: {how}; it grew from {first:.10g} to {last.done:.10g} {last.unit}")
+        return self._kept(piece, "pieces")
+
+    def _ended(self, way: Way, carried: Path | None) -> Path:
+        """A piece that ended so; what it left of the run."""
+        ended, piece = self._played(way, carried, self._limit())
+        before = self.origins[-1][0] if self.origins else None
+        if way is not Way.STOP:
+            self._note_origin(Way.STOP if way is Way.KILL else Way.KILL, piece)
+        attempts = piece.attempts()
+        if way is Way.STOP and ended.is_met and attempts and attempts[-1].outcome is not Outcome.PAUSED:
+            ended = replace(ended, is_met=False)
+        if not ended.is_met:
+            self._refuse(way, ended, piece, attempts, before)
+        if way is Way.STOP:
+            took = attempts[-1].stop_seconds
+            self.tell(f"{way.value}: saved at {piece.done():.10g}" + (f", in {took:.1f} s" if took is not None else ""))
+        else:
+            met = f" of {Path(ended.met_file).name}" if ended.met_file else ""
+            late = " (right after it: it is too quick to be cut)" if met and not ended.is_cut else ""
+            self.tell(f"{way.value}{met} after {ended.seconds:.1f} s{late}")
+        return self.stage.carry(piece.folder)
+
+    def _refuse(self, way: Way, ended: Ended, piece: Piece, attempts: list[Attempt], before: Way | None) -> None:
+        """NotTested if it could not be ended so, DoesNotGoOn if it ended by itself otherwise than it should."""
+        if ended.is_out_of_time:
+            raise NotTested(
+                f"{way.value}: no save within {self.minutes:g} minutes; type --minutes {self._more()}"
+                if way is not Way.STOP
+                else f"{way.value}: it does not leave; read the logs in {self.root / 'logs'}"
+            )
+        if attempts and attempts[-1].outcome is Outcome.FINISHED:
+            raise NotTested(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
+        if not ended.has_saved and not self.origins:
+            raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")
+        after = f"after {before.value}: " if before else f"{way.value}: "
+        raise DoesNotGoOn(after + _reason(ended, attempts))
+
+    def _note_origin(self, way: Way, piece: Piece) -> None:
+        """Where the piece went on that came after one which ended so; NotTested if that was at the very beginning."""
+        attempts = [attempt for attempt in piece.attempts() if not attempt.before_work]
+        origin = piece.origin if piece.origin is not None else (attempts[-1].progress_from if attempts else 0.0)
+        self.origins.append((way, origin))
+        if piece.first is not None and piece.first[1] < origin:
+            raise DoesNotGoOn(
+                f"after {way.value}: it was to go on from {origin:.10g}, and said {piece.first[1]:.10g} soon after: it "
+                "begins anew (is the resume ignored?)"
+            )
+        if origin <= 0:
+            raise NotTested(f"{way.value}: nothing was saved before; type --minutes {self._more()}")
+
+    # --- one piece ---
+
+    def _played(self, way: Way, carried: Path | None, enough_seconds: float) -> tuple[Ended, Piece]:
+        run = self.short or self.run
+        if way is Way.STOP:
+            run = replace(run, segment_minutes=self._first_minutes())
+        if way not in (Way.WHOLE,):
+            run = replace(run, save_minutes=self._save_minutes(run))
+        folder = self.stage.new_folder(carried, run)
+        saves = getattr(self, "_saves", None) or SaveWatch(self.engine.save_files(self.run))
+        piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
+        settled = (Outcome.PAUSED, Outcome.FINISHED)
+        piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
+        return piece.play(), piece
+
+    def _with_room(self, run: Run) -> Run:
+        """Segments that end by us and not by their time."""
+        return replace(
+            run, segment_minutes=max(6 * self.minutes, 2.0), attempts_without_progress=99, keep=max(run.keep, 3),
+            least_minutes=None, queue_wait_minutes=0.0, copies=None,
+        )  # fmt: skip
+
+    def _first_minutes(self) -> float:
+        """Until the first piece is told to stop it has done some share of the work, and the margin comes after that."""
+        start = self._began_work
+        if start is None:
+            start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
+        seconds = start + FIRST_SHARE * max(self._seconds - start, 0.1)
+        margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
+        return (seconds + margin) / 60
+
+    def _save_minutes(self, run: Run) -> float:
+        wanted = max(self._seconds / SAVES, 5 * (self.measures.save_seconds or 0.0), LEAST_SAVE_SECONDS)
+        return min(run.save_minutes, wanted / 60)
+
+    def _limit(self) -> float:
+        return self.minutes * 60
+
+    def _more(self) -> str:
+        return f"{self.minutes * MORE_MINUTES:g}"
+
+    # --- results ---
+
+    def _kept(self, piece: Piece, name: str) -> Path:
+        """The results, and beside them the last checkpoint, out of the piece's folder; its other files are removed."""
+        carried = self.stage.carry(piece.folder)
+        newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
+        shutil.copytree(newest.folder, self.root / f"state-{name}")
+        beside = self.stage.root / BESIDE
+        if beside.exists():
+            os.rename(beside, self.root / f"beside-{name}")
+        target = self.root / name
+        os.rename(carried / piece.places.final.name, target)
+        shutil.rmtree(carried)
+        return target
+
+    def _beside(self, name: str) -> list[Difference]:
+        """What differs in the files that the program writes to where it is started, which no checkpoint holds.
+
+        In real life they stay there, so a program that appends to one has what all pieces wrote, one behind the other.
+        """
+        whole, other = self.root / "beside-whole", self.root / f"beside-{name}"
+        if not whole.exists():
+            return []
+        (first,) = whole.iterdir()
+        parts = sorted(other.iterdir()) if other.exists() else []
+        joined = self.root / f"joined-{name}"
+        for path in tree_files(first):
+            target = joined / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            texts = [(part / path).read_bytes() for part in parts if (part / path).exists()]
+            is_last_whole = bool(texts) and texts[-1] == (first / path).read_bytes()
+            target.write_bytes(texts[-1] if is_last_whole else b"".join(texts))
+            if table.has_same_rows(first / path, target):
+                shutil.copyfile(first / path, target)
+        found = self._compared(first, joined)
+        return [replace(each, file=f"{each.file} (beside results/)", leaf=f"beside {each.leaf}") for each in found]
+
+    def _ignored(self) -> tuple[str, ...]:
+        return (SUMMARY, *self.engine.results_of_pieces)
+
+    def _differences(self, one: Path, other: Path, what: str = "") -> list[Difference]:
+        if what:
+            one, other = (path.with_name(f"{what}-{path.name}") for path in (one, other))
+        return self._compared(one, other)
+
+    def _compared(self, one: Path, other: Path) -> list[Difference]:
+        def position(path: Path, offset: int) -> str:
+            return self.engine.position(self.run, path, offset)
+
+        return compare_folders(one, other, (*self._ignored(), "manifest.json"), position)
+
+
+def with_goal(run: Run, goal: float) -> Run:
+    """The run to another goal; ConfigError if its engine knows none."""
+    if "goal" not in run.settings:
+        raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])
+    value = int(goal) if float(goal).is_integer() else goal
+    return replace(run, settings={**run.settings, "goal": value}, metric_goals={})
+
+
+def rounded_down(value: float) -> float:
+    """To two digits, and a whole number: 1234.5 becomes 1200, 7.9 becomes 7."""
+    if value < 1:
+        return 0
+    unit = 10.0 ** max(0, math.floor(math.log10(value)) - 1)
+    return math.floor(value / unit) * unit
+
+
+def _reason(ended: Ended, attempts: list[Attempt]) -> str:
+    said = ended.said.removeprefix("stopped: ")
+    return said or (attempts[-1].message if attempts else "") or "it says nothing"
+
+
+def _sorted(found: list[Difference]) -> list[Difference]:
+    """First what tells most, and what happened first."""
+    return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _listed(found: list[Difference]) -> str:
+    return _first([each.text() for each in found])

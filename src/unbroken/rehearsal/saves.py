@@ -1,0 +1,114 @@
+"""Which file events are those of a save: when one is being written, and when it is complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from unbroken.engines.base import SaveFiles
+from unbroken.system.file_events import FileEvent, Happened
+
+_DIGITS = re.compile(r"\d+")
+_IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
+_MEANING = {"{progress}": r"\d+", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+
+
+@dataclass
+class Seen:
+    """What some events say: a file of a save that was seen growing, and the saves that are complete."""
+
+    writing: str = ""
+    complete_names: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.complete_names)
+
+
+@dataclass
+class SaveWatch:
+    """Follows the saves of a program by the names of their files, as the engine says them.
+
+    A file under another name that is then renamed to one of a complete save belongs to it too, and is known from the
+    second time on.
+    """
+
+    files: SaveFiles
+    misses: int = 0
+    _drafts: set[str] = field(default_factory=set)
+    _moving: dict[int, str] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    _gone: set[str] = field(default_factory=set)  # renamed or removed since they were written
+
+    def __post_init__(self) -> None:
+        self._written, self._complete = _patterns(self.files.written), _patterns(self.files.complete)
+
+    def note(self, events: Iterable[FileEvent]) -> Seen:
+        """What these say, the newest file that grew."""
+        seen = Seen()
+        for event in events:
+            self._note_one(event, seen)
+        return seen
+
+    def is_closed(self, name: str) -> bool:
+        """True if nobody has it open for writing since it was last written."""
+        return name not in self._open
+
+    def is_complete(self, name: str) -> bool:
+        """True if it was renamed, or is closed and stands under its last name."""
+        is_gone = any(each in self._gone for each in _with_parents(name))
+        return is_gone or (self.is_closed(name) and _matches(self._complete, name))
+
+    def _note_one(self, event: FileEvent, seen: Seen) -> None:
+        name = event.name
+        if event.what & Happened.MOVED_FROM:
+            self._moving[event.cookie] = name
+            self._leave(name)
+        elif event.what & Happened.MOVED_TO:
+            before = self._moving.pop(event.cookie, "")
+            if _matches(self._complete, name):
+                seen.complete_names.append(before or name)
+                if before and not event.what & Happened.IS_FOLDER:
+                    self._drafts.add(_DIGITS.sub("0", before))
+        elif event.what & Happened.DELETED:
+            self._leave(name)
+        elif event.what & Happened.CLOSED:
+            was_open = name in self._open
+            self._open.discard(name)
+            if was_open and _matches(self._complete, name):
+                seen.complete_names.append(name)
+        elif event.what & (Happened.WRITTEN | Happened.CREATED) and not event.what & Happened.IS_FOLDER:
+            self._grow(event, seen)
+
+    def _grow(self, event: FileEvent, seen: Seen) -> None:
+        name = event.name
+        if not self._is_of_a_save(name):
+            return
+        self._gone.difference_update(_with_parents(name))
+        if event.what & Happened.WRITTEN:
+            self._open.add(name)
+            seen.writing = name
+
+    def _leave(self, name: str) -> None:
+        self._open = {each for each in self._open if name not in _with_parents(each)}
+        self._gone.add(name)
+
+    def _is_of_a_save(self, name: str) -> bool:
+        return _matches(self._written, name) or _DIGITS.sub("0", name) in self._drafts
+
+
+def _matches(patterns: Sequence[re.Pattern[str]], name: str) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def _patterns(globs: Iterable[str]) -> list[re.Pattern[str]]:
+    return [
+        re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
+        for glob in globs
+    ]
+
+
+def _with_parents(name: str) -> list[str]:
+    return [name, *(str(parent) for parent in PurePosixPath(name).parents)]

@@ -1,0 +1,65 @@
+"""The verdict of a rehearsal, `results/.rehearsal/<run>.json`, which a first start and `status` read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+from unbroken.runs.layout import RESULTS
+from unbroken.system import fs, jsontext
+
+FOLDER = RESULTS / ".rehearsal"
+
+
+class Verdict(Enum):
+    """What a rehearsal found."""
+
+    IDENTICAL = "identical"
+    DIFFERS = "differs"
+    FAILS = "fails"
+    NOT_TESTED = "not tested"
+    NOT_COMPARABLE = "goes on, not comparable"
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The verdict with its reason in one line, of which computation, and when; what it measured, in seconds."""
+
+    run: str
+    verdict: Verdict
+    reason: str
+    identity: str
+    made_utc: str
+    goal: float | None = None
+    findings: tuple[str, ...] = ()
+    start_seconds: float | None = None
+    save_seconds: float | None = None
+    stop_seconds: float | None = None
+
+    def write(self, base: Path) -> Path:
+        """Puts it beside the run in one step."""
+        path = path_of(self.run, base)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(path, json.dumps({**asdict(self), "verdict": self.verdict.value}, indent=2) + "\n")
+        return path
+
+    def line(self, identity: str = "") -> str:
+        """`rehearsed: identical`; where `identity` is another one by now, that it was of another computation."""
+        before = ", before the run was changed" if identity and identity != self.identity else ""
+        return f"rehearsed{before}: {self.verdict.value}" + (f" ({self.reason})" if self.reason else "")
+
+
+def path_of(run: str, base: Path) -> Path:
+    """Where the verdict of a run lies."""
+    return base / FOLDER / f"{run}.json"
+
+
+def read_rehearsal(run: str, base: Path) -> Rehearsal | None:
+    """The last verdict of a run; None if it was never rehearsed, or the file cannot be read."""
+    try:
+        data = jsontext.parse(path_of(run, base).read_text())
+        return Rehearsal(**{**data, "verdict": Verdict(data["verdict"]), "findings": tuple(data["findings"])})
+    except (OSError, ValueError, TypeError, LookupError):
+        return None

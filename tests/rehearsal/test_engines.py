@@ -1,0 +1,48 @@
+"""The rehearsal of each engine."""
+
+import re
+import sys
+
+import pytest
+
+COUNT = """
+import sys, time
+with open("numbers.txt", "w") as file:
+    for n in range(1, int(sys.argv[1]) + 1):
+        print(n, file=file, flush=True)
+        time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def dmtcp(rehearse):
+    """Rehearses a program under DMTCP, or what stands in for it."""
+    from support.dmtcp_here import PROGRAMS
+
+    def dmtcp(*command):
+        run = {"engine": "dmtcp", "segments": 9, "segment_minutes": 5, "save_minutes": 0.01}
+        return rehearse({**run, "settings": {"command": list(command), "dmtcp": str(PROGRAMS)}})
+
+    return dmtcp
+
+
+@pytest.mark.slow
+def test_a_process_under_dmtcp_goes_on_after_each_way_of_ending(dmtcp):
+    done = dmtcp(sys.executable, "-c", COUNT, "400")
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert re.search(r"^demo: a SIGKILL in mid-save of \S+\.dmtcp\S* after ", done.said, re.M), done.said
+
+
+def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):
+    done = dmtcp("sh", "-c", "exit 3")
+
+    assert (done.code, done.verdict) == (1, "fails"), done.said
+    assert done.reason.startswith("the whole run, without any stop: ")
+    assert "the program ended with its own exit code 3" in done.reason
+
+
+def test_the_toy_is_identical(rehearse):
+    done = rehearse({"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 200}})
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said

@@ -1,0 +1,87 @@
+"""Planted faults of a program with a restart file of its own: each is found, and what is no fault is not."""
+
+import re
+
+import pytest
+
+IN_TABLE = r"table\.csv: column (value|lr), from row \d+ \(step \d+\) on: \S+ instead of \S+"
+EPOCHS_END = r"from (80|100|120|140|160|180|200|220) on: something that is used first there is not saved"
+WENT_ON = r"it went on from \d+ after a (polite stop|SIGKILL in mid-\w+), and differs"
+# The verdict, and what its reason says.
+FAULTS = {
+    "outside": ("differs", f"{IN_TABLE}; {WENT_ON}"),
+    "off by one": ("differs", "one step is left out at each resume: the number that is saved is off by one"),
+    "absolute path": ("fails", r"FileNotFoundError: .*/momentum\.txt"),
+    "epoch's end": ("differs", f"{IN_TABLE}; {WENT_ON} {EPOCHS_END}"),
+    "random state": ("differs", f"{IN_TABLE}; {WENT_ON}"),
+    "scheduler": ("differs", "column lr, .*the learning rate differs: the scheduler's state is not saved"),
+    "order": ("differs", f"{IN_TABLE}; {WENT_ON}"),
+    "gradient accumulation": ("differs", f"{IN_TABLE}; {WENT_ON}"),
+    "in place": ("fails", r"saved_by: found 'rename', but the program writes state\.json in place"),
+    "wall clock": ("differs", r"its state holds a time \(state\.json key started\)"),
+    "resume ignored": ("fails", r"it was to go on from \d+, and said \d+ soon after: it begins anew"),
+    "cast": ("differs", f"{IN_TABLE}; {WENT_ON}"),
+}
+
+
+def test_a_program_that_really_resumes_is_identical(with_fault):
+    done = with_fault("")
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert [path.name for path in (done.folder / "results" / ".rehearsal").iterdir()] == ["demo.json"]
+    assert re.search(r"^demo: a polite stop: saved at \d+, in [\d.]+ s$", done.said, re.M)
+    assert re.search(r"^demo: a SIGKILL in mid-save of state\.tmp after ", done.said, re.M)
+    assert re.search(r"^demo: first_margin_seconds: \d+$", done.said, re.M)
+    assert not (done.folder / "results" / "demo").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(with_fault, fault):
+    verdict, reason = FAULTS[fault]
+    done = with_fault(fault)
+
+    assert (done.code, done.verdict) == (1, verdict), done.said
+    assert re.search(reason, done.reason), done.said
+
+
+@pytest.mark.slow
+def test_a_progress_that_never_grows_is_found_by_what_was_read(with_fault):
+    done = with_fault("lying progress", progress_json="done")
+
+    assert (done.code, done.verdict) == (1, "fails"), done.said
+    assert "its restart files say 0 steps, as at the start: progress_json done is 0 in state.json" in done.reason
+
+
+@pytest.mark.slow
+def test_a_table_that_is_appended_to_where_no_checkpoint_holds_it_is_found(with_fault):
+    done = with_fault("", outputs={}, environment={"TABLE": "{base}/table.csv"})
+
+    assert (done.code, done.verdict) == (1, "differs"), done.said
+    assert re.search(r"table\.csv \(beside results/\): \d+ rows instead of 240; \d+ come twice", done.reason)
+    assert "the table is not cut to what was saved" in done.reason
+
+
+@pytest.mark.slow
+def test_a_program_that_differs_from_itself_is_not_blamed(with_fault):
+    done = with_fault("differs from itself")
+
+    assert (done.code, done.verdict) == (0, "goes on, not comparable"), done.said
+    assert "two whole runs differ in " in done.reason and "table.csv column value" in done.reason
+    assert "step" not in done.reason  # that column is equal, and was compared
+
+
+def test_a_program_that_never_saves_is_not_tested(with_fault):
+    done = with_fault("never saves", "--minutes", "0.5")
+
+    assert (done.code, done.verdict) == (1, "not tested"), done.said
+    assert done.reason.startswith("a polite stop: it saved nothing; type --minutes 1.5; ")
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_too_long_is_rehearsed_to_a_smaller_goal(with_fault):
+    done = with_fault("", "--minutes", "0.1", goal=100_000)
+
+    shorter = re.search(r"^demo: 100000 takes longer than 0\.1 minutes: rehearsed to (\d+) ", done.said, re.M)
+    assert shorter, done.said
+    assert (done.code, done.verdict, done.noted["goal"]) == (0, "identical", int(shorter[1])), done.said

@@ -1,0 +1,212 @@
+"""Parts of a rehearsal: what differs between two folders and where; file events; the verdict in words."""
+
+import itertools
+import json
+import os
+import struct
+import tarfile
+import zipfile
+
+import pytest
+
+from unbroken.config.package_files import root_folder
+from unbroken.engines.gromacs.frames import frame_at, frames
+from unbroken.rehearsal.compare import Kind, compare_folders
+from unbroken.rehearsal.play import rounded_down
+from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
+from unbroken.system.file_events import FileEvents, Happened
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """Compares two files of the same name; `one` and `other` are their contents."""
+
+    def compared(name, one, other, position=lambda path, offset: ""):
+        for folder, content in (("one", one), ("other", other)):
+            (tmp_path / folder).mkdir()
+            if content is not None:
+                (tmp_path / folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return compare_folders(tmp_path / "one", tmp_path / "other", (), position)
+
+    return compared
+
+
+def table(*values):
+    return "step,energy\n" + "".join(f"{step},{value}\n" for step, value in enumerate(values, 1))
+
+
+def test_a_column_is_named_with_its_first_row(compared):
+    (found,) = compared("t.csv", table(1.5, 2.5, 3.5, 4.5), table(1.5, 2.5, 3.75, 4.75))
+
+    assert found.text() == "t.csv: column energy, from row 3 (step 3) on: 3.75 instead of 3.5"
+    assert (found.kind, found.position) == (Kind.COLUMN, 3)
+
+
+def test_a_few_rows_are_counted(compared):
+    (found,) = compared("t.csv", table(1, 2, 3, 4, 5, 6), table(1, 9, 3, 4, 5, 6))
+
+    assert found.text() == "t.csv: column energy, 1 rows, the first row 2 (step 2): 9 instead of 2"
+
+
+def test_rows_that_come_twice_are_named(compared):
+    (found,) = compared("t.csv", table(1, 2, 3), table(1, 2, 3) + "2,2\n3,3\n")
+
+    assert found.text() == "t.csv: 5 rows instead of 3; 2 come twice, the first with step 2"
+    assert found.is_repeated
+
+
+def test_rows_that_are_missing_are_named(compared):
+    (found,) = compared("t.tsv", "1\t5\n2\t6\n3\t7\n", "1\t5\n3\t7\n")
+
+    assert found.text() == "t.tsv: 2 rows instead of 3; 1 are missing, the first with 1 2"
+
+
+def test_a_line_of_a_text_is_named(compared):
+    (found,) = compared("log.txt", "begin\nat 10:15\nend\n", "begin\nat 10:16\nend\n")
+
+    assert found.text() == "log.txt: line 2: 'at 10:16' instead of 'at 10:15'"
+
+
+def test_a_missing_file_is_named(compared):
+    (found,) = compared("x.bin", b"\0\1", None)
+
+    assert found.text() == "x.bin: is missing"
+
+
+def test_bytes_are_told_in_the_words_of_the_engine(compared):
+    (found,) = compared("x.xtc", b"\0" * 40, b"\0" * 30 + b"\1" * 10, lambda path, offset: f"frame {offset // 10}")
+
+    assert found.text() == "x.xtc: from frame 3 on"
+
+
+def test_a_key_of_a_json_state_is_named(compared):
+    one = json.dumps({"step": 3, "optimizer": {"lr": 0.5, "order": [1, 2, 3]}})
+    other = json.dumps({"step": 3, "optimizer": {"lr": 0.25, "order": [1, 3, 2]}})
+
+    found = compared("state.json", one, other)
+
+    assert [each.text() for each in found] == [
+        "state.json: optimizer.lr: 0.25 instead of 0.5",
+        "state.json: optimizer.order: 2 of 3 entries differ, the first 3 instead of 2",
+    ]
+
+
+def test_keys_and_values_of_a_torch_file_are_named_without_torch(compared, tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 4}
+    torch.save(state, tmp_path / "one.pt")
+    state["optimizer"]["state"][1]["exp_avg"][0] += 0.5
+    state["model"]["bias"] = state["model"]["bias"].half()
+    torch.save(state, tmp_path / "other.pt")
+
+    found = compared("state.pt", (tmp_path / "one.pt").read_bytes(), (tmp_path / "other.pt").read_bytes())
+
+    assert [each.text() for each in found] == [
+        "state.pt: model.bias: float16[2] instead of float32[2]",
+        "state.pt: optimizer.state.1.exp_avg: 1 of 2 values differ, by 0.5 at most",
+    ]
+
+
+def test_a_pickle_that_would_run_something_is_only_described(compared, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "was-run"),)
+
+    import pickle
+
+    def archive(value):
+        with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
+            file.writestr("x/data.pkl", pickle.dumps(value))
+        return (tmp_path / "x.zip").read_bytes()
+
+    (found,) = compared("x.pt", archive({"a": Trap(), "b": 1}), archive({"a": Trap(), "b": 2}))
+
+    assert found.text() == "x.pt: b: 2 instead of 1"
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_a_numpy_array_is_compared_by_its_values(compared, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    for name, value in (("one", 1.0), ("other", 1.25)):
+        numpy.save(tmp_path / f"{name}.npy", numpy.array([0.0, value]))
+
+    (found,) = compared("a.npy", (tmp_path / "one.npy").read_bytes(), (tmp_path / "other.npy").read_bytes())
+
+    assert found.what == "1 of 2 values differ, by 0.25 at most"
+
+
+def test_events_tell_what_was_written_closed_and_renamed(tmp_path):
+    with FileEvents(tmp_path) as events:
+        (tmp_path / "a.tmp").write_text("x")
+        os.rename(tmp_path / "a.tmp", tmp_path / "a")
+        happened = events.next(1.0)
+
+    kinds = [(event.what, event.name) for event in happened]
+    assert kinds == [
+        (Happened.CREATED, "a.tmp"),
+        (Happened.WRITTEN, "a.tmp"),
+        (Happened.CLOSED, "a.tmp"),
+        (Happened.MOVED_FROM, "a.tmp"),
+        (Happened.MOVED_TO, "a"),
+    ]
+    assert happened[3].cookie == happened[4].cookie != 0
+
+
+def test_events_of_a_folder_that_comes_later_are_told(tmp_path):
+    with FileEvents(tmp_path) as events:
+        (tmp_path / "new" / "deep").mkdir(parents=True)
+        events.next(1.0)
+        (tmp_path / "new" / "deep" / "a").write_text("x")
+
+        assert (Happened.WRITTEN, "new/deep/a") in [(event.what, event.name) for event in events.next(1.0)]
+
+
+@pytest.mark.parametrize(("value", "rounded"), [(0.9, 0), (7.9, 7), (45, 45), (1234.5, 1200), (99_999, 99_000)])
+def test_a_shorter_goal_is_a_round_number(value, rounded):
+    assert rounded_down(value) == rounded
+
+
+def test_a_verdict_comes_back_as_it_was_written(tmp_path):
+    made = Rehearsal("demo", Verdict.DIFFERS, "x.csv: …", "abc", "2026-11-27T13:00:00Z", 12, ("one", "two"), 1.5)
+
+    made.write(tmp_path)
+
+    assert read_rehearsal("demo", tmp_path) == made
+    assert made.line("other") == "rehearsed, before the run was changed: differs (x.csv: …)"
+
+
+def test_a_verdict_that_cannot_be_read_is_none(tmp_path):
+    (tmp_path / "results" / ".rehearsal").mkdir(parents=True)
+    (tmp_path / "results" / ".rehearsal" / "demo.json").write_text('{"verdict": "')
+
+    assert read_rehearsal("demo", tmp_path) is None
+
+
+def test_the_frame_of_a_real_trajectory_is_named(tmp_path):
+    recorded = root_folder() / "tests" / "recorded" / "gromacs.tar.gz"
+    with tarfile.open(recorded) as archive:
+        (member,) = [each for each in archive.getmembers() if each.name.endswith("parts/md.part0001.xtc")]
+        data = archive.extractfile(member).read()
+    (tmp_path / "md.xtc").write_bytes(data)
+    found = list(frames(tmp_path / "md.xtc"))
+
+    assert [frame.number for frame in found] == list(range(1, len(found) + 1))
+    assert {later.step - frame.step for frame, later in itertools.pairwise(found)} == {found[1].step}
+    assert frame_at(tmp_path / "md.xtc", found[2].begin + 60) == found[2]
+    assert frame_at(tmp_path / "md.xtc", found[2].begin - 1) == found[1]
+
+
+def test_a_frame_of_trr_is_named(tmp_path):
+    """By the layout in trrio.cpp: two frames of two atoms with positions, in single precision."""
+
+    def frame(step):
+        text = struct.pack(">3i", 1993, 13, 12) + b"GMX_trn_file" + struct.pack(">10i", 0, 0, 36, 0, 0, 0, 0, 24, 0, 0)
+        return text + struct.pack(">3i2f", 2, step, 0, step / 1000, 0.0) + bytes(36 + 24)
+
+    (tmp_path / "md.trr").write_bytes(frame(0) + frame(500))
+
+    assert frame_at(tmp_path / "md.trr", len(frame(0)) + 5).describe() == "frame 2 (step 500, 0.5 ps)"
