@@ -11,6 +11,8 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _TORCHRUN = re.compile(r"torchrun")
 _RANKS = re.compile(r"--nproc[-_]per[-_]node(?:=(\d+))?")
 _OF_TRAINING = re.compile(r"^\s*(?:from|import)\s+unbroken\.training\.(\w+)", re.MULTILINE)
+# The key of an engine whose script a launcher starts several times.
+_PROCESSES = {"torch": "ranks"}
 _GOALS = re.compile(r"--?(?:max[-_]|num[-_])?(epochs|steps)(?:=(\d+))?")
 _ENGINES = {"tensorflow": "tensorflow"}
 
@@ -47,8 +49,8 @@ def training_run(source: Source, engine: str, script: str) -> Draft:
     if args:
         draft.set("args", args, f"line {line}")
     ranks = next((found for word in words[:at] if (found := _RANKS.fullmatch(word.source))), None)
-    if ranks and ranks[1] and engine == "torch":
-        draft.set("ranks", int(ranks[1]), f"line {line}: {ranks[0]}")
+    if ranks and ranks[1] and engine in _PROCESSES:
+        draft.set(_PROCESSES[engine], int(ranks[1]), f"line {line}: {ranks[0]}")
     if _PYTHON.fullmatch(source.line.program) and ("/" in words[0].source or source.first.prologue):
         draft.set("python", words[0].source, f"line {line}")
     return draft
