@@ -26,7 +26,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak gpu gpu-wheels cluster bench docs docs-keys format clean
+	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -148,6 +148,10 @@ bench: setup $(TENSORFLOW_STAMP) ## measure (benchmarks/*.py)
 
 docs: setup ## the pages as a site, build/site/index.html; a dead link fails
 	@NO_MKDOCS_2_WARNING=1 $(STEP) docs $(BIN)/mkdocs build --quiet
+
+dist: setup ## wheel and sdist, in dist/
+	@rm -rf dist
+	@$(STEP) dist $(BIN)/python -m hatchling build -d dist
 
 docs-keys: setup ## write the table of configuration keys from the schemas
 	$(BIN)/python -m unbroken.cli.config_reference
