@@ -31,7 +31,7 @@ from unbroken.system.fs import tree_files
 # before it could be killed.
 FIRST_SHARES = (0.25, 0.1)
 # So many saves are in the whole's length, so that pieces have some to go on from.
-SAVES = 12
+SAVES = 20
 LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
@@ -152,8 +152,7 @@ class Course:
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""
         run, live = piece.run, piece.live() or piece.done()
-        goal = run.goal
-        if goal is None or "goal" not in run.settings:
+        if "goal" not in run.settings:
             raise NotTested(
                 f"it is not done within {self.minutes:g} minutes and has no goal that could be smaller; rehearse a "
                 f"smaller one, or type --minutes {self._more()}"
@@ -161,10 +160,11 @@ class Course:
         shorter = rounded_down(live * SHORTER)
         if shorter < 1:
             raise NotTested(
-                f"it comes to {live:.3g} of {goal:g} within {self.minutes:g} minutes; type --minutes {self._more()}"
+                f"it comes to {live:.3g}{_of(run.goal)} within {self.minutes:g} minutes; type --minutes {self._more()}"
             )
         self.short = with_goal(self._with_room(run), shorter)
-        self.tell(f"{goal:g} takes longer than {self.minutes:g} minutes: rehearsed to {shorter:g} (--goal)")
+        what = "it" if run.goal is None else f"{run.goal:.10g}"
+        self.tell(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {shorter:.10g} (--goal)")
 
     # --- the pieces ---
 
@@ -361,6 +361,10 @@ def _reason(ended: Ended, attempts: list[Attempt]) -> str:
 def _sorted(found: list[Difference]) -> list[Difference]:
     """First what tells most, and what happened first."""
     return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
+
+
+def _of(goal: float | None) -> str:
+    return "" if goal is None else f" of {goal:.10g}"
 
 
 def _first(names: list[str]) -> str:
