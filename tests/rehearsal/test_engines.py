@@ -1,9 +1,12 @@
 """The rehearsal of each engine."""
 
 import re
+import shutil
 import sys
 
 import pytest
+
+from unbroken.config.package_files import root_folder
 
 COUNT = """
 import sys, time
@@ -24,6 +27,37 @@ def dmtcp(rehearse):
         return rehearse({**run, "settings": {"command": list(command), "dmtcp": str(PROGRAMS)}})
 
     return dmtcp
+
+
+@pytest.fixture
+def plain_torch(tmp_path, rehearse):
+    """Rehearses a training that saves by itself, broken in one way."""
+
+    def plain_torch(fault):
+        shutil.copy(root_folder() / "tests" / "support" / "torch_state.py", tmp_path / "train.py")
+        run = {"engine": "torch", "segments": 9, "segment_minutes": 5, "save_minutes": 0.01}
+        settings = {"script": "train.py", "goal": 300, "goal_unit": "steps", "args": fault.split()}
+        return rehearse({**run, "settings": settings})
+
+    return plain_torch
+
+
+@pytest.mark.slow
+def test_a_plain_training_that_saves_all_of_its_state_is_identical(plain_torch):
+    done = plain_torch("")
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_is_not_put_back_is_named_by_the_keys_of_the_state(plain_torch):
+    done = plain_torch("optimizer")
+
+    assert (done.code, done.verdict) == (1, "differs"), done.said
+    assert any(line.startswith("state.pt: optimizer.state.0.exp_avg: ") for line in done.noted["findings"]), done.said
+    assert re.match(
+        r"state\.pt: \S+: .* values differ, by \S+ at most; the optimizer's state is not saved", done.reason
+    )
 
 
 @pytest.mark.slow

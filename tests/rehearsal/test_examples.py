@@ -23,7 +23,7 @@ CASES = [
     ("c", "pi", ("--goal", "2000"), ("gcc", "libc6-dev"), COMPILED),
     ("r", "banana", (), ("r-base-core",), ()),
     ("lammps", "melt", ("--goal", "4000"), ("lammps",), ()),
-    ("gromacs", "dipeptide", (), ("gromacs",), ["./build.sh"]),
+    ("gromacs", "dipeptide", ("--goal", "4000"), ("gromacs",), ["./build.sh"]),
     ("torch", "digits", ("--goal", "2"), (), ()),
     pytest.param("tensorflow", "digits", ("--goal", "2"), (), (), marks=pytest.mark.tensorflow),
 ]

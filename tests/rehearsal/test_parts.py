@@ -165,6 +165,18 @@ def test_events_of_a_folder_that_comes_later_are_told(tmp_path):
         assert (Happened.WRITTEN, "new/deep/a") in [(event.what, event.name) for event in events.next(1.0)]
 
 
+def test_events_in_a_folder_that_was_renamed_have_its_new_name(tmp_path):
+    (tmp_path / "draft" / "deep").mkdir(parents=True)
+    with FileEvents(tmp_path) as events:
+        os.rename(tmp_path / "draft", tmp_path / "whole")
+        os.rename(tmp_path / "whole", tmp_path / "last")
+        (tmp_path / "last" / "deep" / "a").write_text("x")
+
+        names = {event.name for event in events.next(1.0) if event.what is Happened.WRITTEN}
+
+    assert names == {"last/deep/a"}
+
+
 @pytest.mark.parametrize(("value", "rounded"), [(0.9, 0), (7.9, 7), (45, 45), (1234.5, 1200), (99_999, 99_000)])
 def test_a_shorter_goal_is_a_round_number(value, rounded):
     assert rounded_down(value) == rounded

@@ -60,6 +60,7 @@ def test_in_a_pipe_a_chain_is_a_line_for_each_segment(shown: WorkDir) -> None:
     lines = [re.sub(r"\b[0-9:]{8} |, \d+ s of work", "", line) for line in done.text.splitlines()]
     assert done.code == 0
     assert [line for line in lines if "profile" not in line] == [
+        "unbroken: not rehearsed: a; `unbroken rehearse a` shows within minutes whether it resumes",
         "unbroken 0.1.0: 1 run: a",
         "a segment 1 of 30: saved at 1/3 steps",
         "a segment 2 of 30: saved at 2/3 steps",

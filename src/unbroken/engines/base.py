@@ -133,6 +133,13 @@ class Engine(ABC):
         """
         return iter(())
 
+    # The folder, in the run's own, of what is made once before its first segment; empty if nothing is.
+    prepared = ""
+
+    def prepare(self, run: Run) -> bool:
+        """Makes what `prepared` names, if it is not there; False if nothing has to be."""
+        return False
+
     # --- what ran elsewhere, or shall ---
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:

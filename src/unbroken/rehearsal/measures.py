@@ -36,6 +36,12 @@ class Measures:
             stop_seconds=max(stops, default=self.stop_seconds),
         )
 
+    def rounded(self) -> tuple[float | None, float | None, float | None]:
+        """Start, save and stop, to the millisecond."""
+        known = (self.start_seconds, self.save_seconds, self.stop_seconds)
+        start, save, stop = (None if value is None else round(value, 3) for value in known)
+        return start, save, stop
+
     def lines(self, run: Run) -> Iterator[str]:
         """What they come to for the configuration."""
         known = {"start": self.start_seconds, "save": self.save_seconds, "stop": self.stop_seconds}

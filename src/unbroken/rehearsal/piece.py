@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from unbroken.engines.base import Engine
+from unbroken.engines.found import engine_of
 from unbroken.errors import SegmentError
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
@@ -45,7 +46,7 @@ OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
 # So long after a save a kill costs some work.
 LOST_SECONDS = 0.3
 # So often a save may be over before it is met; then the kill comes where one has just been.
-MOST_MISSES = 5
+MOST_MISSES = 2
 
 
 class Way(Enum):
@@ -103,8 +104,24 @@ class Stage:
         places.root.parent.mkdir(parents=True, exist_ok=True)
         if carried is not None:
             os.rename(carried, places.root)
+        elif self.engine.prepared:
+            self._prepare(places.root / self.engine.prepared, run, folder)
         Ticket(Assignment(run, self.keys), "", "", run.threads, {}, 0.0).write(folder)
         return folder
+
+    def _prepare(self, target: Path, run: Run, folder: Path) -> None:
+        """The same for all pieces: that of the run if it has been made, else a new one."""
+        kept = self.root / "prepared"
+        own = RunFolder(run.name, self.base).root / self.engine.prepared
+        if not kept.exists() and own.is_dir():
+            shutil.copytree(own, kept)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if kept.exists():
+            shutil.copytree(kept, target)
+            return
+        engine_of(run, folder).prepare(run)
+        if target.is_dir():
+            shutil.copytree(target, kept)
 
     def carry(self, folder: Path) -> Path:
         """Takes what belongs to the run out of a piece's folder, and removes the rest."""

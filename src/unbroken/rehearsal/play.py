@@ -27,10 +27,11 @@ from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
 from unbroken.system.fs import tree_files
 
-# Of the whole's work, so much is done when the time of the first piece is up.
-FIRST_SHARE = 0.25
+# Of the whole's work, so much is done when the time of the first piece is up; the second where a later one was done
+# before it could be killed.
+FIRST_SHARES = (0.25, 0.1)
 # So many saves are in the whole's length, so that pieces have some to go on from.
-SAVES = 12
+SAVES = 20
 LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
@@ -41,6 +42,10 @@ _TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|s
 
 class NotTested(Exception):
     """Why there is no verdict, and what to type."""
+
+
+class DoneBefore(NotTested):
+    """A piece came to its end before it could be ended."""
 
 
 class DoesNotGoOn(Exception):
@@ -86,7 +91,7 @@ class Course:
             shutil.rmtree(self.root, ignore_errors=True)
         done = Rehearsal(
             self.run.name, verdict, reason, identity, utc_now(), self.short.goal if self.short else None,
-            tuple(findings), self.measures.start_seconds, self.measures.save_seconds, self.measures.stop_seconds,
+            tuple(findings), *self.measures.rounded(),
         )  # fmt: skip
         done.write(self.base)
         return done
@@ -147,8 +152,7 @@ class Course:
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""
         run, live = piece.run, piece.live() or piece.done()
-        goal = run.goal
-        if goal is None or "goal" not in run.settings:
+        if "goal" not in run.settings:
             raise NotTested(
                 f"it is not done within {self.minutes:g} minutes and has no goal that could be smaller; rehearse a "
                 f"smaller one, or type --minutes {self._more()}"
@@ -156,14 +160,26 @@ class Course:
         shorter = rounded_down(live * SHORTER)
         if shorter < 1:
             raise NotTested(
-                f"it comes to {live:.3g} of {goal:g} within {self.minutes:g} minutes; type --minutes {self._more()}"
+                f"it comes to {live:.3g}{_of(run.goal)} within {self.minutes:g} minutes; type --minutes {self._more()}"
             )
         self.short = with_goal(self._with_room(run), shorter)
-        self.tell(f"{goal:g} takes longer than {self.minutes:g} minutes: rehearsed to {shorter:g} (--goal)")
+        what = "it" if run.goal is None else f"{run.goal:.10g}"
+        self.tell(f"{what} takes longer than {self.minutes:g} minutes: rehearsed to {shorter:.10g} (--goal)")
 
     # --- the pieces ---
 
     def _pieces(self) -> Path:
+        self._share = FIRST_SHARES[0]
+        try:
+            return self._once_in_pieces()
+        except DoneBefore as why:
+            self.tell(f"{why}; once more, with a shorter first piece")
+        self._share = FIRST_SHARES[1]
+        self.origins.clear()
+        shutil.rmtree(self.stage.root / BESIDE, ignore_errors=True)
+        return self._once_in_pieces()
+
+    def _once_in_pieces(self) -> Path:
         self._saves = SaveWatch(self.engine.save_files(self.run))
         carried = self._ended(Way.STOP, None)
         carried = self._ended(Way.KILL, carried)
@@ -209,7 +225,7 @@ class Course:
                 else f"{way.value}: it does not leave; read the logs in {self.root / 'logs'}"
             )
         if attempts and attempts[-1].outcome is Outcome.FINISHED:
-            raise NotTested(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
+            raise DoneBefore(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
         if not ended.has_saved and not self.origins:
             raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")
         after = f"after {before.value}: " if before else f"{way.value}: "
@@ -255,7 +271,7 @@ class Course:
         start = self._began_work
         if start is None:
             start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
-        seconds = start + FIRST_SHARE * max(self._seconds - start, 0.1)
+        seconds = start + self._share * max(self._seconds - start, 0.1)
         margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
         return (seconds + margin) / 60
 
@@ -345,6 +361,10 @@ def _reason(ended: Ended, attempts: list[Attempt]) -> str:
 def _sorted(found: list[Difference]) -> list[Difference]:
     """First what tells most, and what happened first."""
     return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
+
+
+def _of(goal: float | None) -> str:
+    return "" if goal is None else f" of {goal:.10g}"
 
 
 def _first(names: list[str]) -> str:

@@ -57,6 +57,7 @@ class FileEvents:
         if self._descriptor < 0:
             raise self._failed()
         self._folders: dict[int, str] = {}
+        self._moving: dict[int, str] = {}
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._waiting = list(self._watch(""))
@@ -93,8 +94,20 @@ class FileEvents:
             return
         path = os.path.join(self._folders[number], name)
         yield FileEvent(what, path, cookie)
-        if what & Happened.IS_FOLDER and what & (Happened.CREATED | Happened.MOVED_TO):
+        if not what & Happened.IS_FOLDER:
+            return
+        if what & Happened.MOVED_FROM:
+            self._moving[cookie] = path
+        elif what & Happened.MOVED_TO and cookie in self._moving:
+            self._rename(self._moving.pop(cookie), path)
+        elif what & (Happened.CREATED | Happened.MOVED_TO):
             yield from self._watch(path)
+
+    def _rename(self, before: str, after: str) -> None:
+        """What follows is told by the new name."""
+        for number, name in self._folders.items():
+            if name == before or name.startswith(f"{before}/"):
+                self._folders[number] = after + name[len(before) :]
 
     def _watch(self, name: str) -> Iterator[FileEvent]:
         """Watches a folder and those in it; what is in it by then may have been made before it was watched."""

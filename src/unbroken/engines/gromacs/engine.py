@@ -22,7 +22,7 @@ from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
 from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
-from unbroken.engines.gromacs.prepare import is_prepared_here, prepare
+from unbroken.engines.gromacs.prepare import PREPARED, is_prepared_here, prepare
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.starter import Starter
@@ -47,6 +47,7 @@ class GromacsEngine(Engine):
     """`mdrun` with its own checkpoints; one object serves one attempt, and those that it saves from."""
 
     name = "gromacs"
+    prepared = PREPARED
     # Logs, sums that begin anew with each part, and the table of the parts; the energies are in a table of their own.
     results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", SEGMENTS_TABLE)
 
@@ -76,6 +77,11 @@ class GromacsEngine(Engine):
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
+
+    def prepare(self, run: Run) -> bool:
+        if is_prepared_here(run):
+            prepare(run, self.base)
+        return is_prepared_here(run)
 
     # --- what ran elsewhere, or shall ---
 

@@ -18,6 +18,7 @@ from unbroken.system.flush import flush_tree
 # The files that a tpr is made of; all of them are settings, in the order in which they are told to grompp.
 _SOURCES = {"mdp": "-f", "structure": "-c", "topology": "-p", "index": "-n", "reference": "-r"}
 TPR = "topol.tpr"
+PREPARED = "prepared"
 # What it was made of, beside it: written with it in one step.
 NOTE = "made_of.json"
 
@@ -60,7 +61,7 @@ def prepare(run: Run, base: Path) -> Path:
     folder = _folder(run, base)
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not (folder / NOTE).exists():
-        draft = folder.with_name(fs.unique_name("prepared"))
+        draft = folder.with_name(fs.unique_name(PREPARED))
         draft.mkdir()
         try:
             _fill(run, base, draft)
@@ -129,7 +130,7 @@ def _changes(was: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _folder(run: Run, base: Path) -> Path:
-    return RunFolder(run.name, base).root / "prepared"
+    return RunFolder(run.name, base).root / PREPARED
 
 
 def _key_of(line: str) -> str:
