@@ -23,6 +23,9 @@ def rehearse(
     run: str,
     goal: Annotated[float | None, typer.Option(help="A smaller goal than the run's, in its unit.")] = None,
     minutes: Annotated[float, typer.Option(help="How long one run, and the wait for a save, may take.")] = MINUTES,
+    read_only: Annotated[
+        list[Path] | None, typer.Option(help="What the program only reads: a link in each copy of the folder.")
+    ] = None,
     directory: Directory = Path(),
     config: Config = CONFIG,
 ) -> None:
@@ -37,7 +40,10 @@ def rehearse(
     if wrong := [f"--goal {goal:g}: {text}" for _, text in engine.mistakes(chosen)] if goal is not None else []:
         raise ConfigError(wrong)
     keys = known_schemas().engines[chosen.engine].identity
-    course = Course(chosen, keys, engine, directory, minutes, lambda line: say(f"{run}: {line}"))
+    if outside := [str(path) for path in read_only or () if path.is_absolute() or not (directory / path).exists()]:
+        raise ConfigError([f"--read-only: found {', '.join(outside)}, allowed: paths in {directory}"])
+    shared = [str(path) for path in read_only or ()]
+    course = Course(chosen, keys, engine, directory, minutes, lambda line: say(f"{run}: {line}"), shared)
     done = course.play()
     for line in [*done.findings[:MOST_FINDINGS], *course.evidence]:
         say(f"{run}: {line}")

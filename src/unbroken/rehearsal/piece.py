@@ -10,7 +10,7 @@ import site
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -84,6 +84,7 @@ class Stage:
     root: Path
     tell: Callable[[str], None]
     count: int = 0
+    shared: Collection[str] = ()
     links: list[str] = field(default_factory=list)
     _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
@@ -95,8 +96,7 @@ class Stage:
         if piece.exists():
             shutil.rmtree(piece)
         folder = piece / self.base.resolve().name
-        copy = FolderCopy(self.base, self.links)
-        copy.make(folder)
+        FolderCopy(self.base, self.shared, self.links).make(folder)
         self._before = {name: _stamp(folder / name) for name in tree_files(folder)}
         for name in ("tmp", "home"):
             (piece / name).mkdir()

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
 from unbroken.rehearsal import causes
 from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
+from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.measures import Measures, measures_of
 from unbroken.rehearsal.piece import BESIDE, Ended, Piece, Stage, Way
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.runs.history import Attempt
-from unbroken.runs.identity import IdentityKeys, identity_of
+from unbroken.runs.identity import IdentityKeys, content_files, identity_of
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
 from unbroken.runs.results import SUMMARY
@@ -62,6 +63,7 @@ class Course:
     base: Path
     minutes: float
     tell: Callable[[str], None]
+    read_only: Collection[str] = ()  # paths in the folder that the program only reads
     origins: list[tuple[Way, float]] = field(default_factory=list)  # how a piece ended, and where the next began
     measures: Measures = field(default_factory=Measures)
     evidence: list[str] = field(default_factory=list)  # what says how far it is
@@ -69,11 +71,13 @@ class Course:
     def play(self) -> Rehearsal:
         """The verdict; what the program left is beside it where something differs."""
         identity = identity_of(self.run, self.keys, self.base).digest
+        shared = {*self.read_only, *self._inputs()}
+        FolderCopy(self.base, shared).confirm_small(self.run.name)
         self.root = self.base / FOLDER / self.run.name
         if self.root.exists():
             shutil.rmtree(self.root)
         self.root.mkdir(parents=True)
-        self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell)
+        self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell, shared=shared)
         self.stage.root.mkdir()
         findings: list[str] = []
         try:
@@ -95,6 +99,16 @@ class Course:
         )  # fmt: skip
         done.write(self.base)
         return done
+
+    def _inputs(self) -> Iterator[str]:
+        """What the config names that no program writes to: environments, and files of the identity.
+
+        Small ones are copied: a script that is a link finds what lies beside the user's own.
+        """
+        files = (name for _, name in content_files(self.run, self.keys))
+        named = [name for name in files if size_of(self.base / name) > LARGE_BYTES]
+        named += filter(None, [self.run.venv, self.run.conda, self.run.container])
+        return (os.path.normpath(name) for name in named)
 
     # --- the whole, twice ---
 

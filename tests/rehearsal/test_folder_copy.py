@@ -1,0 +1,79 @@
+"""The copy of the user's folder: what a rehearsed program writes never reaches the original."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unbroken.errors import ConfigError
+from unbroken.rehearsal import folder_copy
+from unbroken.rehearsal.folder_copy import FolderCopy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder with outputs, a link out of it, data, and what is ours."""
+    folder = tmp_path / "mine"
+    for name in (
+        "old/run1/traj.xtc",
+        "data/x.bin",
+        "results/demo/history.jsonl",
+        "old/results/kept.txt",
+        ".venv/bin/x",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "out.txt").write_text("mine")
+    (folder / "scratch").symlink_to(tmp_path / "scratch")
+    (folder / "out.txt").symlink_to("scratch/out.txt")
+    return folder
+
+
+def spoil(root: Path) -> None:
+    """Writes to each file that can be reached, through links too."""
+    for base, _, names in os.walk(root, followlinks=True):
+        for name in names:
+            Path(base, name).write_text("the rehearsal's")
+
+
+def test_a_program_that_writes_to_all_it_finds_changes_nothing_of_the_users(folder: Path, tmp_path: Path) -> None:
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    copy = FolderCopy(folder)
+    copy.make(tmp_path / "copy")
+    (tmp_path / "copy" / ".venv").unlink()  # the one link that is there without being named
+    assert (tmp_path / "copy" / "scratch" / "out.txt").read_text() == "mine"
+
+    spoil(tmp_path / "copy")
+
+    assert {path: path.read_text() for path in before} == before
+    assert (copy.links, (tmp_path / "copy" / "old/results/kept.txt").exists()) == ([".venv"], True)
+    assert not (tmp_path / "copy" / "results").exists()
+
+
+def test_what_is_named_as_only_read_is_a_link(folder: Path, tmp_path: Path) -> None:
+    copy = FolderCopy(folder, {"data", "old/run1"})
+    copy.make(tmp_path / "copy")
+
+    assert (tmp_path / "copy" / "data").resolve() == folder / "data"
+    assert (tmp_path / "copy" / "old" / "run1").resolve() == folder / "old" / "run1"
+    assert sorted(copy.links) == [".venv", "data", "old/run1"]
+
+
+def test_too_much_to_copy_is_refused_with_what_to_type(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_copy, "MOST_BYTES", 1000)
+    (folder / "data" / "x.bin").write_bytes(bytes(2_000_000))
+
+    with pytest.raises(ConfigError) as raised:
+        FolderCopy(folder).confirm_small("demo")
+    FolderCopy(folder, {"data"}).confirm_small("demo")
+
+    assert "the largest: data (2 MB, 1 files), " in str(raised.value)
+    assert str(raised.value).endswith("unbroken rehearse demo --read-only data")
+
+
+def test_a_link_that_leads_into_itself_is_refused(folder: Path) -> None:
+    (folder / "old" / "again").symlink_to(folder / "old")
+
+    with pytest.raises(ConfigError, match=r"old/again: leads into itself; name it as --read-only old/again"):
+        FolderCopy(folder).confirm_small("demo")
