@@ -35,6 +35,7 @@ done
 here=$work/tree/usr
 libraries=$target/usr/lib/x86_64-linux-gnu
 mv "$work/tree/etc" "$here/etc"
+ln -s ../etc "$here/lib/etc"
 mkdir -p "$here/lib/var/lib/apptainer/mnt/session" "$here/var/lib/apptainer/mnt/session"
 rm -rf "$here/share"
 for program in bin/apptainer lib/x86_64-linux-gnu/apptainer/bin/starter; do

@@ -1,6 +1,7 @@
 """Runs in an image of the real Apptainer, on a real cluster."""
 
 import os
+import signal
 
 import pytest
 from cluster.lab import Cluster
@@ -32,21 +33,24 @@ def work(slurm_work: WorkDir) -> WorkDir:
     return slurm_work
 
 
-def test_a_job_whose_processes_are_killed_leaves_nothing_inside_and_the_next_attempt_goes_on(
-    work: WorkDir, cluster: Cluster
-) -> None:
+def test_killed_and_cancelled_inside_it_leaves_the_table_of_one_run(work: WorkDir, cluster: Cluster) -> None:
     work.configure({"demo": counting_run(work.root, segment_minutes=1)})
     driver = work.start()
     until(lambda: counted(work.root, 1) >= 50, PATIENCE_SECONDS)
+    os.kill(work.holder("demo"), signal.SIGKILL)
+    until(lambda: counted(work.root, 2) >= 20, PATIENCE_SECONDS)
+    cluster.run("scancel", str(work.claim("demo")["slurm_job"]))
+    cancelled = driver.wait(PATIENCE_SECONDS)
+    inside = work.processes("program.sh")
 
-    cluster.run("scancel", "--signal=KILL", "--full", str(work.claim("demo")["slurm_job"]))
-    until(lambda: counted(work.root, 2) >= 1 or work.history("demo"), PATIENCE_SECONDS)
-    done = driver.wait(PATIENCE_SECONDS)
+    done = work.start().wait(PATIENCE_SECONDS)
 
+    assert cancelled.code != 0
     assert done.code == 0, done.text
-    assert [attempt.outcome for attempt in work.history("demo")] == [Outcome.DIED, Outcome.FINISHED]
+    assert not inside
+    outcomes = [attempt.outcome for attempt in work.history("demo")]
+    assert outcomes == [Outcome.DIED, Outcome.INTERRUPTED, Outcome.FINISHED]
     assert work.final("demo")["rows.txt"] == COUNTED
-    assert not work.processes("program.sh")
 
 
 def test_each_rank_enters_the_image_and_hears_the_signal_to_stop_there(work: WorkDir) -> None:

@@ -12,6 +12,7 @@ import pytest
 from engines.conformance import Case, Chain
 from support import gmx_systems
 from support.gmx_jobs import first_piece, gmx_job, gmx_run, gmx_segment, kill_at, passport_of, start_segment
+from support.images import apptainer, make_tree
 from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.gromacs.energy import write_energy_table
@@ -149,6 +150,21 @@ def test_a_killed_segment_loses_only_what_mdrun_had_not_saved(tmp_path, nvt, who
     assert saved - died.progress_to <= 500  # one save more may have been under way
     assert died.work_seconds > 0
     assert record.progress.done == 5000
+    assert files_of(job.places.final) == whole
+
+
+def test_killed_in_an_image_it_leaves_what_one_mdrun_outside_leaves(tmp_path, nvt, whole, monkeypatch):
+    monkeypatch.setenv("PATH", f"{apptainer()}:{os.environ['PATH']}")
+    programs = [f"--bind={folder}" for folder in ("/usr", "/lib", "/lib64", "/etc/alternatives")]
+    image = {"container": str(make_tree(tmp_path / "tree", "water")), "container_options": programs}
+    job = gmx_job(tmp_path, **nvt, **image)
+    kill_at(start_segment(tmp_path, **nvt, **image), job, 2000)
+
+    gmx_segment(tmp_path, attempt=2, **nvt, **image)
+
+    died, finished = history(job)
+    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert died.progress_to == finished.progress_from >= 2000
     assert files_of(job.places.final) == whole
 
 

@@ -37,6 +37,8 @@ def gmx_run(base: Path, **keys: object) -> Run:
         "keep",
         "modules",
         "enter",
+        "container",
+        "container_options",
         "stall_minutes",
     }
     run.update({name: value for name, value in keys.items() if name in names})
