@@ -89,7 +89,7 @@ def test_an_array_of_gromacs_comes_to_what_its_first_comment_says(tmp_path: Path
         "settings": {
             "tpr": "prod.tpr",
             "gmx": "gmx_mpi",
-            "gmxrc": "GMXRC.bash",
+            "gmxrc": str(tmp_path / "GMXRC.bash"),
             "ranks": 56,
             "launcher": ["srun", "--mpi=pmi2", "-n", "{ranks}"],
             "options": ["-dlb", "yes"],

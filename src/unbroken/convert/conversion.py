@@ -137,7 +137,13 @@ def _converted(
         ),
     ]
     return Conversion(
-        script.name, run, tuple(lines), tuple(draft.settings), tuple(asked), _sorted(first.lost), _sorted(first.dropped)
+        script.name,
+        run,
+        tuple(lines),
+        tuple(draft.settings),
+        tuple(dict.fromkeys(asked)),
+        _sorted(first.lost),
+        _sorted(first.dropped),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import PurePath
@@ -14,8 +15,9 @@ from unbroken.convert.words import Kind, Part, Word, needs_shell, shell_line, te
 
 # Options by which programs are told what to go on from.
 _RESUMES = re.compile(r"--?(?:resume|restart|ckpt|checkpoint|load|restore)[\w-]*")
+_OUTPUTS = re.compile(r"--?(?:out|save|run|log|work|exp|result|checkpoint|ckpt|model)[\w-]*")
 _FILE_LIKE = re.compile(r"[\w./+-]+\.[A-Za-z]\w{0,7}")
-_LAMMPS_RUN = re.compile(r"^\s*run\s+(\d+)(?:\s+upto)?\s*(?:#.*)?$", re.MULTILINE)
+_LAMMPS_RUN = re.compile(r"^\s*run\s+(\d+)(?:\s+upto)?(?:\s+every\s.*)?\s*(?:#.*)?$", re.MULTILINE)
 _LAMMPS = re.compile(r"(lmp|lammps)([_-]\w+)*")
 _GOAL_OPTIONS = re.compile(r"--?(?:max[-_])?(?:epochs|steps|iterations|iters|num[-_]epochs|num[-_]steps)")
 
@@ -71,6 +73,7 @@ def _words(source: Source, launched: Launched, inputs: dict[str, int], draft: Dr
             raise source.script.refused(part.line or line, part.text)
         if word.find(Kind.COUNT):
             raise source.script.refused(line, "a number of the job (restarts, files) stands in the command line")
+    _elsewhere(words, line, draft)
     _of_each_job([*words, *pieces.container], line, draft)
     seen = [_placed(source, word, number, inputs, line, draft) for number, word in enumerate(words)]
     seen = [*in_words(source), *seen]
@@ -105,6 +108,15 @@ def _placed(source: Source, word: Word, number: int, inputs: dict[str, int], lin
     if is_path or (number > 0 and "/" not in value and _FILE_LIKE.fullmatch(value)):
         _missing(source, draft, value, line)
     return word
+
+
+def _elsewhere(words: list[Word], line: int, draft: Draft) -> None:
+    """Folders for outputs that lie elsewhere: restart files are found in the program's own folder alone."""
+    for option, word in itertools.pairwise(words):
+        is_elsewhere = word.has(Kind.SHELL) or (word.text or "").startswith("/")
+        if _OUTPUTS.fullmatch(option.source) and is_elsewhere:
+            why = "lies elsewhere: if its restart files or results go there, type a name without a folder into `start`"
+            draft.asked.append(Remark(line, f"{option.source} {word.source}", why))
 
 
 def _of_each_job(words: list[Word], line: int, draft: Draft) -> None:
@@ -179,16 +191,29 @@ def _goal(source: Source, draft: Draft, has_files: bool, told: tuple[float, int,
     if goal is None:
         if not finished:
             draft.suggest("goal: 1000", "how far it is to go; without it, exit code 0 means done")
+            if not paused:
+                draft.suggest("exit_paused: [0]", "with a goal, if it ends with 0 before it is there too")
+            if not _is_numbered(draft):
+                _suggest_progress(draft)
         return
     number, line, why = goal
-    says = has_files and any(entry.key == "saved_by" and entry.value == "next" for entry in draft.settings)
     draft.set("goal", int(number) if number == int(number) else number, why if not line else f"line {line}: {why}")
-    if has_files and not says and not finished:
-        draft.set("progress_command", ["cat", "progress"], "what prints how far the restart file is", True)
+    if not _is_numbered(draft):
+        _suggest_progress(draft)
     if not finished and has_files:
         draft.set("exit_paused", [0], "the goal tells whether 0 means done")
     elif not finished:
         draft.suggest("exit_paused: [0]", "if it ends with 0 before its goal, with `files` above")
+
+
+def _is_numbered(draft: Draft) -> bool:
+    """True if the names of the restart files say how far they are."""
+    return any(entry.key == "saved_by" and entry.value == "next" for entry in draft.settings)
+
+
+def _suggest_progress(draft: Draft) -> None:
+    draft.suggest("progress_file: state.txt", "the restart file that says how far it is; or progress_command")
+    draft.suggest("progress_pattern: '^step (\\d+)'", "where in it; or progress_json")
 
 
 def _lammps_goal(source: Source) -> tuple[float, int, str] | None:

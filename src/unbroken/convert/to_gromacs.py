@@ -73,13 +73,17 @@ def gromacs_run(source: Source) -> Draft:
         draft.set("gmx", program, f"line {source.start.line}")
     if source.first.gmxrc:
         word, line = source.first.gmxrc
-        draft.set("gmxrc", source.literal(word, line), f"line {line}")
+        # mdrun is started in a folder of its own.
+        draft.set("gmxrc", str(source.folder.resolve() / source.literal(word, line)), f"line {line}")
     _launcher(source, draft, launcher, ranks)
     for option, key in _SETTINGS.items():
         if option in options:
             draft.set(key, options[option], f"line {source.start.line}: {option}")
     if "-npme" in options and not options["-npme"].startswith("-"):
         draft.set("pme_ranks", int(options["-npme"]), f"line {source.start.line}: -npme")
+    if "-reprod" in flags:
+        flags.remove("-reprod")
+        draft.set("exact", True, f"line {source.start.line}: -reprod")
     kept = {"-npme", *_OURS, *_SETTINGS}
     rest = [word for option, value in options.items() if option not in kept for word in (option, value)] + flags
     if rest:
