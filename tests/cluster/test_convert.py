@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cluster.lab import Cluster
 from support import gmx_systems
+from support.dmtcp_here import PROGRAMS
 from support.site_jobs import LAMMPS, TRAINING, WALKER, answer
 from support.workdir import ROOT, WorkDir
 
@@ -32,6 +33,7 @@ SCALED: Mapping[str, Mapping[str, str]] = {
         "/scratch/$USER": "$SCRATCH",
         "apptainer exec --bind /scratch cp2k.sif cp2k.psmp": '"$SCRATCH/cp2k.psmp"',
     },
+    "dmtcp_loop": {"4:00:00": "5"},
     "gromacs_array": {
         "--constraint=cascadelake": "--mem=500M",
         "--ntasks=56": "--ntasks=2",
@@ -232,3 +234,21 @@ def test_an_array_of_gromacs_comes_to_the_same_structure(site: WorkDir, cluster:
     final = site.places("prod").final
     assert (final / "md.gro").read_bytes() == (alone / "confout.gro").read_bytes()
     assert pauses(site, "prod") >= 1
+
+
+def test_a_loop_of_dmtcp_comes_to_the_table_of_its_program(site: WorkDir, cluster: Cluster) -> None:
+    """Compared with the program in a job of its own: the stand-in does not take all that the script says."""
+    orbit = (ROOT / "examples" / "dmtcp" / "orbit.py").read_text()
+    read = "import sys\n\nsys.argv[1:] = open(sys.argv[1]).read().split()\n"
+    put(site, "dmtcp_loop", **{"solve": f"#!{sys.executable}\n{read}{orbit}", "in.dat": "600 0.1\n"})
+    site.write("modulefiles/dmtcp/2.6.0", f"#%Module\nprepend-path PATH {PROGRAMS}\n")
+    for folder in (site.root, site.root / "alone"):
+        (folder / "solve").chmod(0o755)
+
+    cluster.sbatch("./solve in.dat", "--time=5", cwd=site.root / "alone")
+    cluster.wait_until(lambda: not cluster.jobs("pending,running,completing"), PATIENCE_SECONDS)
+    converted(site, "dmtcp_loop", 0.5)
+
+    final = site.places("dmtcp_loop").final
+    assert (final / "orbit.csv").read_bytes() == (site.root / "alone" / "orbit.csv").read_bytes()
+    assert pauses(site, "dmtcp_loop") >= 1

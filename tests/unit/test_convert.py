@@ -103,7 +103,7 @@ def test_a_script_of_lammps_that_submits_itself_is_a_run_with_a_start_and_a_resu
     assert (run["engine"], run["segment_minutes"], run["tasks"]) == ("command", 1440, 64)
     assert (run["account"], run["qos"]) == ("phys7", "normal")
     assert run["enter"][:2] == ["bash", "-lc"]
-    assert run["enter"][2] == 'set -e; module restore lammps; exec "$@"'
+    assert run["enter"][2] == 'module restore lammps; exec "$@"'
     assert run["enter"][4:] == ["mpirun", "-np", "64"]
     assert run["settings"] == {
         "start": ["lmp", "-in", "start.in"],
@@ -136,8 +136,8 @@ def test_staging_and_an_environment_are_steps_before_the_program(tmp_path: Path)
     run = run_of(of_bed(tmp_path, "torch_requeue"))
 
     steps = run["enter"][2].split("; ")
-    assert steps[1:3] == ['source "$(conda info --base)/etc/profile.d/conda.sh"', "conda activate pytorch"]
-    assert steps[3] == 'mkdir -p "$SLURM_TMPDIR"/data'
+    assert steps[:2] == ['source "$(conda info --base)/etc/profile.d/conda.sh"', "conda activate pytorch"]
+    assert steps[2] == 'mkdir -p "$SLURM_TMPDIR"/data'
     assert steps[-2:] == ['tar -xf "$SLURM_TMPDIR"/data/digits.tar -C "$SLURM_TMPDIR"/data', 'exec "$@"']
     assert run["settings"]["start"][2] == (
         'exec python main.py --data "$SLURM_TMPDIR"/data --run-dir "$SCRATCH"/logs/"{run}"'
@@ -339,17 +339,19 @@ def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
         ("#SBATCH -p long --exclude=n7  # slow\n./prog\n", "slurm_extra", ["--exclude=n7"]),
         ("#SBATCH --mail-user= --nice\n./prog\n", "slurm_extra", ["--nice"]),
         ("#SBATCH --account= -J 12\n./prog\n", "engine", "command"),
-        ("spack load cuda\n./prog\n", "enter", ["bash", "-c", 'set -e; spack load cuda; exec "$@"', "bash"]),
+        ("spack load cuda\n./prog\n", "enter", ["bash", "-c", 'spack load cuda; exec "$@"', "bash"]),
         ("#SBATCH -n 4\n./prog\n", "enter", []),
+        ("set -euo pipefail\nmkdir a\n./prog\n", "enter", ["bash", "-c", 'set -e; mkdir a; exec "$@"', "bash"]),
+        ("#!/bin/bash -l\nsource ~/.bashrc\n./prog\n", "enter", ["bash", "-lc", 'source ~/.bashrc; exec "$@"', "bash"]),
         (
             "module use /m\nmodule load a\n./prog\n",
             "enter",
-            ["bash", "-lc", 'set -e; module use /m; module load a; exec "$@"', "bash"],
+            ["bash", "-lc", 'module use /m; module load a; exec "$@"', "bash"],
         ),
         (
             'export H=/h\nexport PATH="$H/bin:$PATH"\n./prog\n',
             "enter",
-            ["bash", "-c", 'set -e; export PATH=/h/bin:"$PATH"; exec "$@"', "bash"],
+            ["bash", "-c", 'export PATH=/h/bin:"$PATH"; exec "$@"', "bash"],
         ),
         ("#SBATCH -n 4\nmpirun --map-by core ./prog\n", "enter", ["mpirun", "-n", "4", "--map-by", "core"]),
         ("#SBATCH -n 4\nsrun -n $SLURM_NTASKS ./prog\n", "tasks", 4),
@@ -438,7 +440,7 @@ def test_an_environment_is_a_key_where_there_is_one_and_a_step_elsewhere(
     by_step = run_of(convert(script, keys=()))
 
     step = step.format(folder=tmp_path)
-    assert by_step["enter"] == ["bash", "-c", f'set -e; {step}; exec "$@"', "bash"]
+    assert by_step["enter"] == ["bash", "-c", f'{step}; exec "$@"', "bash"]
     if key:
         assert by_key[key] == value
         assert "enter" not in by_key

@@ -10,12 +10,15 @@ from unbroken.runs.outcome import Outcome
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=walk
 #SBATCH --time=1
+trap 'kill -TERM $pid' USR1
 newest=$(ls walk.*.rst 2>/dev/null | tail -n 1)
 if [ -n "$newest" ]; then
-    python3 walk.py 200 0.02 "$newest"
+    python3 walk.py 200 0.02 "$newest" &
 else
-    python3 walk.py 200 0.02
+    python3 walk.py 200 0.02 &
 fi
+pid=$!
+wait
 [ -f walk.000200.rst ] || sbatch $0
 """
 
@@ -49,3 +52,16 @@ def test_a_script_that_cannot_be_a_run_writes_nothing(work: WorkDir) -> None:
     assert done.code == 1
     assert done.text.startswith("unbroken: job.sh line 3: a second program, ./two, beside ./one of line 2;")
     assert [path.name for path in work.root.iterdir()] == ["job.sh"]
+
+
+def test_a_config_that_is_there_is_left_and_the_run_to_add_is_printed(work: WorkDir) -> None:
+    work.write("job.sh", SCRIPT)
+    work.write("config/config.yaml", "runs: {}\n")
+
+    done = work.unbroken("convert", "job.sh")
+    printed = work.unbroken("convert", "--print", "--name", "other", "job.sh")
+
+    assert (work.root / "config/config.yaml").read_text() == "runs: {}\n"
+    assert done.lines("config/config.yaml: yours, left as it is; to add this run, put these lines into it:")
+    assert "\n  walk:  " in done.text
+    assert printed.lines("  other:  ")

@@ -70,6 +70,8 @@ class CommandReader(StepReader, ABC):
             self._source(words[1:], line, text)
         elif name in ("conda", "mamba", "micromamba") and [word.source for word in words[1:2]] == ["activate"]:
             self.conda(words[2:], line)
+        elif name == "set":
+            self.seen.is_strict |= any(re.match(r"-\w*e", word.source) for word in words[1:])
         elif name == "trap":
             self._trap(node, line)
         elif name == "sbatch":
@@ -78,9 +80,7 @@ class CommandReader(StepReader, ABC):
             self.seen.resubmitted.append(line)
             self.seen.drop(line, text, WHY_AGAIN)
         elif name in ("read", "mapfile", "readarray", "getopts"):
-            for word in words[1:]:
-                why = f"`${word.source}` is what `{name}` reads in the job; write out what it is"
-                self.scope.variables[word.source] = Word((Part(Kind.UNSURE, why, line=line),))
+            self._reads(name, words[1:], line)
         elif name in STOPS:
             self.seen.drop(line, text, _WHY_STOP)
         elif name in DMTCP_HELPERS:
@@ -99,6 +99,11 @@ class CommandReader(StepReader, ABC):
             self.files(name, words, line, text)
         elif self.is_program(node):
             self._program(words, line, own)
+
+    def _reads(self, name: str, words: list[Word], line: int) -> None:
+        for word in words:
+            why = f"`${word.source}` is what `{name}` reads in the job; write out what it is"
+            self.scope.variables[word.source] = Word((Part(Kind.UNSURE, why, line=line),))
 
     def _manager(self, words: list[Word], line: int, text: str) -> None:
         """`spack load` and its like; what only prepares the shell is left out."""
@@ -153,7 +158,7 @@ class CommandReader(StepReader, ABC):
         source = words[0].source
         if base_name(source).startswith("GMXRC"):
             self.seen.gmxrc = words[0], line
-        elif "bashrc" in source or "profile" in base_name(source) or source.endswith("/modules/init/bash"):
+        elif source.startswith("/etc/profile") or "/modules/init/" in source:
             self.seen.drop(line, text, "unbroken starts bash as a login shell does, for the modules")
         else:
             self.prologue(words, "source", line, text)

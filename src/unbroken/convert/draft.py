@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from unbroken.convert.seen import Launched, Remark, SavedFile, Seen, Step
 from unbroken.convert.words import Kind, Word, needs_shell, shell_line
 from unbroken.engines.starter import as_yaml
 
+# `#!/bin/bash -l`, `#!/bin/bash -e`
+_LOGIN, _STRICT = re.compile(r"#!.*\s(?:-\w*l\w*|--login)\b"), re.compile(r"#!.*\s-\w*e\w*\b")
 _OUTPUTS = ("--output", "--error", "-o", "-e")
 _COUNTS = ("-n", "-np", "--ntasks", "-c", "--cpus-per-task", "--ntasks-per-node", "-N", "--nodes")
 # What an engine sets by itself, or has no use for.
@@ -110,8 +113,10 @@ def enter(source: Source, draft: Draft, with_launcher: bool = True, with_variabl
     words: list[str] = []
     numbers = [step.line for step in steps]
     if steps:
-        shell = "-lc" if any(step.text.startswith("module ") for step in steps) else "-c"
-        words = ["bash", shell, "; ".join(["set -e", *(step.text for step in steps), 'exec "$@"']), "bash"]
+        is_login = _LOGIN.match(source.script.text) or any(step.text.startswith("module ") for step in steps)
+        strict = ["set -e"] if source.first.is_strict or _STRICT.match(source.script.text) else []
+        text = "; ".join([*strict, *(step.text for step in steps), 'exec "$@"'])
+        words = ["bash", "-lc" if is_login else "-c", text, "bash"]
     container = [] if _has_container(source, draft) or needs_shell(pieces.container) else pieces.container
     launcher = _launcher(source, pieces, bool(steps or container)) if with_launcher else []
     launcher += [_container_word(source, word) for word in container if launcher or source.job.tasks == 1]

@@ -61,6 +61,7 @@ class Seen:
     grompp: list[Launched] = field(default_factory=list)
     modules: list[tuple[str, int]] = field(default_factory=list)
     prologue: list[Step] = field(default_factory=list)
+    is_strict: bool = False  # by `set -e`, a step that fails ends the script
     environment: dict[str, tuple[Word, int]] = field(default_factory=dict)
     gmxrc: tuple[Word, int] | None = None
     dropped: list[Remark] = field(default_factory=list)  # because unbroken does it
