@@ -111,6 +111,12 @@ def test_keys_and_values_of_a_torch_file_are_named_without_torch(compared, tmp_p
     ]
 
 
+def test_the_same_values_in_other_bytes_are_told_as_such(compared):
+    (found,) = compared("state.json", '{"loss": NaN, "step": 3}', '{"loss": NaN,  "step": 3}')
+
+    assert (found.kind, found.text()) == (Kind.STORED, "state.json: the same values, stored in other bytes")
+
+
 def test_a_pickle_that_would_run_something_is_only_described(compared, tmp_path):
     class Trap:
         def __reduce__(self):
