@@ -8,10 +8,13 @@ import tarfile
 import zipfile
 
 import pytest
+from support.toyrun import toy_run
 
 from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
+from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.rehearsal.compare import Kind, compare_folders
+from unbroken.rehearsal.folder_copy import LARGEST_COPY_BYTES, FolderCopy
 from unbroken.rehearsal.play import rounded_down
 from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
 from unbroken.system.file_events import FileEvents, Happened
@@ -228,3 +231,37 @@ def test_a_frame_of_trr_is_named(tmp_path):
     (tmp_path / "md.trr").write_bytes(frame(0) + frame(500))
 
     assert frame_at(tmp_path / "md.trr", len(frame(0)) + 5).describe() == "frame 2 (step 500, 0.5 ps)"
+
+
+def test_a_folder_is_copied_without_results_and_large_files_are_links(tmp_path):
+    user = tmp_path / "user"
+    for name in ("train.py", "data/a.csv", "results/demo/lease", ".venv/bin/python"):
+        (user / name).parent.mkdir(parents=True, exist_ok=True)
+        (user / name).write_text(name)
+    with (user / "data" / "large.bin").open("wb") as file:
+        file.truncate(LARGEST_COPY_BYTES + 1)
+    (user / "data" / "gone").symlink_to("nowhere")
+    os.mkfifo(user / "data" / "pipe")
+    copy = FolderCopy(user, [])
+
+    copy.make(tmp_path / "copy")
+
+    found = sorted(str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*"))
+    assert [name for name in found if not name.startswith(".venv/")] == [
+        *(".venv", "data", "data/a.csv", "data/large.bin", "train.py")
+    ]
+    assert copy.links == ["data/large.bin"]
+    assert (tmp_path / "copy" / ".venv" / "bin" / "python").read_text() == ".venv/bin/python"
+    assert not (tmp_path / "copy" / "train.py").samefile(user / "train.py")
+
+
+def test_a_first_start_says_one_line_of_runs_that_were_not_rehearsed(tmp_path):
+    runs = [toy_run(name=name) for name in ("a", "b", "good", "bad", "begun")]
+    Rehearsal("good", Verdict.IDENTICAL, "", "x", "2026-11-27T13:00:00Z").write(tmp_path)
+    Rehearsal("bad", Verdict.DIFFERS, "t.csv: rows", "x", "2026-11-27T13:00:00Z").write(tmp_path)
+    (tmp_path / "results" / "begun" / "checkpoints").mkdir(parents=True)
+
+    assert unrehearsed(runs, tmp_path) == [
+        "not rehearsed: a, b; `unbroken rehearse a` shows within minutes whether it resumes",
+        "bad: rehearsed: differs (t.csv: rows); it starts all the same",
+    ]

@@ -16,7 +16,9 @@ from unbroken.runs.layout import LOGS, RESULTS, STORES
 LARGEST_COPY_BYTES = 16 * 1024 * 1024
 MOST_FILES = 2000
 MOST_BYTES = 256 * 1024 * 1024
-_LEFT_OUT = {str(RESULTS), str(LOGS), str(STORES), ".snakemake", ".git", ".venv", "__pycache__", ".mypy_cache"}
+_LEFT_OUT = {str(RESULTS), str(LOGS), str(STORES), ".snakemake", "__pycache__", ".mypy_cache"}
+# A program may need them, and writes nothing there.
+_LINKED = {".git", ".venv"}
 
 
 @dataclass
@@ -35,19 +37,23 @@ class FolderCopy:
                 self._add(Path(entry.path), target / entry.name)
 
     def _add(self, source: Path, target: Path) -> None:
-        if source.is_symlink():
+        if source.is_symlink() or source.name in _LINKED:
             # A relative one would lead elsewhere.
             target.symlink_to(source.resolve())
         elif source.is_dir():
             if _is_small(source):
-                shutil.copytree(source, target, symlinks=False, ignore=_left_out, copy_function=self._copy)
+                shutil.copytree(
+                    source, target, ignore=_left_out, copy_function=self._copy, ignore_dangling_symlinks=True
+                )
             else:
                 self._link(source, target)
         elif source.is_file():
             self._copy(str(source), str(target))
 
     def _copy(self, source: str, target: str) -> None:
-        if os.path.getsize(source) > LARGEST_COPY_BYTES:
+        if not os.path.isfile(source):  # a pipe, a socket
+            return
+        if os.path.getsize(source) > LARGEST_COPY_BYTES or not os.access(source, os.R_OK):
             self._link(Path(source), Path(target))
         else:
             shutil.copy2(source, target)

@@ -150,6 +150,8 @@ class Course:
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
             self._says_progress = piece.first is not None
             self.tell(f"whole: {ended.seconds:.0f} s")
+            if self.stage.links:
+                self.tell(f"too large to copy, so the pieces have your own: {_first(self.stage.links)}")
         return self._kept(piece, name)
 
     def _shorten(self, piece: Piece) -> None:
