@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from unbroken.config.package_files import root_folder
 
+UNBROKEN = Path(sys.executable).with_name("unbroken")
 COUNT = """
 import sys, time
 with open("numbers.txt", "w") as file:
@@ -76,7 +79,9 @@ def test_a_program_that_fails_by_itself_is_no_fault_of_the_resume(dmtcp):
     assert "the program ended with its own exit code 3" in done.reason
 
 
-def test_the_toy_is_identical(rehearse):
-    done = rehearse({"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 200}})
+def test_the_toy_is_identical_and_status_shows_it(rehearse):
+    done = rehearse({"engine": "toy", "segments": 9, "segment_minutes": 1, "settings": {"goal": 300}})
+    status = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert "demo: rehearsed: identical\n" in status.stdout

@@ -8,9 +8,11 @@ import tarfile
 import zipfile
 
 import pytest
+from support.toyrun import toy_run
 
 from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
+from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.rehearsal.compare import Kind, compare_folders
 from unbroken.rehearsal.play import rounded_down
 from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
@@ -109,6 +111,12 @@ def test_keys_and_values_of_a_torch_file_are_named_without_torch(compared, tmp_p
         "state.pt: model.bias: float16[2] instead of float32[2]",
         "state.pt: optimizer.state.1.exp_avg: 1 of 2 values differ, by 0.5 at most",
     ]
+
+
+def test_the_same_values_in_other_bytes_are_told_as_such(compared):
+    (found,) = compared("state.json", '{"loss": NaN, "step": 3}', '{"loss": NaN,  "step": 3}')
+
+    assert (found.kind, found.text()) == (Kind.STORED, "state.json: the same values, stored in other bytes")
 
 
 def test_a_pickle_that_would_run_something_is_only_described(compared, tmp_path):
@@ -222,3 +230,15 @@ def test_a_frame_of_trr_is_named(tmp_path):
     (tmp_path / "md.trr").write_bytes(frame(0) + frame(500))
 
     assert frame_at(tmp_path / "md.trr", len(frame(0)) + 5).describe() == "frame 2 (step 500, 0.5 ps)"
+
+
+def test_a_first_start_says_one_line_of_runs_that_were_not_rehearsed(tmp_path):
+    runs = [toy_run(name=name) for name in ("a", "b", "good", "bad", "begun")]
+    Rehearsal("good", Verdict.IDENTICAL, "", "x", "2026-11-27T13:00:00Z").write(tmp_path)
+    Rehearsal("bad", Verdict.DIFFERS, "t.csv: rows", "x", "2026-11-27T13:00:00Z").write(tmp_path)
+    (tmp_path / "results" / "begun" / "checkpoints").mkdir(parents=True)
+
+    assert unrehearsed(runs, tmp_path) == [
+        "not rehearsed: a, b; `unbroken rehearse a` shows within minutes whether it resumes",
+        "bad: rehearsed: differs (t.csv: rows); it starts all the same",
+    ]

@@ -21,16 +21,16 @@ LARGE_BYTES = 16 * 1024 * 1024
 MOST_BYTES = 512 * 1024 * 1024
 _NAMED = 5
 _OURS = {str(RESULTS), str(LOGS), str(STORES), ".snakemake"}
-_RUBBISH = {".git", "__pycache__", ".mypy_cache"}
-# No program writes into its Python.
-_ENVIRONMENT = ".venv"
+_RUBBISH = {"__pycache__", ".mypy_cache"}
+# A program may need them, and writes nothing there.
+_LINKED = {".git", ".venv"}
 
 
 @dataclass
 class FolderCopy:
     """A folder to be copied; `shared` are paths in it, or links, that the program only reads.
 
-    `links` are those of the paths that became links to the user's own.
+    `links` are those of them that became links to the user's own.
     """
 
     source: Path
@@ -48,16 +48,17 @@ class FolderCopy:
         name = str(source.relative_to(self.source))
         if self._is_shared(name):
             target.symlink_to(source.resolve())
-            self.links.append(name)
+            if name in self.shared:
+                self.links.append(name)
         elif source.is_dir():  # also what a link leads to: the program may write through it
             target.mkdir()
             for entry in _entries(source):
                 self._add(Path(entry.path), target / entry.name)
-        elif source.is_file():
+        elif source.is_file() and os.access(source, os.R_OK):  # no pipe, no socket, nor what the program cannot read
             shutil.copy2(source, target)
 
     def _is_shared(self, name: str) -> bool:
-        return name == _ENVIRONMENT or name in self.shared
+        return name in _LINKED or name in self.shared
 
     def _top(self) -> Iterator[os.DirEntry[str]]:
         return (entry for entry in _entries(self.source) if entry.name not in _OURS)

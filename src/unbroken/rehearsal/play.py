@@ -127,8 +127,11 @@ class Course:
         known = {each.leaf for each in itself}
         files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
         blamed = _sorted([each for each in found if each.leaf not in known and each.file not in files])
+        stored = [each.text() for each in blamed if each.kind is Kind.STORED]
+        blamed = [each for each in blamed if each.kind is not Kind.STORED]
         if not blamed:
-            return self._nothing_to_blame(itself)
+            verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
+            return verdict, reason, [*stored, *told]
         states = self._differences(whole, pieces, "state") if (self.root / "state-pieces").exists() else []
         findings = [each.text() for each in blamed]
         times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
@@ -161,6 +164,8 @@ class Course:
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
             self._says_progress = piece.first is not None
             self.tell(f"whole: {ended.seconds:.0f} s")
+            if self.stage.links:
+                self.tell(f"not copied, so the pieces have your own: {_first(self.stage.links)}")
         return self._kept(piece, name)
 
     def _shorten(self, piece: Piece) -> None:

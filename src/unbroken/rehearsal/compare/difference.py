@@ -16,6 +16,7 @@ class Kind(Enum):
     STATE = "state"  # a value of a state, by its key
     TEXT = "text"
     BYTES = "bytes"
+    STORED = "stored"  # the same values in other bytes
 
 
 @dataclass(frozen=True)

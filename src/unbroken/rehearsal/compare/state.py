@@ -10,14 +10,26 @@ from unbroken.rehearsal.compare.difference import Difference, Kind
 from unbroken.rehearsal.compare.state_files import Array
 
 _LONGEST_VALUE = 40
+_ABSENT = object()
 
 
 def compare(name: str, one: Path, other: Path) -> list[Difference]:
-    """A difference for each key whose values differ; nothing if one of them is no state that is known here."""
+    """A difference for each key whose values differ; nothing if one of them is no state that is known here.
+
+    One of another kind where all values are the same: a pickle depends on which objects were shared.
+    """
     first, second = state_files.read(one), state_files.read(other)
     if first is None or second is None:
         return []
-    return [_of_key(name, key, first, second) for key in _keys(first, second) if first.get(key) != second.get(key)]
+    unlike = [key for key in _keys(first, second) if not _is_same(first.get(key, _ABSENT), second.get(key, _ABSENT))]
+    if not unlike:
+        return [Difference(name, Kind.STORED, f"{name} stored", "", "the same values, stored in other bytes")]
+    return [_of_key(name, key, first, second) for key in unlike]
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Also of numbers that are none, which equal nothing."""
+    return one == other or (type(one) is type(other) and not isinstance(one, Array) and repr(one) == repr(other))
 
 
 def _keys(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
