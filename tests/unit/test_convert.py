@@ -371,6 +371,7 @@ def test_a_line_becomes_the_key_that_says_the_same(tmp_path: Path, text: str, ke
         ("C=3 ./prog\n", "environment", {"C": "3"}),
         ("./prog < in.dat > out\n", "start", ["bash", "-c", "exec ./prog < in.dat"]),
         ('if [ "$1" = new ]; then o=-n; fi\n./prog $o\n', "start", ["./prog"]),
+        ('if [ -n "$SLURM_ARRAY_TASK_ID" ]; then o=-a; fi\n./prog $o\n', "start", ["./prog"]),
         ('[ -n "$SLURM_JOB_ID" ] && o=-j\n./prog $o\n', "start", ["./prog", "-j"]),
         ('a=1\nb=2\nc="$a \\\n   $b"\n./prog "$c"\n', "start", ["./prog", "1    2"]),
         ("timeout 3h nohup ./prog 5 &\nwait\n", "start", ["./prog", "5"]),
@@ -402,6 +403,14 @@ def test_a_line_becomes_the_setting_that_says_the_same(tmp_path: Path, text: str
         ("echo 5 > n.dat\n./prog\n", "line 1: `echo 5 > n.dat`: writes a file before the program starts"),
         ("sed -i s/a/b/ in.dat\n./prog\n", "line 1: `sed -i s/a/b/ in.dat`: changes a file"),
         ("f() { cp a b; }\ntrap f USR1\n./prog &\nwait\n", "line 1: `cp a b`: is done when the script is told to stop"),
+        (
+            "if hostname | grep -q gpu; then module load cuda; export A=1; fi\n./prog\n",
+            "line 1: `module load cuda`: is done only if hostname | grep -q gpu",
+        ),
+        (
+            "for f in a b; do cp $f x; done\n./prog\n",
+            "line 1: `for f in a b; do cp $f x; done`: a loop before the program",
+        ),
         ("git pull\n./prog\n", "line 1: `git pull`: prepares what stays"),
         ("#SBATCH --export=NONE\n./prog\n", "line 1: `--export=NONE`: a program gets the environment of its job"),
         ("./prog\n#SBATCH -t 5\n", "line 2: `#SBATCH -t 5`: Slurm does not read it"),

@@ -22,7 +22,9 @@ _NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
     **{"-le": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt},
     **{">=": operator.ge, "<=": operator.le},
 }
-_OF_EVERY_JOB = re.compile(r"\$\{?(SLURM_\w*|HOME|USER|PATH|PWD)\}?")
+_OF_EVERY_JOB = re.compile(
+    r"\$\{?(SLURM_(JOB_?ID|JOB_NAME|(JOB_)?NODELIST|(JOB_)?PARTITION|CLUSTER_NAME)|HOME|USER|PATH)\}?"
+)
 _TRUE, _FALSE = ("true", ":"), ("false",)
 
 

@@ -202,7 +202,7 @@ class Scope:
         """A variable that the script does not set: the job's environment has it, or nobody."""
         if name.startswith("SLURM_ARRAY_TASK"):
             why = f"`{text}`, but no #SBATCH line makes an array; type `#SBATCH --array=...` into the script"
-            return Word((Part(Kind.UNSURE, why, line=line),))
+            return Word((Part(Kind.ARGUMENT, why, line=line),))
         if name.isdecimal():
             why = f"`{text}` is an argument of the script; type it behind its name"
             return Word((Part(Kind.ARGUMENT, why, line=line),))

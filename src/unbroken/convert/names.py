@@ -27,4 +27,6 @@ REMOVES = _names("rm rmdir shred")
 MODULE = _names("module ml")
 DMTCP_HELPERS = _names("dmtcp_coordinator dmtcp_command start_coordinator")
 SHELL = _names("cd pushd popd exit trap sbatch source . export unset")
+# They change what the program finds: where they cannot be carried over, it is said.
+MATTERS = ONCE | INSTALLS | FILES | REMOVES | MODULE | MANAGERS | {"source", ".", "cd"}
 NO_PROGRAM = QUIET | ONCE | INSTALLS | STOPS | FILES | REMOVES | MODULE | DMTCP_HELPERS | SHELL

@@ -10,7 +10,7 @@ from unbroken.convert.bash import command_name, commands_in, line_of, text_of, w
 from unbroken.convert.commands import WHY_AGAIN, CommandReader, ScriptEnd
 from unbroken.convert.conditions import holds
 from unbroken.convert.loops import times
-from unbroken.convert.names import QUIET
+from unbroken.convert.names import MATTERS, QUIET
 from unbroken.convert.seen import Launched, World
 from unbroken.convert.steps import base_name
 from unbroken.convert.words import Kind, Part, Word
@@ -216,6 +216,11 @@ class Reader(CommandReader):
                 self.seen.lose(line_of(each), text_of(each), f"runs only if `{condition}`, after the program")
             elif name == "exit":
                 self.seen.drop(line_of(each), text_of(each), "the program's own end decides what follows")
+            elif name in MATTERS and not self.seen.programs:
+                self.seen.lose(line_of(each), text_of(each), f"is done only if {condition}")
+        for each in walk(node):
+            if each.type == "declaration_command" and text_of(each).startswith("export") and not self.seen.programs:
+                self.seen.lose(line_of(each), text_of(each), f"is done only if {condition}")
         self._unsure(node, f"`{condition}`")
 
     def _unsure(self, node: Node, what: str) -> None:
@@ -264,7 +269,11 @@ class Reader(CommandReader):
                 for _ in range(turns or 1):
                     self.submit(each, is_endless=turns is None)
         self._unsure(node, f"the loop of line {line_of(node)}")
-        self.seen.drop(line_of(node), text_of(node).splitlines()[0], "a loop that starts no program")
+        first = text_of(node).splitlines()[0]
+        if not self.seen.programs and any(base_name(command_name(each)) in MATTERS for each in commands_in(body)):
+            self.seen.lose(line_of(node), first, "a loop before the program: do what it does once, by hand")
+        else:
+            self.seen.drop(line_of(node), first, "a loop that starts no program")
 
     def _pipeline(self, node: Node) -> None:
         """`program | tee log` is the program; what is piped into it is not known before the job."""

@@ -104,7 +104,7 @@ class StepReader:
         if text is None or not text or text.startswith("-") or PurePath(text).is_absolute():
             return word
         path = self.scope.path(text)
-        return Word.of(str(path.resolve())) if is_surely_there or path.exists() else word
+        return Word.of(str(path.resolve())) if is_surely_there or os.path.exists(path) else word
 
     def files(self, name: str, words: list[Word], line: int, text: str) -> None:
         if self.seen.programs:
