@@ -117,6 +117,10 @@ class Engine(ABC):
         save = f"{RunFolder(run.name).work}/*/save"
         return SaveFiles((f"{save}/**",), (f"{save}/*{READY}",))
 
+    def hears_a_wish(self, run: Run) -> bool:
+        """False if the program knows only by when it must be out, and not that it shall leave sooner."""
+        return True
+
     def position(self, run: Run, path: Path, offset_bytes: int) -> str:
         """Where a byte of a result is in the engine's own words, such as `frame 12 (step 600)`; empty if unknown."""
         return ""

@@ -158,6 +158,7 @@ class Piece:
     enough_seconds: float
     saves: SaveWatch
     says_progress: bool = False  # it is known to say how far it is while it works
+    stop_at: float | None = None  # from this progress on it is told to stop, before its time is up
     segment: int = 1
     _process: subprocess.Popen[bytes] = field(init=False)
     origin: float | None = None  # where it went on, as its segment says; None if it says nothing
@@ -236,6 +237,9 @@ class Piece:
             if has_started and self.way is Way.KILL and self._is_mid_work(now):
                 self._kill()
                 return Ended(self.way, is_met=True)
+            if self.stop_at is not None and (self.live() or 0.0) >= self.stop_at:
+                self.stop_at = None
+                self._process.send_signal(signal.SIGUSR1)
             if now - began > self.enough_seconds:
                 return Ended(self.way, is_met=False, is_out_of_time=True)
         is_met = self.way in (Way.WHOLE, Way.STOP, Way.END) and self._process.returncode == 0

@@ -162,7 +162,7 @@ class Course:
         if name == "whole":
             self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
-            self._says_progress = piece.first is not None
+            self._says_progress, self._reached = piece.first is not None, piece.done()
             self.tell(f"whole: {ended.seconds:.0f} s")
             if self.stage.links:
                 self.tell(f"not copied, so the pieces have your own: {_first(self.stage.links)}")
@@ -274,6 +274,8 @@ class Course:
         folder = self.stage.new_folder(carried, run)
         saves = getattr(self, "_saves", None) or SaveWatch(self.engine.save_files(self.run))
         piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
+        if way is Way.STOP and self._is_told_by_progress():
+            piece.stop_at = self._share * self._reached
         settled = (Outcome.PAUSED, Outcome.FINISHED)
         piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
         return piece.play(), piece
@@ -285,12 +287,19 @@ class Course:
             least_minutes=None, queue_wait_minutes=0.0, copies=None,
         )  # fmt: skip
 
+    def _is_told_by_progress(self) -> bool:
+        return self._says_progress and self.engine.hears_a_wish(self.run)
+
     def _first_minutes(self) -> float:
-        """Until the first piece is told to stop it has done some share of the work, and the margin comes after that."""
+        """Until the first piece is told to stop it has done some share of the work, and the margin comes after that.
+
+        Where its progress says when, the time is twice as long.
+        """
         start = self._began_work
         if start is None:
             start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
-        seconds = start + self._share * max(self._seconds - start, 0.1)
+        share = self._share * (2 if self._is_told_by_progress() else 1)
+        seconds = start + share * max(self._seconds - start, 0.1)
         margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
         return (seconds + margin) / 60
 

@@ -22,7 +22,7 @@ from unbroken.engines.command.folder import first_file, prepare, restart_files
 from unbroken.engines.command.holes import MissingRecordsError
 from unbroken.engines.command.joined_tables import join, records
 from unbroken.engines.command.origin import confirm_origin
-from unbroken.engines.command.placeholders import filled, values_of
+from unbroken.engines.command.placeholders import filled, named, values_of
 from unbroken.engines.command.reading import confirm_check, last_number, reading_of
 from unbroken.engines.command.settings import Program, SavedBy, program_of
 from unbroken.engines.command.starter import starters
@@ -51,6 +51,12 @@ class CommandEngine(Engine):
     """Any program with restart files of its own; one object serves one attempt, and those that it saves from."""
 
     name = "command"
+
+    def hears_a_wish(self, run: Run) -> bool:
+        program = program_of(run)
+        texts = [*program.start, *program.resume, *program.environment.values()]
+        has_file = program.keeps_the_contract or bool(program.stop_file) or any("stop" in named(text) for text in texts)
+        return has_file or bool(program.stop_signal)
 
     def position(self, run: Run, path: Path, offset_bytes: int) -> str:
         """The record of an output that a byte is in, by its place and its number."""
