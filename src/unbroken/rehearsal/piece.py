@@ -42,6 +42,7 @@ QUICK_LOOK_SECONDS = 0.01
 LEAVING_SECONDS = 60.0
 PROGRAMS_SECONDS = 0.2
 BESIDE = "beside"
+SEGMENT_LOG = "segment.txt"
 OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
 # So long after a save a kill costs some work.
 LOST_SECONDS = 0.3
@@ -132,6 +133,7 @@ class Stage:
         logs = self.root / "logs" / f"{self.count:02d}"
         with suppress(FileNotFoundError):
             shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+            shutil.copyfile(folder.parent / SEGMENT_LOG, logs / SEGMENT_LOG)
         self._keep_beside(folder)
         shutil.rmtree(folder.parent)
         return carried
@@ -175,7 +177,7 @@ class Piece:
         began = time.monotonic()
         self.places.root.mkdir(parents=True, exist_ok=True)
         self._done_before = self.done()
-        log = self.folder.parent / "segment.txt"
+        log = self.folder.parent / SEGMENT_LOG
         with FileEvents(self.folder) as events, log.open("wb") as output:
             words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
             words += [f".snakemake/unbroken/{self.run.name}.ticket.json", str(self.segment)]
@@ -189,7 +191,8 @@ class Piece:
         lines = log.read_text(errors="replace").splitlines()
         self.origin = _origin_in(lines)
         if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
-            ended.said = next((line for line in reversed(lines) if line.startswith("stopped: ")), "")
+            told = [line for line in lines if line.startswith("stopped: ")]
+            ended.said = next(reversed(told or lines), "")
         ended.seconds, ended.has_saved = time.monotonic() - began, self._has_saved
         return ended
 

@@ -37,6 +37,8 @@ LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
 MORE_MINUTES = 3
+# How the piece before one was ended.
+BEFORE = {Way.KILL: Way.STOP, Way.KILL_SAVE: Way.KILL, Way.END: Way.KILL_SAVE}
 # Names of what differs from run to run without being a result.
 _TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|speed|per_s")
 
@@ -204,9 +206,10 @@ class Course:
         carried = self._ended(Way.KILL, carried)
         carried = self._ended(Way.KILL_SAVE, carried)
         ended, piece = self._played(Way.END, carried, 2 * self._limit())
-        self._note_origin(Way.KILL_SAVE, piece)
         attempts = piece.attempts()
+        self._note_origin(Way.KILL_SAVE, piece, attempts)
         if not ended.is_met or attempts[-1].outcome is not Outcome.FINISHED:
+            self.stage.carry(piece.folder)
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
         self.measures = self.measures.with_pieces(attempts, checkpoints)
@@ -218,24 +221,25 @@ class Course:
     def _ended(self, way: Way, carried: Path | None) -> Path:
         """A piece that ended so; what it left of the run."""
         ended, piece = self._played(way, carried, self._limit())
-        before = self.origins[-1][0] if self.origins else None
-        if way is not Way.STOP:
-            self._note_origin(Way.STOP if way is Way.KILL else Way.KILL, piece)
+        before = BEFORE.get(way)
         attempts = piece.attempts()
         if way is Way.STOP and ended.is_met and attempts and attempts[-1].outcome is not Outcome.PAUSED:
             ended = replace(ended, is_met=False)
+        took, saved = attempts[-1].stop_seconds if attempts else None, piece.done()
+        carried = self.stage.carry(piece.folder)
+        if before:
+            self._note_origin(before, piece, attempts)
         if not ended.is_met:
-            self._refuse(way, ended, piece, attempts, before)
+            self._refuse(way, ended, attempts, before)
         if way is Way.STOP:
-            took = attempts[-1].stop_seconds
-            self.tell(f"{way.value}: saved at {piece.done():.10g}" + (f", in {took:.1f} s" if took is not None else ""))
+            self.tell(f"{way.value}: saved at {saved:.10g}" + (f", in {took:.1f} s" if took is not None else ""))
         else:
             met = f" of {Path(ended.met_file).name}" if ended.met_file else ""
             late = " (right after it: it is too quick to be cut)" if met and not ended.is_cut else ""
             self.tell(f"{way.value}{met} after {ended.seconds:.1f} s{late}")
-        return self.stage.carry(piece.folder)
+        return carried
 
-    def _refuse(self, way: Way, ended: Ended, piece: Piece, attempts: list[Attempt], before: Way | None) -> None:
+    def _refuse(self, way: Way, ended: Ended, attempts: list[Attempt], before: Way | None) -> None:
         """NotTested if it could not be ended so, DoesNotGoOn if it ended by itself otherwise than it should."""
         if ended.is_out_of_time:
             raise NotTested(
@@ -250,10 +254,10 @@ class Course:
         after = f"after {before.value}: " if before else f"{way.value}: "
         raise DoesNotGoOn(after + _reason(ended, attempts))
 
-    def _note_origin(self, way: Way, piece: Piece) -> None:
+    def _note_origin(self, way: Way, piece: Piece, attempts: list[Attempt]) -> None:
         """Where the piece went on that came after one which ended so; NotTested if that was at the very beginning."""
-        attempts = [attempt for attempt in piece.attempts() if not attempt.before_work]
-        origin = piece.origin if piece.origin is not None else (attempts[-1].progress_from if attempts else 0.0)
+        worked = [attempt for attempt in attempts if not attempt.before_work]
+        origin = piece.origin if piece.origin is not None else (worked[-1].progress_from if worked else 0.0)
         self.origins.append((way, origin))
         if piece.first is not None and piece.first[1] < origin:
             raise DoesNotGoOn(
