@@ -14,7 +14,7 @@ from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
 from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.rehearsal.compare import Kind, compare_folders
-from unbroken.rehearsal.play import rounded_down
+from unbroken.rehearsal.short_goal import rounded_down
 from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
 from unbroken.system.file_events import FileEvents, Happened
 

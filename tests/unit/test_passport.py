@@ -11,7 +11,7 @@ from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, OutageError
 from unbroken.runs.adopted import Adopted
-from unbroken.runs.passport import SCHEMA_VERSION, read_passport
+from unbroken.runs.passport import SCHEMA_VERSION, parse_passport, read_passport
 from unbroken.runs.progress import FileDigest, Progress
 
 
@@ -80,10 +80,24 @@ def test_a_missing_passport_is_named(tmp_path: Path) -> None:
         read_passport(tmp_path)
 
 
+def test_a_passport_says_the_oldest_format_that_holds_what_it_says(folder: Path) -> None:
+    """So an unbroken of before reads what it can, and stops at the rest instead of taking it for bad."""
+    plain = read_passport(folder)
+
+    for passport, version in (
+        (plain, 1),
+        (replace(plain, environment={"venv": {"path": "/x"}}), 2),
+        (replace(plain, adopted=Adopted("/x")), 2),
+    ):
+        data = json.loads(passport.to_text())
+        assert data["schema_version"] == version
+        assert parse_passport(data, "here") == passport
+
+
 def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path) -> None:
     rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
 
-    with pytest.raises(CheckpointError, match=r"schema version 2, this unbroken reads 1"):
+    with pytest.raises(CheckpointError, match=r"schema version 3, this unbroken reads 2"):
         read_passport(folder)
 
 

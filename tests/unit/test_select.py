@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_version_is_named_and_nothing_is_set_aside(
     change(newer.folder)
 
     with pytest.raises(
-        FormatError, match=r"^runs\.demo: .*version 99, this unbroken reads 1; nothing was set aside; start"
+        FormatError, match=r"^runs\.demo: .*version 99, this unbroken reads 2; nothing was set aside; start"
     ):
         picked(store)
 

@@ -10,7 +10,8 @@ import typer
 from unbroken.cli.say import Config, Directory, say
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
-from unbroken.rehearsal.play import Course, with_goal
+from unbroken.rehearsal.play import Course
+from unbroken.rehearsal.short_goal import with_goal
 from unbroken.report.known import CONFIG, runs_of
 from unbroken.runs.rehearsal import FOLDER, Verdict
 

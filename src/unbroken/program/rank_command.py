@@ -18,11 +18,16 @@ def script_command(run: Run, key: str, *options: str) -> list[str]:
     arguments, ranks = run.settings["args"], _number(run, key)
     if not isinstance(arguments, (list, tuple)):
         raise TypeError(f"args is {arguments!r}; the schema allows a list only")
-    python = str(run.settings["python"] or ("python3" if run.has_python else sys.executable))
+    python = python_of(run)
     command = [python, str(run.settings["script"]), *map(str, arguments)]
     if ranks * run.tasks == 1:
         return command
     return [python, "-m", LAUNCHER, "--ranks", str(ranks), "--tasks", str(run.tasks), *options, *command]
+
+
+def python_of(run: Run) -> str:
+    """The Python of the user's script: the one that is named, the environment's, else our own."""
+    return str(run.settings["python"] or ("python3" if run.has_python else sys.executable))
 
 
 def threads_of_each(run: Run, key: str) -> int:

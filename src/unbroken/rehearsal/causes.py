@@ -38,7 +38,8 @@ def _likely(blamed: Sequence[Difference], states: Sequence[Difference], origins:
             return _of_rows(found, origins)
     columns = [each for each in blamed if each.kind is Kind.COLUMN and each.position is not None]
     if columns:
-        return _of_column(min(columns, key=lambda each: each.position or 0.0), origins)
+        # Of those that differ first, one whose name says something.
+        return _of_column(min(columns, key=lambda each: (each.position or 0.0, not _named(each))), origins)
     return _of_state([*blamed, *states])
 
 
@@ -59,13 +60,17 @@ def _of_column(found: Difference, origins: Sequence[tuple[Way, float]]) -> str:
     if not before:
         return f"differs from {first:g} on, before any resume: what the save itself changes"
     origin, way = max(before, key=lambda each: each[0])
-    named = next((cause for pattern, cause in _BY_KEY if pattern.search(found.key.lower())), "")
+    named = _named(found)
     if first - origin <= 1:
         said = f"differs at once: {named or 'some of the state is not saved, or not put back'}"
     else:
         used = "something that is used first there is not saved (a random draw, an optimizer's step, an epoch's end)"
         said = f"differs from {first:.10g} on: {named or used}"
     return f"it went on from {origin:.10g} after {way.value}, and {said}"
+
+
+def _named(found: Difference) -> str:
+    return next((cause for pattern, cause in _BY_KEY if pattern.search(found.key.lower())), "")
 
 
 def _of_state(found: Sequence[Difference]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import site
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,32 +17,24 @@ from pathlib import Path
 
 import psutil
 
-from unbroken.engines.base import Engine
-from unbroken.engines.found import engine_of
 from unbroken.errors import SegmentError
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
-from unbroken.rehearsal.folder_copy import FolderCopy
 from unbroken.rehearsal.saves import SaveWatch
+from unbroken.rehearsal.stage import SEGMENT_LOG, Stage
 from unbroken.runs import driver_start
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import read_progress
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
-from unbroken.segment.job import STARTING, Assignment
-from unbroken.segment.ticket import Ticket
+from unbroken.segment.job import STARTING
 from unbroken.system.file_events import FileEvents
-from unbroken.system.fs import tree_files
 
 LOOK_SECONDS = 0.05
 QUICK_LOOK_SECONDS = 0.01
 LEAVING_SECONDS = 60.0
 PROGRAMS_SECONDS = 0.2
-BESIDE = "beside"
-SEGMENT_LOG = "segment.txt"
-OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
 # So long after a save a kill costs some work.
 LOST_SECONDS = 0.3
 # So often a save may be over before it is met; then the kill comes where one has just been.
@@ -72,81 +63,6 @@ class Ended:
     is_cut: bool = False  # its save was not over when the program was stopped dead
     seconds: float = 0.0
     has_saved: bool = False  # a save was seen to be complete
-
-
-@dataclass
-class Stage:
-    """The place where all pieces of a rehearsal are played, one after the other; `root` is removed by the caller."""
-
-    run: Run
-    keys: IdentityKeys
-    engine: Engine
-    base: Path
-    root: Path
-    tell: Callable[[str], None]
-    count: int = 0
-    shared: Collection[str] = ()
-    links: list[str] = field(default_factory=list)
-    _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
-
-    def new_folder(self, carried: Path | None, run: Run) -> Path:
-        """A new folder that holds what the user's does and, of the run, what the piece before has left of it."""
-        self.count += 1
-        number = "here" if self.engine.is_tied_to_its_folder else f"{self.count:02d}"
-        piece = self.root / number
-        if piece.exists():
-            shutil.rmtree(piece)
-        folder = piece / self.base.resolve().name
-        FolderCopy(self.base, self.shared, self.links).make(folder)
-        self._before = {name: _stamp(folder / name) for name in tree_files(folder)}
-        for name in ("tmp", "home"):
-            (piece / name).mkdir()
-        places = RunFolder(run.name, folder)
-        places.root.parent.mkdir(parents=True, exist_ok=True)
-        if carried is not None:
-            os.rename(carried, places.root)
-        elif self.engine.prepared:
-            self._prepare(places.root / self.engine.prepared, run, folder)
-        Ticket(Assignment(run, self.keys), "", "", run.threads, {}, 0.0).write(folder)
-        return folder
-
-    def _prepare(self, target: Path, run: Run, folder: Path) -> None:
-        """The same for all pieces: that of the run if it has been made, else a new one."""
-        kept = self.root / "prepared"
-        own = RunFolder(run.name, self.base).root / self.engine.prepared
-        if not kept.exists() and own.is_dir():
-            shutil.copytree(own, kept)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if kept.exists():
-            shutil.copytree(kept, target)
-            return
-        engine_of(run, folder).prepare(run)
-        if target.is_dir():
-            shutil.copytree(target, kept)
-
-    def carry(self, folder: Path) -> Path:
-        """Takes what belongs to the run out of a piece's folder, and removes the rest."""
-        carried = self.root / "carried"
-        if carried.exists():
-            shutil.rmtree(carried)
-        os.rename(RunFolder(self.run.name, folder).root, carried)
-        logs = self.root / "logs" / f"{self.count:02d}"
-        with suppress(FileNotFoundError):
-            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
-            shutil.copyfile(folder.parent / SEGMENT_LOG, logs / SEGMENT_LOG)
-        self._keep_beside(folder)
-        shutil.rmtree(folder.parent)
-        return carried
-
-    def _keep_beside(self, folder: Path) -> None:
-        """What the program wrote to where it was started: no checkpoint holds it."""
-        for name in tree_files(folder):
-            path = folder / name
-            is_own = str(name.parts[0]) in OWN_FOLDERS or "__pycache__" in name.parts
-            if not is_own and not path.is_symlink() and self._before.get(name) != _stamp(path):
-                target = self.root / BESIDE / f"{self.count:02d}" / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
 
 
 @dataclass
@@ -334,11 +250,6 @@ class Piece:
             "HOME": str((self.folder.parent / "home").resolve()),
             driver_start.START: f"rehearsal-{self.stage.count}",
         }
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.lstat()
-    return found.st_size, found.st_mtime_ns
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

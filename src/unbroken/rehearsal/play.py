@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -11,22 +10,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.errors import ConfigError
 from unbroken.rehearsal import causes
-from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
+from unbroken.rehearsal.compare import Difference, Kind
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.measures import Measures, measures_of
-from unbroken.rehearsal.piece import BESIDE, Ended, Piece, Stage, Way
+from unbroken.rehearsal.piece import Ended, Piece, Way
+from unbroken.rehearsal.results import Results, listed
 from unbroken.rehearsal.saves import SaveWatch
+from unbroken.rehearsal.short_goal import rounded_down, with_goal
+from unbroken.rehearsal.stage import BESIDE, Stage
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, content_files, identity_of
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import amount
 from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
-from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
-from unbroken.system.fs import tree_files
 
 # Of the whole's work, so much is done when the time of the first piece is up; the second where a later one was done
 # before it could be killed.
@@ -81,6 +81,7 @@ class Course:
         self.root.mkdir(parents=True)
         self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell, shared=shared)
         self.stage.root.mkdir()
+        self.results = Results(self.root, self.run, self.engine)
         findings: list[str] = []
         try:
             verdict, reason, findings = self._judged()
@@ -119,22 +120,22 @@ class Course:
 
     def _judged(self) -> tuple[Verdict, str, list[str]]:
         self.short = self._with_room(self.run)
-        whole = self._whole("whole")
-        again = self._whole("again")
-        itself = _sorted(self._differences(whole, again) + self._beside("again"))
+        self._whole("whole")
+        self._whole("again")
+        itself = self.results.differences("whole", "again")
         if itself:
-            self.tell(f"differs from itself, of two whole runs: {_listed(itself)}")
-        pieces = self._pieces()
-        found = self._differences(whole, pieces) + self._beside("pieces")
+            self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
+        self._pieces()
+        found = self.results.differences("whole", "pieces")
         known = {each.leaf for each in itself}
         files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-        blamed = _sorted([each for each in found if each.leaf not in known and each.file not in files])
+        blamed = [each for each in found if each.leaf not in known and each.file not in files]
         stored = [each.text() for each in blamed if each.kind is Kind.STORED]
         blamed = [each for each in blamed if each.kind is not Kind.STORED]
         if not blamed:
             verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
             return verdict, reason, [*stored, *told]
-        states = self._differences(whole, pieces, "state") if (self.root / "state-pieces").exists() else []
+        states = self.results.state_differences("whole", "pieces")
         findings = [each.text() for each in blamed]
         times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
         cause = causes.likely(blamed, states, self.origins, times)
@@ -144,14 +145,15 @@ class Course:
         names = list(dict.fromkeys(each.place for each in itself))
         told = [f"differs from itself, not laid to the resume: {each.text()}" for each in itself]
         if any(not _TIME.search(each.key.lower()) for each in itself):
-            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {_first(names)}", told
-        but = f"but for what differs between two whole runs: {_first(names)}" if names else ""
+            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {listed(names)}", told
+        but = f"but for what differs between two whole runs: {listed(names)}" if names else ""
         return Verdict.IDENTICAL, but, told
 
-    def _whole(self, name: str) -> Path:
-        """The results of an uninterrupted run, kept under this name; with a shorter goal if it takes too long."""
-        ended, piece = self._played(Way.WHOLE, None, self._limit())
-        if ended.is_out_of_time:
+    def _whole(self, name: str) -> None:
+        """An uninterrupted run, its results kept under this name; the first to a shorter goal if it takes too long."""
+        is_first = name == "whole"
+        ended, piece = self._played(Way.WHOLE, None, self._limit() if is_first else 2 * self._limit())
+        if ended.is_out_of_time and is_first:
             self._shorten(piece)
             ended, piece = self._played(Way.WHOLE, None, 2 * self._limit())
         attempts = piece.attempts()
@@ -161,14 +163,14 @@ class Course:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
             raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
-        if name == "whole":
+        if is_first:
             self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
             self._says_progress, self._reached = piece.first is not None, piece.done()
             self.tell(f"whole: {ended.seconds:.0f} s")
             if self.stage.links:
-                self.tell(f"not copied, so the pieces have your own: {_first(self.stage.links)}")
-        return self._kept(piece, name)
+                self.tell(f"not copied, so the pieces have your own: {listed(self.stage.links)}")
+        self.results.keep(self.stage, piece, name)
 
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""
@@ -189,18 +191,19 @@ class Course:
 
     # --- the pieces ---
 
-    def _pieces(self) -> Path:
+    def _pieces(self) -> None:
         self._share = FIRST_SHARES[0]
         try:
-            return self._once_in_pieces()
+            self._once_in_pieces()
+            return
         except DoneBefore as why:
             self.tell(f"{why}; once more, with a shorter first piece")
         self._share = FIRST_SHARES[1]
         self.origins.clear()
         shutil.rmtree(self.stage.root / BESIDE, ignore_errors=True)
-        return self._once_in_pieces()
+        self._once_in_pieces()
 
-    def _once_in_pieces(self) -> Path:
+    def _once_in_pieces(self) -> None:
         self._saves = SaveWatch(self.engine.save_files(self.run))
         carried = self._ended(Way.STOP, None)
         carried = self._ended(Way.KILL, carried)
@@ -215,8 +218,10 @@ class Course:
         self.measures = self.measures.with_pieces(attempts, checkpoints)
         if how := self.engine.progress_evidence(self.run, checkpoints[-1].folder):
             first, last = self.origins[0][1], checkpoints[-1].passport.progress
-            self.evidence.append(f"progress was read: {how}; it grew from {first:.10g} to {last.done:.10g} {last.unit}")
-        return self._kept(piece, "pieces")
+            self.evidence.append(
+                f"progress was read: {how}; it grew from {amount(first)} to {amount(last.done)} {last.unit}"
+            )
+        self.results.keep(self.stage, piece, "pieces")
 
     def _ended(self, way: Way, carried: Path | None) -> Path:
         """A piece that ended so; what it left of the run."""
@@ -232,7 +237,7 @@ class Course:
         if not ended.is_met:
             self._refuse(way, ended, attempts, before)
         if way is Way.STOP:
-            self.tell(f"{way.value}: saved at {saved:.10g}" + (f", in {took:.1f} s" if took is not None else ""))
+            self.tell(f"{way.value}: saved at {amount(saved)}" + (f", in {took:.1f} s" if took is not None else ""))
         else:
             met = f" of {Path(ended.met_file).name}" if ended.met_file else ""
             late = " (right after it: it is too quick to be cut)" if met and not ended.is_cut else ""
@@ -317,91 +322,11 @@ class Course:
     def _more(self) -> str:
         return f"{self.minutes * MORE_MINUTES:g}"
 
-    # --- results ---
-
-    def _kept(self, piece: Piece, name: str) -> Path:
-        """The results, and beside them the last checkpoint, out of the piece's folder; its other files are removed."""
-        carried = self.stage.carry(piece.folder)
-        newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
-        shutil.copytree(newest.folder, self.root / f"state-{name}")
-        beside = self.stage.root / BESIDE
-        if beside.exists():
-            os.rename(beside, self.root / f"beside-{name}")
-        target = self.root / name
-        os.rename(carried / piece.places.final.name, target)
-        shutil.rmtree(carried)
-        return target
-
-    def _beside(self, name: str) -> list[Difference]:
-        """What differs in the files that the program writes to where it is started, which no checkpoint holds.
-
-        In real life they stay there, so a program that appends to one has what all pieces wrote, one behind the other.
-        """
-        whole, other = self.root / "beside-whole", self.root / f"beside-{name}"
-        if not whole.exists():
-            return []
-        (first,) = whole.iterdir()
-        parts = sorted(other.iterdir()) if other.exists() else []
-        joined = self.root / f"joined-{name}"
-        for path in tree_files(first):
-            target = joined / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            texts = [(part / path).read_bytes() for part in parts if (part / path).exists()]
-            is_last_whole = bool(texts) and texts[-1] == (first / path).read_bytes()
-            target.write_bytes(texts[-1] if is_last_whole else b"".join(texts))
-            if table.has_same_rows(first / path, target):
-                shutil.copyfile(first / path, target)
-        found = self._compared(first, joined)
-        return [replace(each, file=f"{each.file} (beside results/)", leaf=f"beside {each.leaf}") for each in found]
-
-    def _ignored(self) -> tuple[str, ...]:
-        return (SUMMARY, *self.engine.results_of_pieces)
-
-    def _differences(self, one: Path, other: Path, what: str = "") -> list[Difference]:
-        if what:
-            one, other = (path.with_name(f"{what}-{path.name}") for path in (one, other))
-        return self._compared(one, other)
-
-    def _compared(self, one: Path, other: Path) -> list[Difference]:
-        def position(path: Path, offset: int) -> str:
-            return self.engine.position(self.run, path, offset)
-
-        return compare_folders(one, other, (*self._ignored(), "manifest.json"), position)
-
-
-def with_goal(run: Run, goal: float) -> Run:
-    """The run to another goal; ConfigError if its engine knows none."""
-    if "goal" not in run.settings:
-        raise ConfigError([f"{run.name}: engine {run.engine} has no goal; rehearse without --goal"])
-    value = int(goal) if float(goal).is_integer() else goal
-    return replace(run, settings={**run.settings, "goal": value}, metric_goals={})
-
-
-def rounded_down(value: float) -> float:
-    """To two digits, and a whole number: 1234.5 becomes 1200, 7.9 becomes 7."""
-    if value < 1:
-        return 0
-    unit = 10.0 ** max(0, math.floor(math.log10(value)) - 1)
-    return math.floor(value / unit) * unit
-
 
 def _reason(ended: Ended, attempts: list[Attempt]) -> str:
     said = ended.said.removeprefix("stopped: ")
     return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
-def _sorted(found: list[Difference]) -> list[Difference]:
-    """First what tells most, and what happened first."""
-    return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
-
-
 def _of(goal: float | None) -> str:
     return "" if goal is None else f" of {goal:.10g}"
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _listed(found: list[Difference]) -> str:
-    return _first([each.text() for each in found])

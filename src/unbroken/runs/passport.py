@@ -15,7 +15,9 @@ from unbroken.runs.adopted import Adopted, parse_adopted
 from unbroken.runs.progress import FileDigest, Progress, parse_progress
 from unbroken.system import jsontext
 
-SCHEMA_VERSION = 1
+# The newest format, in which `environment` and `adopted` came; and the one of passports that have neither.
+SCHEMA_VERSION = 2
+FIRST_VERSION = 1
 FILE_NAME = "manifest.json"
 # What says that a file is not what it was; all others say something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
@@ -52,7 +54,7 @@ class Passport:
     is_milestone: bool = False
     environment: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     adopted: Adopted | None = None
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = field(default=FIRST_VERSION, compare=False)  # as it was read; `to_text` says its own
     digest: str = field(default="", compare=False)
 
     def to_text(self) -> str:
@@ -65,10 +67,11 @@ class Passport:
     def _data(self) -> dict[str, object]:
         data = {key: value for key, value in vars(self).items() if key not in ("digest", "adopted", "environment")}
         # Where there is nothing to say, also an unbroken that does not know these keys can read the passport.
+        data["schema_version"] = FIRST_VERSION
         if self.environment:
-            data["environment"] = self.environment
+            data["environment"], data["schema_version"] = self.environment, SCHEMA_VERSION
         if self.adopted is not None:
-            data["adopted"] = self.adopted.to_json()
+            data["adopted"], data["schema_version"] = self.adopted.to_json(), SCHEMA_VERSION
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -130,7 +133,7 @@ def parse_passport(data: object, source: str) -> Passport:
     is_later = isinstance(found, int) and found > SCHEMA_VERSION
     if not is_later and digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
-    if found != SCHEMA_VERSION:
+    if found not in range(FIRST_VERSION, SCHEMA_VERSION + 1):
         raise FormatError(
             f"{source}: schema version {found!r}, this unbroken reads {SCHEMA_VERSION}; nothing was set aside; "
             "start again with the version that made it"

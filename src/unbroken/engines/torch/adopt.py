@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,8 @@ from unbroken.engines.foreign import Foreign, Found, copy_steady, refuse_parts
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program import process as child
 from unbroken.program.contract import HANDOVER_FILE
+from unbroken.program.entering import entered
+from unbroken.program.rank_command import python_of
 from unbroken.runs.adopted import Handed
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
@@ -33,12 +34,12 @@ _PARTS = {"optim": "the optimizer's state", "sched": "the scheduler's state", "s
 _RANDOM_KEYS = ("rng", "random", "seed_state")
 
 
-def adopted(run: Run, foreign: Foreign, draft: Path) -> Found:
+def adopted(run: Run, base: Path, foreign: Foreign, draft: Path) -> Found:
     """By what lies there: unbroken's own, the contract's, the Trainer's, Accelerate's, Lightning's, torch.save's."""
     path = foreign.path
     if path.is_dir():
         return _kind_of(path)(run, foreign, draft)
-    said = _said(run, path)
+    said = _said(run, base, path)
     lightning = said["lightning"]
     return _lightning(run, foreign, draft, said) if lightning else _saved(run, foreign, draft, said)
 
@@ -196,12 +197,12 @@ def _accelerate(run: Run, foreign: Foreign, draft: Path) -> Found:
 # --- inside ---
 
 
-def _said(run: Run, path: Path) -> dict[str, Any]:
+def _said(run: Run, base: Path, path: Path) -> dict[str, Any]:
     """What the training's own Python says of a file; CheckpointError if it holds what only running code could read."""
-    python = str(run.settings["python"] or sys.executable)
+    python = python_of(run)
     text = Path(__file__).with_name("checkpoint_reader.py").read_text()
     command = [python, "-c", text, str(path.resolve())]
-    answer = child.ask(child.entered(command, run.modules, run.enter), seconds=ANSWER_SECONDS)
+    answer = child.ask(entered(command, run, base), seconds=ANSWER_SECONDS)
     said = next((line for line in reversed(answer.lines) if line.startswith("{")), "")
     try:
         data = json.loads(said)

@@ -27,7 +27,7 @@ class TorchEngine(Engine):
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
         """Its checkpoint as `torch.save`, Lightning, Accelerate, or the Trainer of Hugging Face left it."""
-        return adopted(run, foreign, draft)
+        return adopted(run, self.base, foreign, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """The folder of a training that is started by hand; of a script without the library as the contract says."""
