@@ -33,6 +33,7 @@ MARKER = "UNBROKEN_TEST_DIRECTORY"
 PATIENCE_SECONDS = 600.0
 # Most tests read what each segment says, which the console leaves to the logs; its own tests are in test_console.py.
 PLAIN_OUTPUT = {"UNBROKEN_CONSOLE": "off", "UNBROKEN_REPORT": "off"}
+NOT_REHEARSED = "unbroken: not rehearsed: "
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Done:
     text: str
 
     def lines(self, start: str) -> list[str]:
-        """The lines that begin so."""
-        return [line for line in self.text.splitlines() if line.startswith(start)]
+        """The lines that begin so, without the one that a first start says of each run."""
+        lines = (line for line in self.text.splitlines() if not line.startswith(NOT_REHEARSED))
+        return [line for line in lines if line.startswith(start)]
 
     @property
     def planned(self) -> int:
