@@ -17,7 +17,7 @@ UNBROKEN = Path(sys.executable).with_name("unbroken")
 COMPILED = ["sh", "-c", "cc -O2 -o ising ising.c && cc -O2 -o pi pi.c"]
 # Folder, run, the words of the command, what it needs, and what makes its files.
 CASES = [
-    ("toy", "count", (), (), ()),
+    ("toy", "count", ("--goal", "600"), (), ()),
     ("command", "factors", (), (), ()),
     ("c", "ising", ("--goal", "20000"), ("gcc", "libc6-dev"), COMPILED),
     ("c", "pi", ("--goal", "2000"), ("gcc", "libc6-dev"), COMPILED),
