@@ -11,6 +11,7 @@ from cluster.lab import Cluster
 from unbroken.slurm import controller_clock
 from unbroken.slurm.cluster import own_cluster
 from unbroken.slurm.job_end import EndState, JobEnd, end_of, ended
+from unbroken.slurm.job_times import times_of, times_of_waiting
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,24 @@ def test_a_task_of_an_array_asks_for_itself_alone(cluster: Cluster, tmp_path: Pa
     assert float(said[1][2]) - float(said[0][2]) == pytest.approx(120, abs=30)
     assert over(cluster, f"{array}_1", started).ending is EndState.CANCELLED
     assert ended(f"{array}_2", started) is None
+
+
+def test_the_times_of_all_that_waits_are_one_question(cluster: Cluster, tmp_path: Path) -> None:
+    """A driver's report asks for them again and again, of a thousand jobs too."""
+    held = cluster.sbatch("sleep 60", "--hold")
+    array = cluster.sbatch("sleep 60", "--array=1-3", "--hold", cwd=tmp_path)
+    later = cluster.sbatch("sleep 60", "--begin=now+1hour")
+    cluster.wait_until(lambda: cluster.state(later) == "PENDING")
+
+    found = times_of_waiting()
+
+    assert set(found) == {held, later, *(f"{array}_{task}" for task in (1, 2, 3))}
+    assert found[held] == times_of(held)
+    assert found[held].eligible is None and found[held].submitted == pytest.approx(time.time(), abs=60)
+    asked = times_of(later)
+    assert asked is not None
+    assert (found[later].submitted, found[later].eligible) == (asked.submitted, asked.eligible)
+    cluster.run("scancel", held, array, later)
 
 
 def test_slurms_own_time_is_asked_for_and_on_this_machine_is_ours(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from unbroken.accounting.account import Account, Waiting, account
@@ -13,7 +14,7 @@ from unbroken.report.run_folders import run_folder
 from unbroken.runs.attempts import all_attempts, attempt_at_work
 from unbroken.runs.history import Attempt
 from unbroken.slurm.job_end import SLACK_SECONDS
-from unbroken.slurm.job_times import times_of
+from unbroken.slurm.job_times import JobTimes, times_of_waiting
 from unbroken.slurm.jobs_out import Queue
 from unbroken.system.clock import duration
 
@@ -76,6 +77,14 @@ def _kills(found: Account) -> Iterator[str]:
 
 
 def _waiting(name: str, queue: Queue) -> Iterator[Waiting]:
-    for job in queue.out:
-        if job.run == name and job.is_waiting and (found := times_of(job.job_id)) and found.submitted is not None:
+    waiting = [job for job in queue.out if job.run == name and job.is_waiting]
+    for job in waiting:
+        found = _times(queue).get(job.job_id)
+        if found is not None and found.submitted is not None:
             yield Waiting(found.submitted, found.eligible)
+
+
+@lru_cache(maxsize=1)
+def _times(queue: Queue) -> Mapping[str, JobTimes]:
+    """Of all that wait, once for all runs of a look at the queue: a question for each job would be a thousand."""
+    return times_of_waiting()
