@@ -20,7 +20,7 @@ def test_in_a_pipe_a_chain_is_a_line_for_each_segment_that_worked(shown: WorkDir
 
     done = shown.snakemake()
 
-    lines = [re.sub(r"^[0-9:]{8} |, \d+ s of work", "", line) for line in done.text.splitlines()]
+    lines = [re.sub(r"^[0-9:]{8} |, \d+ s of work", "", line) for line in done.lines("")]
     assert done.code == 0
     assert [line for line in lines if not line.startswith("Using profile")] == [
         "unbroken 0.1.0: 1 run: a",

@@ -78,6 +78,7 @@ def appended(folder: Path, *names: object) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("-deffnm", "prod")])
 def test_half_by_mdrun_and_half_adopted_is_one_simulation(
     names: tuple[str, ...], tmp_path: Path, whole: dict[str, bytes]
@@ -110,6 +111,7 @@ def test_parts_of_an_mdrun_that_does_not_append_begin_at_step_0(tmp_path: Path, 
     assert finished(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_an_mdrun_that_was_killed_goes_on_from_its_checkpoint(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """What it wrote behind the checkpoint does not count."""
     source = tmp_path / "half"
@@ -131,6 +133,7 @@ def rows(table: Path) -> list[str]:
     return [line for line in table.read_text().splitlines() if line[:1] not in "#@"]
 
 
+@pytest.mark.slow
 def test_parts_that_were_killed_count_up_to_the_checkpoint_of_the_next_one(tmp_path: Path) -> None:
     """Tables of pull coordinates too; the kill comes behind the checkpoint, and what follows it is written again."""
     steps = gmx_systems.steps_in(4, least=8000)

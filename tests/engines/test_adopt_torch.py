@@ -134,6 +134,7 @@ def test_half_by_hand_and_half_adopted_is_one_training(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_killed_before_its_first_save_loads_it_again(tmp_path: Path) -> None:
     mine = trained_by_hand(tmp_path / "half", 2)
     whole = trained_by_hand(tmp_path / "whole", 6)
@@ -159,6 +160,7 @@ def test_a_script_that_does_not_load_it_is_stopped_with_what_to_type(tmp_path: P
     assert [each.passport.segment for each in checkpoints(job(tmp_path))] == [0]
 
 
+@pytest.mark.slow
 def test_how_far_it_is_is_not_guessed(tmp_path: Path) -> None:
     mine = trained_by_hand(tmp_path / "half", 2)
 
@@ -214,6 +216,7 @@ class _Touch:
 # --- unbroken's own ---
 
 
+@pytest.mark.slow
 def test_a_training_by_hand_in_a_folder_goes_on_as_a_run_and_back(tmp_path: Path) -> None:
     """All state is there: nothing is lost."""
     whole = trained_by_hand(tmp_path / "whole", 6)
