@@ -213,7 +213,7 @@ def test_a_log_that_the_program_writes_tells_how_far_it_is(tmp_path):
 
 
 def test_the_example_configs_are_accepted():
-    for name in ("command", "lammps", "c", "r"):
+    for name in ("command", "lammps", "c", "r", "matlab"):
         folder = ROOT / "examples" / name
         config = yaml.safe_load((folder / "config" / "config.yaml").read_text())
         assert {run.engine for run in read_checked_runs(config, folder)} == {"command"}

@@ -82,6 +82,10 @@ EXAMPLES = {
         "c", "pi", ("pi.c",), 1200, ("./pi",), ("pi.csv",), "gcc", ("cc", "-O2", "-o", "pi", "pi.c"),
     ),
     "r": Example("r", "banana", ("walk.R",), 6000, ("Rscript", "--vanilla", "walk.R"), ("draws.csv",), "r-base-core"),
+    "matlab": Example(
+        "matlab", "banana", ("simulate.m",), 2000, ("octave-cli", "--norc", "--eval", "simulate"), ("draws.csv",),
+        "octave",
+    ),
     "shell": Example(
         "command", "factors", ("factors.sh",), 200, ("sh", "factors.sh", "{goal}", "stop"), ("done.txt", "factors.txt"),
         segment_minutes=0.05,

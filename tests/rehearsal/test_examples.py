@@ -22,6 +22,7 @@ CASES = [
     ("c", "ising", ("--goal", "20000"), ("gcc", "libc6-dev"), COMPILED),
     ("c", "pi", ("--goal", "2000"), ("gcc", "libc6-dev"), COMPILED),
     ("r", "banana", (), ("r-base-core",), ()),
+    ("matlab", "banana", (), ("octave",), ()),
     ("lammps", "melt", ("--goal", "4000"), ("lammps",), ()),
     ("gromacs", "dipeptide", ("--goal", "4000"), ("gromacs",), ["./build.sh"]),
     ("torch", "digits", ("--goal", "2"), (), ()),

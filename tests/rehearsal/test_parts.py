@@ -18,6 +18,9 @@ from unbroken.rehearsal.short_goal import rounded_down
 from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
 from unbroken.system.file_events import FileEvents, Happened
 
+# The minute is part of the text in its header of 128 bytes.
+MAT_FILE = "MATLAB 5.0 MAT-file, written by Octave 7.3.0, 2026-11-27 14:{:02d}:00 UTC".ljust(122) + "\0\0IM"
+
 
 @pytest.fixture
 def compared(tmp_path):
@@ -117,6 +120,18 @@ def test_the_same_values_in_other_bytes_are_told_as_such(compared):
     (found,) = compared("state.json", '{"loss": NaN, "step": 3}', '{"loss": NaN,  "step": 3}')
 
     assert (found.kind, found.text()) == (Kind.STORED, "state.json: the same values, stored in other bytes")
+
+
+def test_a_mat_file_that_was_written_at_another_time_holds_the_same(compared):
+    (found,) = compared("state.mat", f"{MAT_FILE.format(1)}values", f"{MAT_FILE.format(2)}values")
+
+    assert (found.kind, found.text()) == (Kind.STORED, "state.mat: the same values, written at another time")
+
+
+def test_a_mat_file_with_other_values_differs(compared):
+    (found,) = compared("state.mat", f"{MAT_FILE.format(1)}values", f"{MAT_FILE.format(1)}walues")
+
+    assert found.kind is not Kind.STORED
 
 
 def test_a_pickle_that_would_run_something_is_only_described(compared, tmp_path):
