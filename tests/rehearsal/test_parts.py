@@ -1,5 +1,6 @@
 """Parts of a rehearsal: what differs between two folders and where; file events; the verdict in words."""
 
+import io
 import itertools
 import json
 import os
@@ -126,6 +127,24 @@ def test_a_mat_file_that_was_written_at_another_time_holds_the_same(compared):
     (found,) = compared("state.mat", f"{MAT_FILE.format(1)}values", f"{MAT_FILE.format(2)}values")
 
     assert (found.kind, found.text()) == (Kind.STORED, "state.mat: the same values, written at another time")
+
+
+@pytest.mark.parametrize(("weights", "kind"), [(b"same", Kind.STORED), (b"else", Kind.STATE)])
+def test_a_model_of_keras_that_was_written_at_another_time_holds_the_same(compared, weights, kind):
+    def model(second, address, weights):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(
+                "metadata.json", f'{{"keras_version": "3.15.1", "date_saved": "2026-11-27@15:00:{second}"}}'
+            )
+            archive.writestr("config.json", f'{{"dtype": {{"name": "float32"}}, "shared_object_id": {address}}}')
+            archive.writestr("model.weights.h5", weights)
+        return file.getvalue()
+
+    found = compared("model.keras", model(44, 140553741608080, b"same"), model(59, 140072174781136, weights))
+
+    assert {each.kind for each in found} >= {kind}
+    assert (kind is Kind.STORED) == (len(found) == 1)
 
 
 def test_a_mat_file_with_other_values_differs(compared):

@@ -7,11 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from support import ranks_program
 from support.gpu import DEVICE, EXACT
 from support.training_parent import TrainingParent
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from support import ranks_program
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from unbroken.rehearsal.compare import matlab, state, table, text
+from unbroken.rehearsal.compare import stamped, state, table, text
 from unbroken.rehearsal.compare.difference import Difference, Kind
 from unbroken.system import fs
 
@@ -32,7 +32,7 @@ def _compare(name: str, one: Path, other: Path, position: Position) -> list[Diff
         return [Difference(name, Kind.ABSENT, f"{name}", "", what)]
     if filecmp.cmp(one, other, shallow=False):
         return []
-    for compare in (state.compare, matlab.compare, table.compare):
+    for compare in (stamped.compare, state.compare, table.compare):
         if found := compare(name, one, other):
             return found
     offset = _first_difference(one, other)
