@@ -149,6 +149,7 @@ def test_an_attempt_that_was_killed_before_its_first_save_loads_it_again(tmp_pat
     assert weights(job(tmp_path).places.final / "model.pt") == weights(whole)
 
 
+@pytest.mark.slow
 def test_a_script_that_does_not_load_it_is_stopped_with_what_to_type(tmp_path: Path) -> None:
     mine = trained_by_hand(tmp_path / "half", 2)
     script = BY_HAND + TRAINING + EPOCHS

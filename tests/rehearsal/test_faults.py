@@ -24,6 +24,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_a_program_that_really_resumes_is_identical(with_fault):
     done = with_fault("")
 
@@ -71,6 +72,7 @@ def test_a_program_that_differs_from_itself_is_not_blamed(with_fault):
     assert "step" not in done.reason  # that column is equal, and was compared
 
 
+@pytest.mark.slow
 def test_a_program_that_never_saves_is_not_tested(with_fault):
     done = with_fault("never saves", "--minutes", "0.5")
 
