@@ -136,11 +136,13 @@ def test_the_screens_of_the_first_hour(folder: Folder) -> None:
     ]
     assert first[0] == "unbroken: snakemake --logger unbroken --snakefile Snakefile"
     assert first[1].startswith("Using workflow specific profile profiles/default")  # Snakemake's own, in two lines
-    assert first[3] == "unbroken 0.1.0: 1 run: demo"
+    rehearsed = "unbroken: not rehearsed: demo; `unbroken rehearse demo` shows within minutes whether it resumes"
+    assert "".join(first[3:5]) == rehearsed
+    assert first[5] == "unbroken 0.1.0: 1 run: demo"
     assert re.fullmatch(
         r"(\d\d:\d\d:\d\d demo segment \d+ of 20: saved at \d+/300 steps, \d+ s of work)*"
         r"\d\d:\d\d:\d\d demo segment \d+ of 20: finished, 300/300 steps; results: results/demo/final",
-        "".join(first[4:]),
+        "".join(first[6:]),
     )
     assert again[2].startswith("Nothing to be done")
     for columns in (80, 64):
