@@ -13,6 +13,7 @@ import pytest
 import yaml
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from support.needs import skip_or_fail
 
 import unbroken
 
@@ -32,7 +33,7 @@ def tracked(*places: str) -> set[str]:
     """The files that git keeps below these; all of the tree where this is no clone."""
     done = subprocess.run(["git", "ls-files", "-z", *places], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        pytest.skip("no clone of git")
+        skip_or_fail("no clone of git")
     return {name for name in done.stdout.split("\0") if name}
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from support.needs import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 # Where `make apptainer` puts it: Debian 12 has no package of it.
@@ -36,7 +36,7 @@ def apptainer() -> Path:
     """The folder of the real program; the test is left out where there is none."""
     found = shutil.which("apptainer", path=f"{OURS}:{os.environ['PATH']}")
     if found is None:
-        pytest.skip("missing: apptainer (make apptainer)")
+        skip_or_fail("missing: apptainer (make apptainer)")
     return Path(found).parent
 
 

@@ -239,6 +239,13 @@ def _code(found: os.waitid_result) -> int:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
+def die_with(parent: int) -> None:
+    """Asks Linux to kill this process when its parent, of that number, dies; also if it has died by now."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 

@@ -96,7 +96,7 @@ class Piece:
         log = self.folder.parent / SEGMENT_LOG
         with FileEvents(self.folder) as events, log.open("wb") as output:
             words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
-            words += [f".snakemake/unbroken/{self.run.name}.ticket.json", str(self.segment)]
+            words += [f".snakemake/unbroken/{self.run.name}.ticket.json", str(self.segment), str(os.getpid())]
             self._process = subprocess.Popen(
                 words, cwd=self.folder, env=self._environment(), stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )

@@ -23,7 +23,7 @@ from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, content_files, identity_of
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
-from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict
+from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict, alone
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
@@ -71,7 +71,14 @@ class Course:
     evidence: list[str] = field(default_factory=list)  # what says how far it is
 
     def play(self) -> Rehearsal:
-        """The verdict; what the program left is beside it where something differs."""
+        """The verdict; what the program left is beside it where something differs.
+
+        ConfigError if the run is being rehearsed already.
+        """
+        with alone(self.run.name, self.base):
+            return self._rehearsed()
+
+    def _rehearsed(self) -> Rehearsal:
         identity = identity_of(self.run, self.keys, self.base).digest
         shared = {*self.read_only, *self._inputs()}
         FolderCopy(self.base, shared).confirm_small(self.run.name)

@@ -1,6 +1,8 @@
 """One segment of a rehearsal as a process of its own: what a job of the run would do, in the folder it is started in.
 
-python -m unbroken.rehearsal.segment_process .snakemake/unbroken/demo.ticket.json 2
+python -m unbroken.rehearsal.segment_process .snakemake/unbroken/demo.ticket.json 2 4711
+
+The last number is that of the rehearsal, with which it dies: nobody else would ever end it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from unbroken.engines.found import engine_of
 from unbroken.errors import UnbrokenError
+from unbroken.program import guard
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
 from unbroken.segment.ticket import read
@@ -20,6 +23,7 @@ from unbroken.system import fs
 
 def main(words: Sequence[str]) -> int:
     """0 if the segment ended as a segment does, 1 with the reason as the last line if not."""
+    guard.die_with(int(words[2]))
     try:
         assignment = read(Path(words[0])).assignment
         job = Job(assignment.run, assignment.keys, int(words[1]), 1)

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.errors import ConfigError
 from unbroken.runs.layout import RESULTS
 from unbroken.system import fs, jsontext
 
 FOLDER = RESULTS / ".rehearsal"
+
+
+@contextmanager
+def alone(run: str, base: Path) -> Iterator[None]:
+    """Holds the rehearsals of a run, which share a folder; ConfigError if another process does.
+
+    The lock goes with its process, however that ends.  On a file system without locks nothing is held.
+    """
+    folder = base / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{run}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError([f"{run}: another process rehearses it now; wait for its end"]) from error
+        except OSError:
+            pass
+        yield
 
 
 class Verdict(Enum):
