@@ -5,8 +5,9 @@ belongs into docs/flaky.md. There is no second chance for a promise (tests/suppo
 worker, an error of collection, nor where more than two tests failed.
 
     UNBROKEN_SECOND_CHANCE=0     no second chance at all
-    UNBROKEN_TESTS_DEADLINE=...  seconds since 1970 at which the stage ends; what did not run is named, and red
-    UNBROKEN_TESTS_MAY_BE_CUT=1  what did not run by then is named, and red only if one that ran has failed
+    UNBROKEN_TESTS_DEADLINE=     seconds since 1970 at which the stage ends; what did not run is named, and red
+    UNBROKEN_TESTS_BEGIN_UNTIL=  seconds since 1970 after which no test begins; those are named, and not red
+    UNBROKEN_TESTS_FIRST_FILE=N  begin with the Nth file of tests, so that it is not always the same ones
     UNBROKEN_KEEP_TIMES=1        write the stage's seconds into tests/times.json
     UNBROKEN_TEST_SECONDS=FILE   append the seconds of each test to FILE, the slowest first
 """
@@ -36,7 +37,8 @@ INTERRUPTED = 130
 OURS = (
     "UNBROKEN_SECOND_CHANCE",
     "UNBROKEN_TESTS_DEADLINE",
-    "UNBROKEN_TESTS_MAY_BE_CUT",
+    "UNBROKEN_TESTS_BEGIN_UNTIL",
+    "UNBROKEN_TESTS_FIRST_FILE",
     "UNBROKEN_KEEP_TIMES",
     "UNBROKEN_TEST_SECONDS",
 )
@@ -47,6 +49,7 @@ class Trial:
     """How one test went: seconds of all phases, texts and kinds of its failures, what it printed."""
 
     has_ended: bool = False
+    was_left_out: bool = False
     seconds: float = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
@@ -68,7 +71,11 @@ class Outcome:
 
     def not_run(self) -> list[str]:
         """Ids of those that were collected and did not come to their end."""
-        return [test for test, went in self.tests.items() if not went.has_ended]
+        return [test for test, went in self.tests.items() if not went.has_ended and not went.was_left_out]
+
+    def left_out(self) -> list[str]:
+        """Ids of those that would have begun too late."""
+        return [test for test, went in self.tests.items() if went.was_left_out]
 
 
 class Stage:
@@ -81,8 +88,10 @@ class Stage:
 
     def run(self) -> int:
         """The stage's exit code: 0, pytest's own, or 124 where the limit ended it."""
-        first = self._pytest(self._arguments)
+        first = self._pytest([*self._arguments, *_part()])
         _keep_seconds(first)
+        if left_out := first.left_out():
+            print(_names("no time was left to begin these", left_out))
         if first.limit_reached:
             return self._did_not_run(first)
         if first.code == 0 and (left := first.not_run()):
@@ -121,7 +130,7 @@ class Stage:
         print(_names("the time was up; did not run, or not to the end", first.not_run()))
         if failed := first.failed():
             print(_names("failed before that", failed))
-        return 0 if os.environ.get("UNBROKEN_TESTS_MAY_BE_CUT") == "1" and not failed else LIMIT_REACHED
+        return LIMIT_REACHED
 
     def _pytest(self, arguments: list[str], output: int | None = None) -> Outcome:
         if self._deadline is None:
@@ -163,6 +172,11 @@ def _deadline(limit_seconds: float | None) -> float | None:
     ends = [float(os.environ["UNBROKEN_TESTS_DEADLINE"])] if os.environ.get("UNBROKEN_TESTS_DEADLINE") else []
     ends += [] if limit_seconds is None else [time.time() + limit_seconds]
     return min(ends, default=None)
+
+
+def _part() -> list[str]:
+    until, first = (os.environ.get(f"UNBROKEN_TESTS_{name}") for name in ("BEGIN_UNTIL", "FIRST_FILE"))
+    return [*([f"--begin-until={until}"] if until else []), *([f"--first-file={first}"] if first else [])]
 
 
 def _keep_seconds(outcome: Outcome) -> None:
@@ -257,6 +271,8 @@ def _read(report: Path, outcome: Outcome) -> None:
             outcome.tests = {test: Trial() for test in event["ids"]} | outcome.tests
         elif event["event"] == "collection error":
             outcome.not_collected.append(event["id"])
+        elif event["event"] == "left out":
+            outcome.tests.setdefault(event["id"], Trial()).was_left_out = True
         else:
             _add_phase(outcome.tests.setdefault(event["id"], Trial()), event)
 

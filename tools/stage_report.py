@@ -5,6 +5,7 @@
 
 import json
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -14,13 +15,16 @@ import pytest
 
 SLOWEST = 10
 TOLD_BY_TIMEOUT = "from pytest-timeout"
+TOO_LATE = "no test begins any more"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two options that the runner sets."""
+    """The options that the runner sets."""
     group = parser.getgroup("stage report")
     group.addoption("--stage-report", metavar="FILE", help="write what was collected and how each test went")
     group.addoption("--only-test", metavar="ID", help="of all that the other arguments choose, this one test")
+    group.addoption("--begin-until", metavar="SECONDS", type=float, help="no test begins later (seconds since 1970)")
+    group.addoption("--first-file", metavar="N", type=int, default=0, help="begin with the Nth file of tests, modulo")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +34,29 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("--stage-report"):
         return
     config.pluginmanager.register(Writer(Path(config.getoption("--stage-report"))), "stage-report-writer")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where not all can run, it is not the same ones each time."""
+    first = config.getoption("--first-file")
+    files = list(dict.fromkeys(item.path for item in items))
+    if first and files:
+        at = files.index(files[first % len(files)])
+        place = {file: number for number, file in enumerate(files[at:] + files[:at])}
+        items.sort(key=lambda item: place[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """A test that would begin too late is told as one that did not run."""
+    until = item.config.getoption("--begin-until")
+    if until is None or time.time() <= until:
+        return None
+    why = (str(item.path), 0, TOO_LATE)
+    report = pytest.TestReport(item.nodeid, item.location, {}, "skipped", why, "setup", was_left_out=True)
+    item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,8 +96,11 @@ class Writer:
             self._write(event="collection error", id=report.nodeid, text=report.longreprtext)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One of a test's three phases, or the crash of its worker."""
+        """One of a test's three phases, or the crash of its worker, or that it was left out."""
         test = plain_id(report.nodeid)
+        if getattr(report, "was_left_out", False):
+            self._write(event="left out", id=test)
+            return
         self._seconds[test] += report.duration
         # This is how xdist reports the test during which a worker went.
         crashed = report.when not in ("setup", "call", "teardown")

@@ -30,8 +30,8 @@ def test_it_advises_a_partition_that_is_free_and_what_it_says_can_be_typed(
     assert done.code == 0, done.text
     rows = {line.split()[0]: line for line in done.text.splitlines() if re.match("(short|gpu|preempt|urgent) ", line)}
     assert set(rows) == {"short", "gpu", "preempt", "urgent"}, done.text
-    assert re.search(r"a: \d+ (s|min) of work are left; a cut costs \d+ s", done.text)
-    assert "9 min" in rows["short"]  # so long Slurm says that it is full
+    assert re.search(r"a: \d+ (s|min) of work are left; a cut costs \d+ (s|min)", done.text)
+    assert re.search("[6-9] min", rows["short"])  # so long Slurm says that it is full
     (advice,) = re.findall(r"a: type (.*): done about \w+ \d\d:\d\d instead of about \w+ \d\d:\d\d", done.text)
     typed: dict[str, object] = {}
     for words in re.findall("`(.*?)`", advice):
@@ -41,8 +41,9 @@ def test_it_advises_a_partition_that_is_free_and_what_it_says_can_be_typed(
     assert "one job of that length does all the rest: segments bring nothing here but safety" in done.text
     assert "its wait is Slurm's guess of now, which knows of no later job" in done.text
 
+    before = len(work.history("a"))
     work.configure({"a": run | typed})
     finished = work.start().wait()
     assert finished.code == 0, finished.text
     assert cluster.state(blocker) == "RUNNING"  # nobody waited for it
-    assert len(work.history("a")) <= 5
+    assert len(work.history("a")) <= before + 2

@@ -13,7 +13,7 @@ MAKE = """\
 #!/bin/sh
 for target; do :; done
 echo "$target $UNBROKEN_TESTS_DEADLINE" >> asked
-[ "$UNBROKEN_TESTS_MAY_BE_CUT" != 1 ] || echo "$target" >> may_be_cut
+[ -z "$UNBROKEN_TESTS_BEGIN_UNTIL" ] || echo "$target $UNBROKEN_TESTS_BEGIN_UNTIL $UNBROKEN_TESTS_FIRST_FILE" >> parts
 echo "pytest of $target"
 case " $RED " in *" $target "*) exit 2 ;; esac
 """
@@ -70,17 +70,18 @@ def test_a_red_stage_makes_all_red(ci, red):
     assert last.startswith("== all of CI      FAILED (2) ")
 
 
-@pytest.mark.parametrize("is_too_slow", [False, True])
-def test_slow_tests_may_be_cut_on_a_machine_alone_that_was_too_slow_before(ci, tmp_path, is_too_slow):
-    script = tmp_path / ".ci" / "run"
-    if is_too_slow:
-        script.write_text(script.read_text().replace("\nslow_machine=1200\n", "\nslow_machine=-1\n"))
+@pytest.mark.parametrize(("minute", "seconds"), [("", 35 * 60), ("0", 360)])
+def test_slow_tests_alone_have_a_moment_after_which_none_begins(ci, tmp_path, monkeypatch, minute, seconds):
+    monkeypatch.setenv("UNBROKEN_CI_SLOW_UNTIL", minute)
+    before = int(time.time())
 
     ci()
 
-    may_be_cut = tmp_path / "may_be_cut"
-    cut = set(may_be_cut.read_text().split()) if may_be_cut.exists() else set()
-    assert cut == ({"slow-tests", "slow-slurm-tests"} if is_too_slow else set())
+    parts = [line.split() for line in (tmp_path / "parts").read_text().splitlines()]
+    assert {target for target, _, _ in parts} == {"tensorflow-tests", "slow-tests", "slow-slurm-tests"}
+    assert len({(until, first) for _, until, first in parts}) == 1
+    assert before + seconds <= int(parts[0][1]) <= time.time() + seconds
+    assert parts[0][2].isdecimal()
 
 
 def test_after_a_red_test_nothing_slow_is_begun(ci):

@@ -16,7 +16,8 @@ from unbroken.config.package_files import root_folder
 RUNNER = root_folder() / "tools" / "run_tests.py"
 # Hypothesis, which nobody needs here, takes longer than all else.
 INI = "[pytest]\naddopts = -p xdist.plugin -p pytest_timeout -p no:cacheprovider\nmarkers =\n  promise: no chance\n"
-OTHERWISE = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_TESTS_MAY_BE_CUT", "UNBROKEN_KEEP_TIMES")
+OTHERWISE = ("UNBROKEN_SECOND_CHANCE", "UNBROKEN_TESTS_DEADLINE", "UNBROKEN_KEEP_TIMES")
+OTHERWISE += ("UNBROKEN_TESTS_BEGIN_UNTIL", "UNBROKEN_TESTS_FIRST_FILE")
 OTHERWISE += ("UNBROKEN_TEST_SECONDS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID")
 OTHERWISE += ("PYTEST_ADDOPTS",)
 TOP = "import os, time\nfrom pathlib import Path\nimport pytest\n\n"
@@ -225,22 +226,48 @@ def test_at_the_limit_pytest_ends_gently_and_what_did_not_run_is_named(rig, stag
     assert (rig.folder / "released").exists()
 
 
-@pytest.mark.parametrize("is_slow_machine", [False, True])
-@pytest.mark.parametrize("first", ["pass", "assert False"])
-def test_what_did_not_run_is_red_unless_the_machine_is_too_slow_and_what_failed_always(
-    rig, stage_here, capfd, monkeypatch, first, is_slow_machine
-):
-    if is_slow_machine:
-        monkeypatch.setenv("UNBROKEN_TESTS_MAY_BE_CUT", "1")
+def test_what_did_not_run_is_red_and_what_failed_before_is_named(rig, stage_here, capfd):
     rig.write(
-        f"def test_first():\n    {first}\ndef test_long():\n    Path('time-is-up').touch()\n    time.sleep(600)\n"
+        "def test_first():\n    assert False\ndef test_long():\n    Path('time-is-up').touch()\n    time.sleep(600)\n"
     )
 
-    assert stage_here.run() == (0 if is_slow_machine and first == "pass" else 124)
+    assert stage_here.run() == 124
 
     told = capfd.readouterr().out
     assert "did not run, or not to the end (1):\n  test_try.py::test_long\n" in told
-    assert ("failed before that (1):\n  test_try.py::test_first\n" in told) is (first != "pass")
+    assert "failed before that (1):\n  test_try.py::test_first\n" in told
+
+
+# The first test is the last that begins in time.
+LATE = "def test_first(held):\n    import stage_report, types\n"
+LATE += "    stage_report.time = types.SimpleNamespace(time=lambda: 4e9 + 1)\n    {}\n"
+LATE += "def test_second(held):\n    Path('ran').touch()\n"
+HELD = "@pytest.fixture(scope='module')\ndef held():\n    yield\n    Path('released').touch()\n"
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+@pytest.mark.parametrize("first", ["pass", "assert Path('been').exists() or Path('been').touch()", "assert False"])
+def test_what_would_begin_too_late_is_named_and_red_only_for_what_failed(rig, monkeypatch, workers, first):
+    monkeypatch.setenv("UNBROKEN_TESTS_BEGIN_UNTIL", "4000000000")
+
+    done = rig.run(HELD + LATE.format(first), arguments=(workers,))
+
+    assert done.returncode == (1 if first == "assert False" else 0), done.stdout
+    assert "no time was left to begin these (1):\n  test_try.py::test_second\n" in done.stdout
+    assert (rig.folder / "released").exists()
+    assert not (rig.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_stage_can_begin_with_another_file(rig, monkeypatch, number):
+    monkeypatch.setenv("UNBROKEN_TESTS_FIRST_FILE", str(number))
+    for name in "abc":
+        (rig.folder / f"test_{name}.py").write_text("def test_one():\n    pass\ndef test_two():\n    pass\n")
+
+    done = rig.run("", arguments=("-v", "test_a.py", "test_b.py", "test_c.py"))
+
+    ran = [line.split()[0] for line in done.stdout.splitlines() if " PASSED " in line]
+    assert ran == [f"test_{name}.py::test_{which}" for name in "bca" for which in ("one", "two")]
 
 
 def test_the_limit_holds_for_the_second_run_too(rig, stage_here, capfd):

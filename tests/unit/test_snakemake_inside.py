@@ -3,6 +3,7 @@
 import copy
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,10 +68,10 @@ def test_a_plan_is_the_same_with_and_without(folder: Path, words: list[str]) -> 
 
 
 def without_times(text: str) -> list[str]:
-    """The blocks of lines in the order of their text: Snakemake numbers jobs as a set has them, by their addresses."""
+    """Each job's lines, in the order of their text: Snakemake takes jobs as a set has them, by their addresses."""
     left_out = ("[", "Date: ", "Workflow ID: ", "jobid: ")
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(left_out)]
-    return sorted("\n".join(lines).split("\n\n"))
+    return sorted(re.split(r"\n(?=\S)", "\n".join(lines)))
 
 
 def test_a_script_that_is_not_there_is_told_as_ever(folder: Path) -> None:
