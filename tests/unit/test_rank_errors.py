@@ -1,5 +1,6 @@
 """What several ranks say when something is wrong with them: each line provoked and read."""
 
+import io
 import os
 import signal
 import subprocess
@@ -247,3 +248,10 @@ def test_a_rank_that_left_before_all_had_written_is_said(
     line = r"a rank left before all had said that their part is written \(Connection closed by peer\)"
     with pytest.raises(CheckpointError, match=line):
         link._write(Point({"shards": {}, "ranks/00001.pt": {}}, Progress(1.0), 1, False))
+
+
+@pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])
+def test_a_description_of_tensors_is_read_whichever_python_wrote_it(module):
+    pickled = f"c{module}\nPosixPath\n(Vshards\ntR.".encode()
+
+    assert sharded_state._Unpickler(io.BytesIO(pickled)).load() == Path("shards")

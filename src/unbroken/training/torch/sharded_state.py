@@ -86,6 +86,7 @@ class _Reader(FileSystemReader):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # so it is named by Python 3.13, and by it alone
         is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if is_type or name in _IN_METADATA.get(module, ()):
             return super().find_class(module, name)
