@@ -70,8 +70,8 @@ def test_a_number_that_stays_0_is_no_success_and_the_line_says_what_matched(tmp_
 
     assert "ended with exit code 85 and left no newer checkpoint; read " in line
     assert line.endswith(
-        r"its restart files say 0 steps, as at the start: progress_pattern ^(\d+) matched '0' in state.txt: "
-        "'0 counters, saved at 0.494', while the outputs are at 490"
+        r"its restart files say 0 steps, as at the start: progress_pattern ^(\d+) matched once in state.txt, "
+        "'0' at line 1: '0 counters, saved at 0.494'; it never grew, while the outputs are at 490"
     )
     assert checkpoints(tmp_path) == []
     assert (command_job(tmp_path, settings()).places.root / "failed" / "state.txt").is_file()
@@ -94,7 +94,8 @@ def test_a_number_that_falls_behind_is_no_success(tmp_path):
     line = refused(tmp_path, first_digit, segment=2)
 
     assert (
-        r"its restart files say 1 steps, after 5: progress_pattern ^step (\d) matched '1' in state.txt: 'step" in line
+        r"its restart files say 1 steps, after 5: progress_pattern ^step (\d) matched once in state.txt, '1' at line "
+        in line
     )
     assert history(command_job(tmp_path, settings()))[-1].outcome is Outcome.FAILED
 
@@ -175,7 +176,7 @@ def test_a_number_that_is_too_small_is_found_out_by_the_rows(tmp_path):
 
     assert line.startswith(
         "runs.demo: table.csv: records are missing: it goes on at 500, but the last one kept is 240, and 250 came "
-        r"behind it; so the restart files are not where their number says (progress_pattern ^half (\d+)$ matched '494'"
+        r"behind it; so the restart files are not where their number says (progress_pattern ^half (\d+)$ matched "
     )
     assert "then type: unbroken restart demo; if records are left out on purpose, add the file to outputs_w" in line
 

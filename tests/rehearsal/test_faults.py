@@ -1,12 +1,21 @@
 """Planted faults of a program with a restart file of its own: each is found, and what is no fault is not."""
 
 import re
+import sys
 
 import pytest
 
 IN_TABLE = r"table\.csv: column (value|lr), from row \d+ \(step \d+\) on: \S+ instead of \S+"
 EPOCHS_END = r"from (80|100|120|140|160|180|200|220) on: something that is used first there is not saved"
 WENT_ON = r"it went on from \d+ after a (polite stop|SIGKILL in mid-\w+), and differs"
+# Beside the training: a restart file with a line a step, and a word in it that stays 0.
+WRAPPER = """
+import subprocess, sys
+code = subprocess.run([sys.executable, "train.py", *sys.argv[1:]]).returncode
+steps = [line.split(",")[0] for line in open("table.csv")][1:]
+open("restart.txt", "w").writelines(f"saved 0 of {step}\\n" for step in steps)
+sys.exit(code)
+"""
 # The verdict, and what its reason says.
 FAULTS = {
     "outside": ("differs", f"{IN_TABLE}; {WENT_ON}"),
@@ -34,6 +43,9 @@ def test_a_program_that_really_resumes_is_identical(with_fault):
     assert re.search(r"^demo: a polite stop: saved at \d+, in [\d.]+ s$", done.said, re.M)
     assert re.search(r"^demo: a SIGKILL in mid-save of state\.tmp after ", done.said, re.M)
     assert re.search(r"^demo: first_margin_seconds: \d+$", done.said, re.M)
+    read = r"progress was read: progress_json step is 240 in state\.json; it grew from \d+ to 240 steps"
+    assert re.search(f"^demo: {read}$", done.said, re.M)
+    assert re.fullmatch(read, done.noted["progress_read"])
     assert not (done.folder / "results" / "demo").exists()
 
 
@@ -52,7 +64,20 @@ def test_a_progress_that_never_grows_is_found_by_what_was_read(with_fault):
     done = with_fault("lying progress", progress_json="done")
 
     assert (done.code, done.verdict) == (1, "fails"), done.said
-    assert "its restart files say 0 steps, as at the start: progress_json done is 0 in state.json" in done.reason
+    said = "its restart files say 0 steps, as at the start: progress_json done is 0 in state.json; it never grew"
+    assert said in done.reason
+
+
+@pytest.mark.slow
+def test_a_pattern_that_matches_something_else_says_how_often_what_last_and_where(with_fault, tmp_path):
+    (tmp_path / "wrapper.py").write_text(WRAPPER)
+    own = {"start": [sys.executable, "wrapper.py", "{goal}", "{stop}"], "inputs": ["train.py", "wrapper.py"]}
+    own |= {"files": ["state.json", "restart.txt"], "saved_by": "exit", "progress_file": "restart.txt"}
+    done = with_fault("", progress_json="", progress_pattern=r"^saved (\d+)", goal=65, **own)
+
+    assert (done.code, done.verdict) == (1, "fails"), done.said
+    matched = r"progress_pattern ^saved (\d+) matched 65 times in restart.txt, last '0' at line 65: 'saved 0 of 65'"
+    assert f"as at the start: {matched}; it never grew" in done.reason
 
 
 @pytest.mark.slow

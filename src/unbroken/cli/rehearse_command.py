@@ -46,7 +46,7 @@ def rehearse(
     shared = [str(path) for path in read_only or ()]
     course = Course(chosen, keys, engine, directory, minutes, lambda line: say(f"{run}: {line}"), shared)
     done = course.play()
-    for line in [*done.findings[:MOST_FINDINGS], *course.evidence]:
+    for line in [*done.findings[:MOST_FINDINGS], *filter(None, [done.progress_read])]:
         say(f"{run}: {line}")
     if len(done.findings) > MOST_FINDINGS:
         say(f"{run}: {len(done.findings) - MOST_FINDINGS} more findings in {directory / FOLDER / run}.json")

@@ -31,6 +31,7 @@ from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.program.contract import (
     FINAL,
+    HANDOVER_FILE,
     READY,
     AttemptFolder,
     HandedOver,
@@ -126,8 +127,8 @@ class Engine(ABC):
         return ""
 
     def progress_evidence(self, run: Run, checkpoint: Path) -> str:
-        """What says how far the checkpoint in a folder is, for a rehearsal; empty where the program itself says it."""
-        return ""
+        """What says how far the checkpoint in a folder is, for a rehearsal."""
+        return f"the program itself says it ({HANDOVER_FILE})"
 
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         """What `unbroken init` can begin with in `base`; `words` are a file, or a command line, that the user gave.

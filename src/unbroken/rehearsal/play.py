@@ -15,6 +15,7 @@ from unbroken.rehearsal.compare import Difference, Kind
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.measures import Measures, measures_of
 from unbroken.rehearsal.piece import Ended, Piece, Way
+from unbroken.rehearsal.progress_read import ProgressRead
 from unbroken.rehearsal.results import Results, listed
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.short_goal import rounded_down, with_goal
@@ -68,7 +69,7 @@ class Course:
     read_only: Collection[str] = ()  # paths in the folder that the program only reads
     origins: list[tuple[Way, float]] = field(default_factory=list)  # how a piece ended, and where the next began
     measures: Measures = field(default_factory=Measures)
-    evidence: list[str] = field(default_factory=list)  # what says how far it is
+    progress_read: ProgressRead = field(default_factory=ProgressRead)
 
     def play(self) -> Rehearsal:
         """The verdict; what the program left is beside it where something differs.
@@ -105,7 +106,7 @@ class Course:
             shutil.rmtree(self.root, ignore_errors=True)
         done = Rehearsal(
             self.run.name, verdict, reason, identity, utc_now(), self.short.goal if self.short else None,
-            tuple(findings), *self.measures.rounded(),
+            tuple(findings), *self.measures.rounded(), self.progress_read.line(),
         )  # fmt: skip
         done.write(self.base)
         return done
@@ -223,11 +224,6 @@ class Course:
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
         self.measures = self.measures.with_pieces(attempts, checkpoints)
-        if how := self.engine.progress_evidence(self.run, checkpoints[-1].folder):
-            first, last = self.origins[0][1], checkpoints[-1].passport.progress
-            self.evidence.append(
-                f"progress was read: {how}; it grew from {amount(first)} to {amount(last.done)} {last.unit}"
-            )
         self.results.keep(self.stage, piece, "pieces")
 
     def _ended(self, way: Way, carried: Path | None) -> Path:
@@ -294,7 +290,10 @@ class Course:
             piece.stop_at = self._share * self._reached
         settled = (Outcome.PAUSED, Outcome.FINISHED)
         piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
-        return piece.play(), piece
+        ended = piece.play()
+        left = piece.places.checkpoints
+        self.progress_read.note(self.engine, self.run, Store(left).readable() if left.is_dir() else ())
+        return ended, piece
 
     def _with_room(self, run: Run) -> Run:
         """Segments that end by us and not by their time."""

@@ -59,6 +59,7 @@ class Rehearsal:
     start_seconds: float | None = None
     save_seconds: float | None = None
     stop_seconds: float | None = None
+    progress_read: str = ""  # by what, and whether it grew
 
     def write(self, base: Path) -> Path:
         """Puts it beside the run in one step."""

@@ -73,8 +73,10 @@ class CommandEngine(Engine):
     def progress_evidence(self, run: Run, checkpoint: Path) -> str:
         """What of the config read it, and where."""
         program = self._with_its_base(program_of(run))
-        if program.keeps_the_contract or not program.says_progress:
-            return ""
+        if program.keeps_the_contract:
+            return super().progress_evidence(run, checkpoint)
+        if not program.says_progress:
+            return "nothing says how far its restart files are, so they are counted"
         states = states_in(checkpoint, program.files)[:1]
         try:
             return reading_of(run, program, checkpoint, states[0].number if states else "").how

@@ -118,9 +118,9 @@ class FileKeeper(CommandSupervisor):
 
     def _no_step(self, done: float, reading: Reading) -> str:
         unit, written = self.task.run.settings["goal_unit"], self.outputs.last_number()
-        before = "as at the start" if self.last is None else f"after {self.last:.10g}"
+        before, never = ("as at the start", "; it never grew") if self.last is None else (f"after {self.last:.10g}", "")
         also = f", while the outputs are at {written:.10g}" if written and written > done else ""
-        return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{also}"
+        return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
 
     def _is_new(self, stamps: Mapping[str, Stamp]) -> bool:
         """False for the files that were put back, or handed over, as long as they are not written again."""

@@ -50,8 +50,9 @@ def reading_of(run: Run, program: Program, folder: Path, number: str, among: Col
     if number:
         return Reading(float(number), f"the names of `files` have {number} in them")
     if program.progress_command:
-        done = _answered(run, program.progress_command, folder)
-        return Reading(done, f"progress_command {' '.join(program.progress_command)} printed {done:.10g}")
+        done, how_many = _answered(run, program.progress_command, folder)
+        printed = "one line" if how_many == 1 else f"{how_many} lines, the last"
+        return Reading(done, f"progress_command {' '.join(program.progress_command)} printed {printed} {done:.10g}")
     if not program.progress_file:
         return Reading(None, "")
     path = _named_file(folder, program.progress_file, among)
@@ -76,18 +77,26 @@ def _last_in_all(path: Path, pattern: str, folder: Path) -> Reading:
     if path.stat().st_size == 0:
         raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        span = None
+        span, count = None, 0
         for match in re.finditer(pattern.encode(), text, re.MULTILINE):
-            span = match.span(1)
+            span, count = match.span(1), count + 1
             del match  # it would keep the map open
         if span is None or span[0] < 0:
             begins = shown(_line_at(text, 0))
             raise CheckpointError(f"{path}: nothing in it matches progress_pattern: {pattern}; it begins with {begins}")
         matched, line = bytes(text[slice(*span)]).decode(errors="replace"), shown(_line_at(text, span[0]))
+        place = f"'{matched}' at line {_lines_before(text, span[0]) + 1}: {line}"
     done = _number(matched)
     if done is None:
         raise CheckpointError(f"{path}: progress_pattern: {pattern} matched {shown(matched)}, allowed: a number")
-    return Reading(done, f"progress_pattern {pattern} matched '{matched}' in {path.relative_to(folder)}: {line}")
+    times, last = ("once", "") if count == 1 else (f"{count} times", "last ")
+    return Reading(done, f"progress_pattern {pattern} matched {times} in {path.relative_to(folder)}, {last}{place}")
+
+
+def _lines_before(text: mmap.mmap, at: int) -> int:
+    """How many lines end before a byte, read in parts because the file may be larger than the memory."""
+    parts = range(0, at, TAIL_BYTES)
+    return sum(text[begin : min(at, begin + TAIL_BYTES)].count(b"\n") for begin in parts)
 
 
 def _line_at(text: mmap.mmap, at: int) -> str:
@@ -146,15 +155,15 @@ def why_not_whole(run: Run, program: Program, folder: Path) -> str:
     return "" if answer.code == 0 else f"{said}: exit code {answer.code}{last}"
 
 
-def _answered(run: Run, command: Sequence[str], folder: Path) -> float:
-    """What a command of the user says of the folder that it is started in."""
+def _answered(run: Run, command: Sequence[str], folder: Path) -> tuple[float, int]:
+    """What a command of the user says of the folder that it is started in, and of how many lines that is the last."""
     answer = _ask(run, command, folder)
     last = _last_line(answer)
     number = _number(last.strip())
     if answer.code != 0 or number is None:
         said = f"exit code {answer.code}, last line {last!r}"
         raise CheckpointError(f"progress_command {' '.join(command)}: {said}, allowed: exit code 0 and a number")
-    return number
+    return number, sum(1 for line in answer.lines if line.strip())
 
 
 def _ask(run: Run, command: Sequence[str], folder: Path) -> child.Answer:

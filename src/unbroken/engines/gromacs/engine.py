@@ -55,6 +55,9 @@ class GromacsEngine(Engine):
         frame = frame_at(path, offset_bytes) if path.suffix in (".xtc", ".trr") else None
         return frame.describe() if frame else ""
 
+    def progress_evidence(self, run: Run, checkpoint: Path) -> str:
+        return f"the step in {CPT}"
+
     def starters(self, words: Sequence[str], is_named: bool) -> Iterator[Starter]:
         return starters(self.base, words, is_named)
 
