@@ -183,7 +183,7 @@ def test_a_script_for_the_login_node_comes_to_the_job_that_it_submits(tmp_path: 
 
 KINDS = sorted((SCRIPTS / "kinds").glob("*.sh"))
 PRESENT = ("run.namd", "relax.in", "first.in", "next.in", "system.prmtop", "equil.rst7", "train.py", "count", "walk.R")
-PRESENT += ("npt.mdp", "nvt.gro", "topol.top", "index.ndx", "simulate.m")
+PRESENT += ("INCAR", "POSCAR", "npt.mdp", "nvt.gro", "topol.top", "index.ndx", "simulate.m")
 JOB = "#!/bin/bash\n#SBATCH -J md\n./md --restart md.chk\n"
 
 
@@ -218,7 +218,13 @@ def test_a_config_made_of_another_kind_of_script_is_accepted_by_the_loader(tmp_p
         (
             "vasp_stopcar",
             {"segment_minutes": {"at_least": 120, "at_most": 2880}, "tasks": 32, "nodes": 2, "qos": "regular"},
-            {"start": ["vasp_std"], "stop_file": "STOPCAR", "stop_text": "LSTOP = .TRUE."},
+            {
+                "start": ["vasp_std"],
+                "stop_file": "STOPCAR",
+                "stop_text": "LSTOP = .TRUE.",
+                "files": ["CONTCAR"],
+                "inputs": ["INCAR", "POSCAR"],
+            },
         ),
         (
             "amber_parts",
@@ -243,7 +249,12 @@ def test_a_config_made_of_another_kind_of_script_is_accepted_by_the_loader(tmp_p
         (
             "matlab_requeue",
             {"mem_mb": 16384, "modules": ["MATLAB/2023a"], "threads": 4},
-            {"files": ["state.mat"], "finished_file": "done.txt", "exit_paused": [0]},
+            {
+                "files": ["state.mat"],
+                "finished_file": "done.txt",
+                "exit_paused": [0],
+                "inputs": ["simulate.m"],
+            },
         ),
         (
             "gromacs_grompp",
@@ -359,6 +370,33 @@ def test_the_page_shows_what_comes_out(tmp_path: Path) -> None:
 )
 def test_a_line_becomes_the_key_that_says_the_same(tmp_path: Path, text: str, key: str, value: object) -> None:
     assert run_of(converted(tmp_path, text))[key] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("run 500\n", 500),
+        ("read_restart a.rst\nrun 500 upto\n", 500),
+        ('if "$(is_file(a.rst))" then "read_restart a.rst"\nrun 500\n', None),
+    ],
+)
+def test_steps_of_lammps_are_the_goal_unless_they_are_so_many_more(tmp_path: Path, text: str, goal: object) -> None:
+    (tmp_path / "md.in").write_text(text)
+
+    assert run_of(converted(tmp_path, "lmp -in md.in\n"))["settings"].get("goal") == goal
+
+
+def test_what_the_next_job_begins_with_is_copied_before_it(tmp_path: Path) -> None:
+    text = "#SBATCH -n 2\nsave() { cp -p b.out a.in; cp c d; }\ntrap save USR1\nsrun ./prog a.in &\nwait\n"
+    (tmp_path / "a.in").write_text("")
+    found = converted(tmp_path, text)
+
+    run = run_of(found)
+
+    steps = 'if [ -f b.out ]; then rm -f a.in; cp -p b.out a.in; fi; exec "$@"'
+    assert run["enter"][:4] == ["bash", "-c", steps, "bash"]
+    assert run["settings"]["files"] == ["b.out"]
+    assert [remark.what for remark in found.lost] == ["cp c d"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from unbroken.config.tasks import is_launcher
 from unbroken.convert.bash import command_name, commands_in, fragment, line_of, text_of, walk
 from unbroken.convert.command_line import taken_apart
 from unbroken.convert.names import DMTCP_HELPERS, FILES, INSTALLS, MANAGERS, MODULE, NO_PROGRAM, ONCE, REMOVES, STOPS
-from unbroken.convert.seen import Launched, Step
+from unbroken.convert.seen import HandedOn, Launched, Step
 from unbroken.convert.steps import StepReader, base_name
 from unbroken.convert.words import Kind, Part, Word
 
@@ -24,6 +24,8 @@ WHY_AGAIN = "unbroken submits the next segment by itself"
 _SIGNAL = re.compile(r"-(?:s\s*|-signal[= ])?(?:SIG)?(HUP|INT|TERM|USR1|USR2|CONT|10|12|15|1|2)\b")
 _SIGNAL_NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "1": "HUP", "2": "INT"}
 _DEPTH = 20
+# A file of the program's own folder, that a shell takes as it stands.
+_PLAIN = re.compile(r"[\w.+-]+")
 
 
 class ScriptEnd(Exception):
@@ -216,7 +218,16 @@ class CommandReader(StepReader, ABC):
         elif name == "sbatch" or (name == "scontrol" and "requeue" in text):
             self.seen.resubmitted.append(line)
         elif name in FILES | REMOVES or self.is_program(node):
+            self._handed_on(name, node, text)
             self.seen.lose(line_of(node), text, "is done when the script is told to stop; a segment does nothing then")
+
+    def _handed_on(self, name: str, node: Node, text: str) -> None:
+        words = [word for child in node.children_by_field_name("argument") for word in self.scope.words(child)]
+        match [word.text or "" for word in words if not word.source.startswith("-")]:
+            case [source, target] if name in ("cp", "mv") and _PLAIN.fullmatch(source) and _PLAIN.fullmatch(target):
+                found = HandedOn(source, target, line_of(node), text)
+                if found not in self.seen.handed_on:
+                    self.seen.handed_on.append(found)
 
     # --- what is a program ---
 

@@ -53,6 +53,16 @@ class Step:
     value: str = ""
 
 
+@dataclass(frozen=True)
+class HandedOn:
+    """`cp CONTCAR POSCAR` in a trap: a file of the program that the next job begins with under another name."""
+
+    source: str
+    target: str
+    line: int
+    text: str
+
+
 @dataclass
 class Seen:
     """All of it, each with its line."""
@@ -72,6 +82,7 @@ class Seen:
     stop_signal: tuple[str, int] | None = None
     stop_file: tuple[Word, int] | None = None
     stop_text: str = ""
+    handed_on: list[HandedOn] = field(default_factory=list)
     paused: tuple[int, int] | None = None  # an exit code after which the script submits itself again, and the line
     goal: tuple[float, int, str] | None = None
     submitted: list[tuple[tuple[Word, ...], int]] = field(default_factory=list)

@@ -10,7 +10,8 @@ from pathlib import PurePath
 from unbroken.config.tasks import PASSED_ON
 from unbroken.convert.command_line import taken_apart
 from unbroken.convert.draft import Draft, Source, enter, in_words, modules, own_names, variables
-from unbroken.convert.seen import Launched, Remark
+from unbroken.convert.seen import HandedOn, Launched, Remark, Step
+from unbroken.convert.unnamed_inputs import unnamed_inputs
 from unbroken.convert.words import Kind, Part, Word, needs_shell, shell_line, template
 
 # Options by which programs are told what to go on from.
@@ -26,6 +27,7 @@ def command_run(source: Source) -> Draft:
     """The run; what only the user can say is asked."""
     draft = Draft("command", f"line {source.start.line}: {source.line.program}")
     modules(source, draft)
+    _take_over(source)
     enter(source, draft)
     found = _saved(source)
     _must_be_own(source, found)
@@ -39,6 +41,9 @@ def command_run(source: Source) -> Draft:
     for name, line in source.first.staged:
         if name not in {each for each, _ in found} and PurePath(name).name not in {each for each, _ in found}:
             inputs.setdefault(name, line)
+    for name in unnamed_inputs(source.line.program, [word.text or "" for word in source.start.words]):
+        if source.is_file(name):
+            inputs.setdefault(source.below(name), source.start.line)
     if inputs:
         draft.set("inputs", list(inputs), f"line {_numbers(inputs)}: files of this folder")
     _files(source, draft, found)
@@ -47,6 +52,25 @@ def command_run(source: Source) -> Draft:
     _environment(source, draft)
     draft.suggest("final_files: []", "what else of its folder is the result; none: the last restart files")
     return draft
+
+
+def _take_over(source: Source) -> None:
+    """What the script copies when it is told to stop, so that the next job begins with it, is copied before that one.
+
+    `inputs` are links to the user's files: the link is taken away first.  Once for all tasks, so not in `resume`.
+    """
+    for copy in _handed_on(source):
+        source.first.lost = [each for each in source.first.lost if (each.line, each.what) != (copy.line, copy.text)]
+        name, target = copy.source, copy.target
+        text = f"if [ -f {name} ]; then rm -f {target}; cp -p {name} {target}; fi"
+        source.first.prologue.append(Step(text, copy.line))
+
+
+def _handed_on(source: Source) -> list[HandedOn]:
+    """Of what it copies then, what the program reads."""
+    words = [word.text or "" for word in source.resume.words]
+    read = {*words, *unnamed_inputs(source.line.program, words)}
+    return [copy for copy in source.first.handed_on if copy.target in read]
 
 
 def _must_be_own(source: Source, found: list[tuple[str, int]]) -> None:
@@ -143,7 +167,7 @@ def _saved(source: Source) -> list[tuple[str, int]]:
     if not same and (found := own_names([each for each in before if each.line not in done])):
         numbered = [each for each in found if "*" in each[0]]
         return numbered[:1] or found[:1]
-    return _named(source)
+    return _named(source) or [(copy.source, copy.line) for copy in _handed_on(source)[:1]]
 
 
 def _named(source: Source) -> list[tuple[str, int]]:
@@ -171,7 +195,7 @@ def _files(source: Source, draft: Draft, found: list[tuple[str, int]]) -> None:
         draft.set("files", [name.replace("*", "{progress}")], f"line {line}: `*` is taken for how far it is")
         draft.set("saved_by", "next", "one is complete when the next one has begun")
         return
-    is_guess = found == _named(source)
+    is_guess = found == _named(source) or name in {copy.source for copy in _handed_on(source)}
     draft.set("files", [name], f"line {line}" + (": is that what it saves?" if is_guess else ""), is_guess)
     draft.set(
         "saved_by", "rename", "if it is written in place, give a check_command; written at its end only: exit", True
@@ -230,6 +254,8 @@ def _lammps_goal(source: Source) -> tuple[float, int, str] | None:
     found = list(_LAMMPS_RUN.finditer(text))
     if len(found) != 1 or len(re.findall(r"^\s*run\s", text, re.MULTILINE)) != 1:
         return None
+    if "upto" not in found[0][0] and re.search(r"\bread_restart\b", text):
+        return None  # so many more in each job
     return float(found[0][1]), 0, f"{name} line {text.count(chr(10), 0, found[0].start(1)) + 1}: {found[0][0].strip()}"
 
 
