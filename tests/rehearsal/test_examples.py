@@ -1,48 +1,93 @@
 """The examples of all engines, rehearsed as their users would: they really resume, so nothing is found."""
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 from support.needs import require
 
 from unbroken.config.package_files import root_folder
+from unbroken.engines.found import known_schemas
 
 EXAMPLES = root_folder() / "examples"
 UNBROKEN = Path(sys.executable).with_name("unbroken")
+CONTRACT = r"the program itself says it \(progress\.json\)"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A run of a folder of examples, with the words of the command, and by what its progress is read."""
+
+    folder: str
+    run: str
+    words: tuple[str, ...] = ()
+    reads: str = CONTRACT
+    needs: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    made: list[str] = field(default_factory=list)  # what makes its files
+
+    @property
+    def id(self) -> str:
+        return f"{self.folder}-{self.run}"
+
+
 COMPILED = ["sh", "-c", "cc -O2 -o ising ising.c && cc -O2 -o pi pi.c"]
-# Folder, run, the words of the command, what it needs, and what makes its files.
+C = ("gcc", "libc6-dev")
 CASES = [
-    ("toy", "count", ("--goal", "600"), (), ()),
-    ("command", "factors", (), (), ()),
-    ("c", "ising", ("--goal", "20000"), ("gcc", "libc6-dev"), COMPILED),
-    ("c", "pi", ("--goal", "2000"), ("gcc", "libc6-dev"), COMPILED),
-    ("r", "banana", (), ("r-base-core",), ()),
-    ("matlab", "banana", (), ("octave",), ()),
-    ("lammps", "melt", ("--goal", "4000"), ("lammps",), ()),
-    ("gromacs", "dipeptide", ("--goal", "4000"), ("gromacs",), ["./build.sh"]),
-    ("torch", "digits", ("--goal", "2"), (), ()),
-    pytest.param("tensorflow", "digits", ("--goal", "2"), (), (), marks=pytest.mark.tensorflow),
+    Example("toy", "count", ("--goal", "600")),
+    Example("command", "factors", reads="progress_pattern .+ matched once in .+, '.+' at line .+"),
+    Example("c", "ising", ("--goal", "20000"), ".+", C, made=COMPILED),
+    Example("c", "pi", ("--goal", "2000"), ".+", C, made=COMPILED),
+    Example("r", "banana", (), ".+", ("r-base-core",)),
+    Example("matlab", "banana", (), ".+", ("octave",)),
+    Example("lammps", "melt", ("--goal", "4000"), "the names of `files` have 4000 in them", ("lammps",)),
+    Example("gromacs", "dipeptide", ("--goal", "4000"), r"the step in md\.cpt", ("gromacs",), made=["./build.sh"]),
+    Example("dmtcp", "orbit", (), "the seconds that it worked; the program is not asked"),
+    Example("torch", "digits", ("--goal", "2"), modules=("torch",)),
+    Example("torch_ddp", "digits", ("--goal", "2"), modules=("torch",)),
+    Example("torch_tutorial", "tutorial", ("--goal", "2"), modules=("torch",)),
+    Example("torch_lightning", "digits", ("--goal", "2"), modules=("torch", "pytorch_lightning")),
+    Example("torch_accelerate", "digits", ("--goal", "2"), modules=("torch", "accelerate")),
+    Example("torch_transformers", "sums", ("--goal", "26"), modules=("torch", "transformers")),
+    pytest.param(Example("tensorflow", "digits", ("--goal", "2")), marks=pytest.mark.tensorflow, id="tensorflow"),
 ]
 
 
+def test_no_engine_is_left_out():
+    listed = [getattr(case, "values", (case,))[0] for case in CASES]
+    configs = [yaml.safe_load((EXAMPLES / each.folder / "config" / "config.yaml").read_text()) for each in listed]
+
+    assert {run["engine"] for config in configs for run in config["runs"].values()} == set(known_schemas().engines)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("example", "run", "words", "needs", "made"), CASES)
-def test_an_example_is_identical(tmp_path, example, run, words, needs, made):
-    require(*needs)
-    folder = tmp_path / example
-    shutil.copytree(EXAMPLES / example, folder, ignore=shutil.ignore_patterns("results", "logs", ".snakemake"))
+@pytest.mark.parametrize("example", CASES, ids=lambda example: example.id)
+def test_an_example_is_identical(tmp_path, example):
+    from support.dmtcp_here import PROGRAMS  # starts what the stand-in needs
+
+    require(*example.needs)
+    for module in example.modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"missing: {module}")
+    folder = tmp_path / example.folder
+    shutil.copytree(EXAMPLES / example.folder, folder, ignore=shutil.ignore_patterns("results", "logs", ".snakemake"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UNBROKEN_")}
-    if made:
-        subprocess.run(made, cwd=folder, check=True)
+    environment |= {"HF_HUB_OFFLINE": "1", "PATH": f"{PROGRAMS}{os.pathsep}{environment['PATH']}"}
+    if example.made:
+        subprocess.run(example.made, cwd=folder, check=True)
 
-    done = subprocess.run(
-        [UNBROKEN, "rehearse", run, *words], cwd=folder, capture_output=True, text=True, env=environment
-    )
+    command = [UNBROKEN, "rehearse", example.run, *example.words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
 
-    noted = json.loads((folder / "results" / ".rehearsal" / f"{run}.json").read_text())
+    noted = json.loads((folder / "results" / ".rehearsal" / f"{example.run}.json").read_text())
     assert (done.returncode, noted["verdict"], noted["reason"]) == (0, "identical", ""), done.stdout + done.stderr
+    read = rf"progress was read: {example.reads}; it grew from \S+ to \S+ \w+"
+    assert re.fullmatch(read, noted["progress_read"]), noted["progress_read"]
