@@ -81,6 +81,15 @@ def test_a_pattern_that_matches_something_else_says_how_often_what_last_and_wher
 
 
 @pytest.mark.slow
+def test_a_progress_that_a_command_says_is_told_and_the_command_may_write_beside(with_fault):
+    command = ["sh", "-c", """date >> seen; sed -n 's/.*"step": \\([0-9]*\\).*/\\1/p' state.json"""]
+    done = with_fault("", progress_file="", progress_json="", progress_command=command)
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert " printed one line 240; it grew from " in done.noted["progress_read"]
+
+
+@pytest.mark.slow
 def test_a_table_that_is_appended_to_where_no_checkpoint_holds_it_is_found(with_fault):
     done = with_fault("", outputs={}, environment={"TABLE": "{base}/table.csv"})
 

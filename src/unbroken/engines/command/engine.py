@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -79,7 +80,11 @@ class CommandEngine(Engine):
             return "nothing says how far its restart files are, so they are counted"
         states = states_in(checkpoint, program.files)[:1]
         try:
-            return reading_of(run, program, checkpoint, states[0].number if states else "").how
+            with tempfile.TemporaryDirectory(dir=checkpoint.parents[1]) as scratch:
+                folder = checkpoint
+                if program.progress_command:  # it may write beside the files that it reads
+                    folder = shutil.copytree(checkpoint, Path(scratch) / "state")
+                return reading_of(run, program, folder, states[0].number if states else "").how
         except UnbrokenError as error:
             return str(error)
 
