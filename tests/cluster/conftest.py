@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cluster.lab import Cluster, has_cgroups
+from cluster.site_scripts import Site
 from support.needs import skip_or_fail
 from support.workdir import ROOT, WorkDir
 
@@ -92,6 +93,12 @@ def pmix(cluster: Cluster) -> None:
 def slurm_work(tmp_path: Path, cluster: Cluster) -> Iterator[WorkDir]:
     """A working directory whose drivers use the Slurm profile on `cluster`."""
     yield from _slurm_work(tmp_path, cluster)
+
+
+@pytest.fixture
+def site(slurm_work: WorkDir, cluster: Cluster) -> Site:
+    """Where a site's script runs by itself, and converted."""
+    return Site(slurm_work, cluster).make()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 from support.needs import skip_or_fail
@@ -47,22 +49,43 @@ def make_tree(root: Path, fruit: str) -> Path:
     for name in FILES:
         (root / name).touch()
     for name in PROGRAMS:
-        program = Path(shutil.which(name) or name)
-        shutil.copy(program, root / "bin" / name)
-        for library in re.findall(r"(/\S+) \(0x", subprocess.check_output(["ldd", program], text=True)):
-            target = root / library.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, target)
+        _copy_program(Path(shutil.which(name) or name), root / "bin" / name)
     (root / "etc/fruit").write_text(f"{fruit}\n")
     return root
 
 
+def _copy_program(program: Path, target: Path) -> None:
+    """A program, and its libraries below the same folder where the program expects them."""
+    shutil.copy(program, target)
+    root = target.parents[1]
+    for library in re.findall(r"(/\S+) \(0x", subprocess.check_output(["ldd", program], text=True)):
+        place = root / library.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, place)
+
+
 def make_image(image: Path, fruit: str) -> Path:
     """The same as a file, written in the place of what was there."""
-    tree = make_tree(image.with_suffix(".tree"), fruit)
+    return _built(image, make_tree(image.with_suffix(".tree"), fruit))
+
+
+def _built(image: Path, tree: Path) -> Path:
     words = [apptainer() / "apptainer", "--silent", "build", "--force", image, tree]
     subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return image
+
+
+def make_python_image(image: Path) -> Path:
+    """An image with this machine's Python and its standard library."""
+    tree = make_tree(image.with_suffix(".tree"), "apple")
+    program = Path(sys.base_prefix) / "bin" / "python3"
+    _copy_program(program.resolve(), tree / "bin" / "python3")
+    library = Path(sysconfig.get_path("stdlib"))
+    left_out = shutil.ignore_patterns(
+        "site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__", "*.a"
+    )
+    shutil.copytree(library, tree / str(library).lstrip("/"), ignore=left_out)
+    return _built(image, tree)
 
 
 def counting_run(folder: Path, **keys: object) -> dict[str, object]:

@@ -122,3 +122,26 @@ thermo 500
 restart 100 restart.*.bin
 run 4000 upto every 100 "shell sleep 2"
 """
+# A regression in Keras with momentum, to as many steps as it is told; it goes on from the newest model that it finds.
+KERAS = """import glob, os, sys, time
+import keras
+import numpy
+
+goal = int(sys.argv[1])
+found = sorted(glob.glob("model_*.keras"))
+if found:
+    model = keras.saving.load_model(found[-1])
+else:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse")
+step = int(model.optimizer.iterations)
+while step < goal:
+    draws = numpy.random.default_rng(step).normal(size=(32, 4)).astype("float32")
+    model.train_on_batch(draws, draws.sum(1, keepdims=True))
+    time.sleep(0.2)
+    step += 1
+    if step % 20 == 0 or step == goal:
+        model.save("draft.keras")
+        os.rename("draft.keras", f"model_{step:06d}.keras")
+"""

@@ -386,6 +386,17 @@ def test_steps_of_lammps_are_the_goal_unless_they_are_so_many_more(tmp_path: Pat
     assert run_of(converted(tmp_path, "lmp -in md.in\n"))["settings"].get("goal") == goal
 
 
+@pytest.mark.parametrize(
+    ("text", "name"), [("pw.x < relax.in > relax.out\n", r"h2\.EXIT"), ("cp2k.psmp -i a.inp\n", "EXIT")]
+)
+def test_the_file_that_makes_a_program_leave_is_offered(tmp_path: Path, text: str, name: str) -> None:
+    (tmp_path / "relax.in").write_text("&control\n calculation='relax', prefix='h2'\n/\n")
+
+    text = config_text(converted(tmp_path, text))
+
+    assert re.search(rf"^ +# stop_file: {name}  +# \? it saves and leaves when this file is there", text, re.MULTILINE)
+
+
 def test_what_the_next_job_begins_with_is_copied_before_it(tmp_path: Path) -> None:
     text = "#SBATCH -n 2\nsave() { cp -p b.out a.in; cp c d; }\ntrap save USR1\nsrun ./prog a.in &\nwait\n"
     (tmp_path / "a.in").write_text("")

@@ -11,7 +11,7 @@ from unbroken.config.tasks import PASSED_ON
 from unbroken.convert.command_line import taken_apart
 from unbroken.convert.draft import Draft, Source, enter, in_words, modules, own_names, variables
 from unbroken.convert.seen import HandedOn, Launched, Remark, Step
-from unbroken.convert.unnamed_inputs import unnamed_inputs
+from unbroken.convert.well_known import stop_file, unnamed_inputs
 from unbroken.convert.words import Kind, Part, Word, needs_shell, shell_line, template
 
 # Options by which programs are told what to go on from.
@@ -265,6 +265,8 @@ def _stops(source: Source, draft: Draft) -> None:
         draft.set("stop_file", name, f"line {source.first.stop_file[1]}")
         if source.first.stop_text:
             draft.set("stop_text", source.first.stop_text, f"line {source.first.stop_file[1]}")
+    elif suggested := stop_file(source.line.program, _input_text(source)):
+        draft.suggest(*suggested)
     if signal is None:
         return
     name, line = signal
@@ -275,6 +277,12 @@ def _stops(source: Source, draft: Draft) -> None:
         )
         return
     draft.set("stop_signal", name, f"line {line}: the script passes it on to the program")
+
+
+def _input_text(source: Source) -> str:
+    """What the program reads on standard input, if that is a file that is here."""
+    name = (source.start.stdin.text or "") if source.start.stdin is not None else ""
+    return (source.folder / name).read_text(errors="replace") if source.is_file(name) else ""
 
 
 def _environment(source: Source, draft: Draft) -> None:

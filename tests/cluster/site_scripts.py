@@ -1,0 +1,135 @@
+"""Scripts of the bed on a cluster: as their users run them, and converted."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.lab import Cluster
+from support.site_jobs import answer
+from support.workdir import ROOT, WorkDir
+
+from unbroken.runs.outcome import Outcome
+
+PATIENCE_SECONDS = 600.0
+SCRIPTS = ROOT / "tests" / "site_scripts"
+# A job to which a signal is on its way is not `running`.
+IN_QUEUE = "pending,configuring,running,signaling,suspended,stopped,completing,requeued,requeue_hold"
+MODULES_INIT = "/usr/share/modules/init/bash"
+MODULES = (
+    *("cuda/10.2", "gcc/7.3.0", "openmpi/4.0.5", "gromacs/2020.3-gpu-mpi", "lammps", "miniconda3", "anaconda/3"),
+    *("cuda/11.7", "cuda/12.4", "intel-compilers/2022.0.1", "impi/2021.5.0", "GROMACS/2021-fosscuda-2019b", "r/4.3"),
+    *("mamba/latest", "QuantumESPRESSO/7.2"),
+)
+
+
+@dataclass
+class Site:
+    """A working directory on the cluster with modules, a scratch folder and the disk of a node.
+
+    The script runs by itself in `alone`, and is converted in the folder above.
+    """
+
+    work: WorkDir
+    cluster: Cluster
+
+    @property
+    def root(self) -> Path:
+        return self.work.root
+
+    @property
+    def alone(self) -> Path:
+        return self.root / "alone"
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+    def make(self) -> Site:
+        """Its folders and modules."""
+        for name in MODULES:
+            self.work.write(f"modulefiles/{name}", "#%Module\n")
+        more = {"MODULEPATH": str(self.root / "modulefiles"), "SCRATCH": str(self.scratch)}
+        more |= {"SLURM_TMPDIR": str(self.root / "disk"), "OMPI_MCA_mpi_yield_when_idle": "1"}
+        self.work.added_environment = {**self.work.added_environment, **more}
+        for name in ("scratch", "disk", "alone"):
+            (self.root / name).mkdir()
+        return self
+
+    def put(self, stem: str, scaled: Mapping[str, str], **files: str) -> None:
+        """The script, scaled down, and its files: once where it runs by itself, once where it is converted."""
+        (path,) = SCRIPTS.rglob(f"{stem}.sh")
+        text = path.read_text()
+        for old, new in scaled.items():
+            assert old in text, old
+            text = text.replace(old, new.replace("@scratch@", str(self.scratch)))
+        for name, content in {f"{stem}.sh": text, **files}.items():
+            for folder in (self.root, self.alone):
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+
+    def program(self, name: str, text: str) -> Path:
+        """A program below the scratch folder."""
+        path = self.work.write(f"scratch/{name}", text)
+        path.chmod(0o755)
+        return path
+
+    def module(self, name: str, folder: Path) -> None:
+        """A module that brings the programs of a folder."""
+        self.work.write(f"modulefiles/{name}", f"#%Module\nprepend-path PATH {folder}\n")
+
+    def venv(self, name: str) -> None:
+        """A Python environment with the packages of ours, in both folders."""
+        ours = sysconfig.get_path("purelib")
+        for folder in (self.root, self.alone):
+            words = [sys.executable, "-m", "venv", "--without-pip", str(folder / name)]
+            subprocess.run(words, check=True)
+            (packages,) = (folder / name).glob("lib/python*/site-packages")
+            (packages / "ours.pth").write_text(f"{ours}\n")
+
+    # --- the script itself ---
+
+    def by_itself(self, stem: str, is_submitter: bool = False, times: int = 1) -> Path:
+        """Runs the script as its user does, until nothing of it is left in the queue."""
+        # A batch script is no login shell: where sites define `module` is their own matter.
+        environment = {**self.work.environment(), "BASH_ENV": MODULES_INIT}
+        words = ["bash", f"{stem}.sh"] if is_submitter else ["sbatch", f"{stem}.sh"]
+        for _ in range(times):
+            subprocess.run(
+                words, cwd=self.alone, env=environment, check=True, capture_output=True, stdin=subprocess.DEVNULL
+            )
+        self.until_idle()
+        return self.alone
+
+    def until_idle(self) -> None:
+        """Waits until nobody has a job."""
+        self.cluster.wait_until(lambda: not self.cluster.jobs(IN_QUEUE), PATIENCE_SECONDS)
+
+    # --- and what was made of it ---
+
+    def converted(self, stem: str, minutes: float, start: tuple[str, str] = ("", ""), **answers: str) -> None:
+        """Converts the script, types the answers, cuts the run into segments of so many minutes, runs it to its end."""
+        done = self.work.unbroken("convert", f"{stem}.sh")
+        assert done.code == 0, done.text
+        config = self.root / "config" / "config.yaml"
+        answer(config, **answers)
+        text = config.read_text().replace(*start) if start[0] else config.read_text()
+        config.write_text(re.sub(r"segment_minutes: (\{.*?\}|\S+)", f"segment_minutes: {minutes}", text))
+        made = self.work.start().wait(PATIENCE_SECONDS)
+        assert made.code == 0, made.text
+
+    def pauses(self, run: str) -> int:
+        """How many segments ended before the goal and left a checkpoint; the run has reached it in the end."""
+        outcomes = [attempt.outcome for attempt in self.work.history(run)]
+        assert outcomes[-1] is Outcome.FINISHED
+        return outcomes.count(Outcome.PAUSED)
+
+    def final(self, run: str) -> Path:
+        """The results of a run."""
+        return self.work.places(run).final
