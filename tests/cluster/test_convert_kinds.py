@@ -162,7 +162,7 @@ def test_espresso_comes_to_the_same_molecule(site: Site) -> None:
 
     alone = site.by_itself("espresso_stdin")
     answers = {"files": "['out/**']", "saved_by": "exit", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
-    site.converted("espresso_stdin", 0.35, **answers)
+    site.converted("espresso_stdin", 0.35, **answers, segments="40")
 
     found = [espresso.distance(folder / "out" / "h2.xml") for folder in (alone, site.final("relax"))]
     assert found[1] == pytest.approx(found[0], rel=0, abs=1e-5)

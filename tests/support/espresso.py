@@ -23,7 +23,7 @@ INPUT = """&control
  nstep=100, forc_conv_thr=1e-6, etot_conv_thr=1e-10
 /
 &system
- ibrav=1, celldm(1)=18.0, nat=2, ntyp=1, ecutwfc=80.0
+ ibrav=1, celldm(1)=18.0, nat=2, ntyp=1, ecutwfc=90.0
 /
 &electrons
  conv_thr=1e-12
