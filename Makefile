@@ -26,7 +26,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -164,6 +164,26 @@ format: setup ## let the formatters change the files
 soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cluster; SEED=... to repeat one
 	@UNBROKEN_SOAK_MINUTES=$(or $(MINUTES),60) UNBROKEN_SOAK_SEED=$(or $(SEED),1) \
 		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
+
+# A red test is no reason to measure nothing. Side by side as in all-tests.
+coverage: export UNBROKEN_COVERAGE := $(abspath build/coverage/data)
+coverage: setup ## lines and branches that all tests reach, and what they start, jobs on Slurm included: two hours on two cores
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@{ $(MAKE) --no-print-directory slurm-tests; $(MAKE) --no-print-directory slow-slurm-tests; } >build/coverage/slurm.log 2>&1 & \
+		$(MAKE) --no-print-directory unit-tests; $(MAKE) --no-print-directory slow-tests; \
+		$(MAKE) --no-print-directory tensorflow-tests; wait; cat build/coverage/slurm.log
+	@$(MAKE) --no-print-directory coverage-table
+
+coverage-table: ## the table of what `make coverage` measured; WRITE=docs/evidence.md
+	@$(BIN)/coverage combine --keep --quiet
+	@$(BIN)/coverage json --quiet --ignore-errors -o build/coverage/coverage.json
+	@$(BIN)/python tools/coverage_table.py build/coverage/coverage.json $(if $(WRITE),--write $(WRITE))
+
+# Not part of the set-up: it brings a screen of its own.
+mutants: setup ## change store, lease, passport and classify in a thousand ways; which changes no test sees
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[mutants]"
+	@$(BIN)/mutmut run --max-children $(or $(JOBS),2)
+	@$(BIN)/mutmut results
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
 	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,6 +9,7 @@ worker, an error of collection, nor where more than two tests failed.
     UNBROKEN_TESTS_BEGIN_UNTIL=  seconds since 1970 after which no test begins; those are named, and not red
     UNBROKEN_TESTS_FIRST_FILE=N  begin with the Nth file of tests, so that it is not always the same ones
     UNBROKEN_KEEP_TIMES=1        write the stage's seconds into tests/times.json
+    UNBROKEN_COVERAGE=FILE       measure the coverage of the tests and of what they start, into FILE.* (make coverage)
     UNBROKEN_TEST_SECONDS=FILE   append the seconds of each test to FILE, the slowest first
 """
 
@@ -221,7 +222,15 @@ def _names(title: str, tests: list[str]) -> str:
 def _run_pytest(arguments: list[str], limit_seconds: float | None, output: int | None = None) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="stage-") as folder:
         report = Path(folder) / "report"
-        command = [sys.executable, str(REPORTED), "-p", "stage_report", f"--stage-report={report}", *arguments]
+        command = [
+            sys.executable,
+            *_measured(),
+            str(REPORTED),
+            "-p",
+            "stage_report",
+            f"--stage-report={report}",
+            *arguments,
+        ]
         environment = {name: value for name, value in os.environ.items() if name not in OURS}
         # A group of its own: at the limit it is ended whole.
         process = subprocess.Popen(
@@ -240,6 +249,12 @@ def _run_pytest(arguments: list[str], limit_seconds: float | None, output: int |
         if report.exists():
             _read(report, outcome)
         return outcome
+
+
+def _measured() -> list[str]:
+    if not os.environ.get("UNBROKEN_COVERAGE"):
+        return []
+    return ["-m", "coverage", "run", f"--rcfile={REPORTED.parents[1] / 'pyproject.toml'}"]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

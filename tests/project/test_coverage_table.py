@@ -1,0 +1,63 @@
+"""`tools/coverage_table.py` over what coverage.py really writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import coverage_table
+import pytest
+
+MODULES = {
+    "unbroken/__init__.py": "",
+    "unbroken/runs/__init__.py": "",
+    "snakemake_executor_plugin_unbroken/__init__.py": "",
+    "unbroken/runs/whole.py": "A = 1\n",
+    "unbroken/runs/half.py": "import sys\nif len(sys.argv) > 5:\n    A = 1\nelse:\n    A = 2\n",
+    "snakemake_executor_plugin_unbroken/never.py": "A = 1\nB = 2\n",
+}
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> dict:
+    for name, text in MODULES.items():
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_text(text)
+    (tmp_path / "program.py").write_text("import unbroken.runs.whole, unbroken.runs.half\n")
+    measure = [sys.executable, "-m", "coverage"]
+    environment = {"PYTHONPATH": "src", "PATH": ""}
+    words = ["run", "--rcfile=/dev/null", "--branch", "--source=src", "program.py"]
+    subprocess.run([*measure, *words], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([*measure, "json", "-q"], cwd=tmp_path, env=environment, check=True)
+    return json.loads((tmp_path / "coverage.json").read_text())
+
+
+def test_rooms_are_summed_and_modules_with_little_are_named_the_least_first(measured: dict) -> None:
+    said = coverage_table.table(measured).splitlines()
+
+    assert said[2:] == [
+        "| executor | 2 | 0 | 0 | 0 | 0.0 % |",
+        "| unbroken | 0 | 0 | 0 | 0 | 100.0 % |",
+        "| runs | 5 | 4 | 2 | 1 | 71.4 % |",
+        "| all | 7 | 4 | 2 | 1 | 55.6 % |",
+        "",
+        "Below 95 %: `snakemake_executor_plugin_unbroken/never.py` 0 %, `unbroken/runs/half.py` 67 %.",
+    ]
+
+
+def test_it_is_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- coverage -->\nold\n<!-- /coverage -->\nafter\n")
+
+    coverage_table.write(page, "new \\1")
+
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1], lines[4]) == ("before", "after", "new \\1")
+    assert "old" not in lines
+
+
+def test_a_page_without_marks_is_said(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("nothing\n")
+
+    with pytest.raises(SystemExit, match=r"page\.md: no <!-- coverage -->"):
+        coverage_table.write(tmp_path / "page.md", "new")

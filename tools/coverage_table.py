@@ -1,0 +1,89 @@
+"""What the tests reach of each room, from the JSON of coverage.py: `tools/coverage_table.py FILE [--write PAGE]`.
+
+A room's share is that of coverage.py: lines and branches that ran, of all lines and branches. Modules below LEAST per
+cent are named, the least first. `--write` puts the table between `<!-- coverage -->` and `<!-- /coverage -->`.
+"""
+
+import argparse
+import json
+import re
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+LEAST = 95.0
+
+
+class Count:
+    """Lines and branches: how many there are, and how many ran."""
+
+    def __init__(self) -> None:
+        self.lines = self.ran = self.branches = self.taken = 0
+
+    def add(self, summary: dict) -> None:
+        """What coverage.py says of one file."""
+        self.lines += summary["num_statements"]
+        self.ran += summary["covered_lines"]
+        self.branches += summary["num_branches"]
+        self.taken += summary["covered_branches"]
+
+    @property
+    def percent(self) -> float:
+        """100 where there is nothing to run."""
+        there = self.lines + self.branches
+        return 100 * (self.ran + self.taken) / there if there else 100.0
+
+
+def table(found: dict) -> str:
+    """The rooms as a table of Markdown, then the modules below LEAST."""
+    rooms: defaultdict[str, Count] = defaultdict(Count)
+    modules: dict[str, Count] = {}
+    for file, entry in found["files"].items():
+        module = file.split("src/")[-1]
+        modules[module] = Count()
+        for count in (modules[module], rooms[_room(module)], rooms["all"]):
+            count.add(entry["summary"])
+    rooms["all"] = rooms.pop("all")  # last
+    lines = ["| room | lines | ran | branches | taken | both |", "|---|---|---|---|---|---|"]
+    for name, count in rooms.items():
+        lines.append(
+            f"| {name} | {count.lines} | {count.ran} | {count.branches} | {count.taken} | {count.percent:.1f} % |"
+        )
+    low = sorted((count.percent, module) for module, count in modules.items() if count.percent < LEAST)
+    named = [f"`{module}` {percent:.0f} %" for percent, module in low]
+    return "\n".join([*lines, "", f"Below {LEAST:.0f} %: {', '.join(named) or 'none'}."])
+
+
+def _room(module: str) -> str:
+    parts = module.split("/")
+    return "executor" if parts[0] != "unbroken" else parts[1] if len(parts) > 2 else "unbroken"
+
+
+def write(page: Path, text: str) -> None:
+    """Between the marks, with the day.
+
+    Raises:
+        SystemExit: the page has no such marks.
+    """
+    begin, end = "<!-- coverage -->", "<!-- /coverage -->"
+    before = page.read_text()
+    if begin not in before or end not in before:
+        raise SystemExit(f"{page}: no {begin} ... {end}")
+    block = f"{begin}\n{datetime.now(UTC):%Y-%m-%d}\n\n{text}\n{end}"
+    page.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, before, flags=re.DOTALL))
+
+
+def main() -> None:
+    """Print the table; write it where that is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("file", type=Path, help="what `coverage json` wrote")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    chosen = parser.parse_args()
+    text = table(json.loads(chosen.file.read_text()))
+    print(text)
+    if chosen.write:
+        write(chosen.write, text)
+
+
+if __name__ == "__main__":
+    main()
