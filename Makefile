@@ -161,9 +161,11 @@ format: setup ## let the formatters change the files
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/snakefmt $(WORKFLOW)
 
-soak: setup ## twenty runs and all accidents for MINUTES (60) on a real Slurm cluster; SEED=... to repeat one
-	@UNBROKEN_SOAK_MINUTES=$(or $(MINUTES),60) UNBROKEN_SOAK_SEED=$(or $(SEED),1) \
-		$(BIN)/pytest -n0 -s -m soak tests/cluster/test_soak.py
+soak: setup ## all accidents for MINUTES (60) to runs of ENGINE (toy) on a real Slurm cluster; HOW=detached SEED=2 WRITE=1
+	@UNBROKEN_SOAK_ENGINE=$(or $(ENGINE),toy) UNBROKEN_SOAK_HOW=$(or $(HOW),attached) UNBROKEN_SOAK_MINUTES=$(or $(MINUTES),60) \
+		UNBROKEN_SOAK_SEED=$(or $(SEED),1) UNBROKEN_SOAK_RESULTS=$(if $(WRITE),$(CURDIR)/docs/soak.jsonl) \
+		$(if $(filter tensorflow,$(ENGINE)),$(TENSORFLOW)/bin/python,$(BIN)/python) -m pytest -n0 -s -m soak tests/cluster/test_soak.py
+	@$(if $(WRITE),$(BIN)/python tools/soak_table.py docs/soak.jsonl --write docs/evidence.md)
 
 # A red test is no reason to measure nothing. Side by side as in all-tests.
 coverage: export UNBROKEN_COVERAGE := $(abspath build/coverage/data)

@@ -6,10 +6,11 @@ cent are named, the least first. `--write` puts the table between `<!-- coverage
 
 import argparse
 import json
-import re
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
+
+from marked import write_between
 
 LEAST = 95.0
 
@@ -59,20 +60,6 @@ def _room(module: str) -> str:
     return "executor" if parts[0] != "unbroken" else parts[1] if len(parts) > 2 else "unbroken"
 
 
-def write(page: Path, text: str) -> None:
-    """Between the marks, with the day.
-
-    Raises:
-        SystemExit: the page has no such marks.
-    """
-    begin, end = "<!-- coverage -->", "<!-- /coverage -->"
-    before = page.read_text()
-    if begin not in before or end not in before:
-        raise SystemExit(f"{page}: no {begin} ... {end}")
-    block = f"{begin}\n{datetime.now(UTC):%Y-%m-%d}\n\n{text}\n{end}"
-    page.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, before, flags=re.DOTALL))
-
-
 def main() -> None:
     """Print the table; write it where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
@@ -82,7 +69,7 @@ def main() -> None:
     text = table(json.loads(chosen.file.read_text()))
     print(text)
     if chosen.write:
-        write(chosen.write, text)
+        write_between(chosen.write, "coverage", f"{datetime.now(UTC):%Y-%m-%d}\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -1,143 +1,137 @@
-"""Everything that can happen, at random and for long, to twenty runs at once on a real cluster."""
+"""Everything that can happen, at random and for long, to runs of one engine on a real cluster: `make soak`."""
 
+import importlib
+import json
 import os
 import random
-import signal
+import shutil
 import time
-from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cluster.lab import Cluster, LabError
-from support.workdir import Driver, WorkDir, overlaps, uninterrupted
+from cluster.accidents import Accidents
+from cluster.detached import detached
+from cluster.lab import Cluster
+from engines.conformance import Case, Chain
+from support.workdir import ROOT, Driver, WorkDir, overlaps
 
+ENGINE = os.environ.get("UNBROKEN_SOAK_ENGINE", "toy")
+HOW = os.environ.get("UNBROKEN_SOAK_HOW", "attached")
 MINUTES = float(os.environ.get("UNBROKEN_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("UNBROKEN_SOAK_SEED", "1"))
-RUNS = [f"run{number:02d}" for number in range(1, 21)]
-SEGMENTS = 10
-REPAIR_SECONDS = 20.0
-# A segment of eight seconds counts about 350 steps.
-GOAL = 2400
+RESULTS = os.environ.get("UNBROKEN_SOAK_RESULTS", "")
+# Twenty that wait are no load; the others start programs that take seconds of a core.
+RUNS = {"toy": 12, "command": 8}.get(ENGINE, 4)
+SEGMENTS = 40
+MOST_DRIVERS = 400
+PATIENCE_SECONDS = 1200.0
 
 
-class Accidents:
-    """What happens to whom, drawn from a seed; `happened` counts."""
+class Round:
+    """Some runs of one engine, from their first step to their results."""
 
-    def __init__(self, work: WorkDir, cluster: Cluster) -> None:
-        self.work, self.cluster, self.random = work, cluster, random.Random(SEED)
-        self.happened: dict[str, int] = {}
+    def __init__(self, work: WorkDir, cluster: Cluster, case: Case, name: str) -> None:
+        self.work, self.cluster, self.case = work, cluster, case
+        self.runs = [f"{name}_{number:02d}" for number in range(RUNS)]
+        self.segments = SEGMENTS
+        for file in case.example_files:
+            shutil.copyfile(ROOT / "examples" / ENGINE / file, work.root / file)
+        self._configure()
 
-    def repair(self) -> None:
-        """What an administrator does: Slurm drains a node, and holds a job, whose processes it could not follow."""
-        with suppress(LabError):
-            for node in self.cluster.nodes:
-                if "drain" in self.cluster.run("sinfo", "--noheader", f"--nodes={node}", "--format=%t"):
-                    self.cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-            for line in self.cluster.run("squeue", "--noheader", "--states=pending", "--format=%A %r").splitlines():
-                if line.endswith("held"):
-                    self.cluster.run("scontrol", "release", line.split()[0])
-
-    def one(self, driver: Driver) -> None:
-        """One accident, and a rest until the next."""
-        kinds = {
-            self.kill_a_segment: 6,
-            self.kill_a_program: 6,
-            self.kill_any_process: 6,
-            self.requeue_a_job: 3,
-            self.terminate_a_job: 3,
-            self.warn_a_job: 2,
-            self.cancel_a_job: 1,
-            self.restart_the_controller: 1,
+    def _configure(self) -> None:
+        run = {
+            "engine": ENGINE,
+            "segments": self.segments,
+            "segment_minutes": max(self.case.segment_minutes, 0.5),
+            "save_minutes": self.case.save_minutes,
+            "attempts_without_progress": 1000,
+            "settings": dict(self.case.settings),
         }
-        (kind,) = self.random.choices(list(kinds), list(kinds.values()))
-        if self.random.random() < 0.04:
-            kind = self.kill_the_driver
-        with suppress(LabError, ProcessLookupError, IndexError):
-            kind(driver)
-            self.happened[kind.__name__] = self.happened.get(kind.__name__, 0) + 1
-        time.sleep(self.random.uniform(0.2, 2.0))
+        self.work.configure(dict.fromkeys(self.runs, run))
 
-    def kill_a_segment(self, driver: Driver) -> None:
-        self._kill_one("toy_segment.py")
+    def over(self) -> bool:
+        return all((self.work.places(run).final / "summary.json").exists() for run in self.runs)
 
-    def kill_a_program(self, driver: Driver) -> None:
-        self._kill_one("unbroken.engines.toy.program")
+    def start(self) -> Driver:
+        """The command that people type again after any failure; runs that used up their segments get more."""
+        assert len(self.work.drivers) < MOST_DRIVERS, self.work.drivers[-1].text
+        used = max((len(list(self.work.places(run).segments.glob("*.json"))) for run in self.runs), default=0)
+        if used >= self.segments:
+            self.segments += SEGMENTS
+            self._configure()
+        return self.work.start()
 
-    def kill_any_process(self, driver: Driver) -> None:
-        """Drivers apart, whose death has its own share."""
-        self._kill_one("--mode remote")
+    def play(self, accidents: Accidents, until: float) -> None:
+        """With accidents until that moment, then in peace."""
+        accidents.begin(self.runs)
+        driver = self.start()
+        give_up = until + PATIENCE_SECONDS
+        while not self.over():
+            assert time.monotonic() < give_up, driver.text
+            if driver.process.poll() is not None and (HOW == "attached" or not self._has_jobs()):
+                driver = self.start()
+            if time.monotonic() < until:
+                accidents.one(driver if HOW == "attached" else None)
+            accidents.repair()
+            time.sleep(0.05 if HOW == "attached" else 0.2)
+        driver.wait()
 
-    def requeue_a_job(self, driver: Driver) -> None:
-        self.cluster.run("scontrol", "requeue", self._a_job())
+    def _has_jobs(self) -> bool:
+        return bool(self.cluster.jobs("pending,running,completing"))
 
-    def terminate_a_job(self, driver: Driver) -> None:
-        self.cluster.run("scancel", "--signal=TERM", self._a_job())
+    def wrong(self, whole: dict[str, bytes]) -> list[str]:
+        """Runs whose results are not those of an uninterrupted one."""
+        return [run for run in self.runs if self._final(run) != whole]
 
-    def warn_a_job(self, driver: Driver) -> None:
-        self.cluster.run("scancel", "--signal=URG", self._a_job())
+    def _final(self, run: str) -> dict[str, bytes]:
+        return {name: (self.work.places(run).final / name).read_bytes() for name in self.case.final_files}
 
-    def cancel_a_job(self, driver: Driver) -> None:
-        self.cluster.run("scancel", self._a_job())
+    def lost(self) -> list[str]:
+        """Attempts that did not go on from the newest checkpoint, or beside another one."""
+        lines = {run: [each for each in self.work.history(run) if not each.before_work] for run in self.runs}
+        return [f"{run}: {line}" for run, worked in lines.items() for line in overlaps(worked)]
 
-    def restart_the_controller(self, driver: Driver) -> None:
-        self.cluster.kill_slurmctld()
-        time.sleep(self.random.uniform(0, 5))
-        self.cluster.start_slurmctld()
-
-    def kill_the_driver(self, driver: Driver) -> None:
-        driver.kill()
-
-    def _a_job(self) -> str:
-        return self.random.choice(self.cluster.jobs("running"))
-
-    def _kill_one(self, needle: str) -> None:
-        os.kill(self.random.choice(self.work.processes(needle)), signal.SIGKILL)
+    def twice(self) -> list[str]:
+        """Runs of which a segment was settled more than once."""
+        settled = {run: [each.segment for each in self.work.history(run) if each.outcome.settles] for run in self.runs}
+        return [run for run, found in settled.items() if found != sorted(set(found))]
 
 
 @pytest.mark.slow
 @pytest.mark.soak
-@pytest.mark.timeout(int(MINUTES * 60) + 1200)
-def test_twenty_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    settings = {"goal": GOAL, "step_seconds": 0.02, "save_steps": 50}
-    run = {"engine": "toy", "segments": SEGMENTS, "segment_minutes": 0.13, "mem_mb": 500, "settings": settings}
-    slurm_work.configure(dict.fromkeys(RUNS, run))
-    accidents = Accidents(slurm_work, cluster)
+@pytest.mark.timeout(int(MINUTES * 60) + 3600)
+def test_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+    case = importlib.import_module(f"engines.test_{ENGINE}").CASE
+    single = Chain(tmp_path / "whole", ENGINE, case)
+    single.configure_whole()
+    assert single.run() == 0, single.said()
+    work = detached(slurm_work) if HOW == "detached" else slurm_work
+    accidents = Accidents(work, cluster, random.Random(SEED))
 
-    end = time.monotonic() + MINUTES * 60
-    driver, repaired = slurm_work.start(), time.monotonic()
+    begin = time.monotonic()
+    end, rounds = begin + MINUTES * 60, []
     while time.monotonic() < end:
-        if driver.process.poll() is not None:
-            if all(slurm_work.places(name).final.exists() for name in RUNS):
-                break
-            driver = slurm_work.start()
-        accidents.one(driver)
-        if time.monotonic() > repaired + REPAIR_SECONDS:
-            accidents.repair()
-            repaired = time.monotonic()
-    until_done(slurm_work, driver, accidents)
+        rounds.append(Round(work, cluster, case, f"r{len(rounds):03d}"))
+        rounds[-1].play(accidents, end)
 
-    print(f"accidents: {accidents.happened}; drivers: {len(slurm_work.drivers)}")
-    whole = uninterrupted(tmp_path / "whole", GOAL)
-    wrong = [name for name in RUNS if slurm_work.final(name) != whole]
-    assert wrong == []
-    assert [line for name in RUNS for line in overlaps(slurm_work.history(name))] == []
-    settled = {name: [each.segment for each in slurm_work.history(name) if each.outcome.settles] for name in RUNS}
-    assert {name: found for name, found in settled.items() if found != sorted(set(found))} == {}
-    assert sum(accidents.happened.values()) >= MINUTES * 10
-
-
-def until_done(work: WorkDir, driver: Driver, accidents: Accidents) -> None:
-    """The same command again until nothing is left; runs that use up their segments get more."""
-    for _ in range(20):
-        give_up = time.monotonic() + 600
-        while driver.process.poll() is None:
-            assert time.monotonic() < give_up, driver.text
-            accidents.repair()
-            time.sleep(2)
-        if driver.process.returncode == 0 and all(work.places(name).final.exists() for name in RUNS):
-            return
-        settings = {"goal": GOAL, "step_seconds": 0.02, "save_steps": 50}
-        more = {"engine": "toy", "segments": 40, "segment_minutes": 1, "mem_mb": 500, "settings": settings}
-        work.configure(dict.fromkeys(RUNS, more))
-        driver = work.start()
-    raise AssertionError("twenty drivers did not bring all runs to their ends")
+    found = {
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "engine": ENGINE,
+        "how": HOW,
+        "seed": SEED,
+        "minutes": round((time.monotonic() - begin) / 60),
+        "runs": sum(len(each.runs) for each in rounds),
+        "kills": dict(accidents.kills),
+        "others": dict(accidents.others),
+        "lost": sum(len(each.lost()) for each in rounds),
+        "wrong": sum(len(each.wrong(single.final())) for each in rounds),
+    }
+    print(json.dumps(found))
+    if RESULTS:
+        with open(RESULTS, "a") as file:
+            file.write(json.dumps(found) + "\n")
+    assert [line for each in rounds for line in each.lost()] == []
+    assert [run for each in rounds for run in each.wrong(single.final())] == []
+    assert [run for each in rounds for run in each.twice()] == []
+    assert accidents.kills.total() >= MINUTES

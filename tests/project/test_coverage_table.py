@@ -43,21 +43,3 @@ def test_rooms_are_summed_and_modules_with_little_are_named_the_least_first(meas
         "",
         "Below 95 %: `snakemake_executor_plugin_unbroken/never.py` 0 %, `unbroken/runs/half.py` 67 %.",
     ]
-
-
-def test_it_is_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- coverage -->\nold\n<!-- /coverage -->\nafter\n")
-
-    coverage_table.write(page, "new \\1")
-
-    lines = page.read_text().splitlines()
-    assert (lines[0], lines[-1], lines[4]) == ("before", "after", "new \\1")
-    assert "old" not in lines
-
-
-def test_a_page_without_marks_is_said(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("nothing\n")
-
-    with pytest.raises(SystemExit, match=r"page\.md: no <!-- coverage -->"):
-        coverage_table.write(tmp_path / "page.md", "new")
