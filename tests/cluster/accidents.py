@@ -13,7 +13,7 @@ from support.toyrun import programs_of
 from support.workdir import Driver, WorkDir
 
 REPAIR_SECONDS = 20.0
-# Of so many in a hundred the victim is any run at work, of the others one that has come further since it was hit.
+# So many in a hundred meet any run at work, the others wait for one that has come further since it was hit.
 ANY_RUN = 25
 
 
@@ -26,6 +26,7 @@ class Accidents:
         self.others: Counter[str] = Counter()
         self._came_to: dict[str, tuple[int, int]] = {}
         self._repaired = time.monotonic()
+        self._is_for_any = False
 
     def repair(self) -> None:
         """What an administrator does: Slurm drains a node, and holds a job, whose processes it could not follow."""
@@ -66,9 +67,10 @@ class Accidents:
         """The process that holds a run which is at work."""
         holders = {run: pid for run in self._came_to if (pid := self._holder(run))}
         advanced = [run for run in holders if self._place(run) > self._came_to[run]]
-        found = list(holders) if self.dice.randrange(100) < ANY_RUN else advanced
+        found = list(holders) if self._is_for_any else advanced
         if not found:
             return None
+        self._is_for_any = self.dice.randrange(100) < ANY_RUN
         run = self.dice.choice(found)
         self._came_to[run] = self._place(run)
         time.sleep(self.dice.uniform(0, 0.3))

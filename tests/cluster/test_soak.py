@@ -25,6 +25,7 @@ RESULTS = os.environ.get("UNBROKEN_SOAK_RESULTS", "")
 RUNS = {"toy": 12, "command": 8}.get(ENGINE, 4)
 SEGMENTS = 40
 MOST_DRIVERS = 400
+LONGEST_MINUTES = 8  # the cluster's partition has ten
 PATIENCE_SECONDS = 1200.0
 
 
@@ -35,6 +36,7 @@ class Round:
         self.work, self.cluster, self.case = work, cluster, case
         self.runs = [f"{name}_{number:02d}" for number in range(RUNS)]
         self.segments = SEGMENTS
+        self.drivers: list[Driver] = []
         for file in case.example_files:
             shutil.copyfile(ROOT / "examples" / ENGINE / file, work.root / file)
         self._configure()
@@ -43,7 +45,7 @@ class Round:
         run = {
             "engine": ENGINE,
             "segments": self.segments,
-            "segment_minutes": max(self.case.segment_minutes, 0.5),
+            "segment_minutes": min(max(self.case.segment_minutes, 0.5), LONGEST_MINUTES),
             "save_minutes": self.case.save_minutes,
             "attempts_without_progress": 1000,
             "settings": dict(self.case.settings),
@@ -56,11 +58,16 @@ class Round:
     def start(self) -> Driver:
         """The command that people type again after any failure; runs that used up their segments get more."""
         assert len(self.work.drivers) < MOST_DRIVERS, self.work.drivers[-1].text
+        begun = any(self.work.history(run) for run in self.runs)
+        assert begun or all(driver.process.returncode in (0, None, -9) for driver in self.drivers), self.drivers[
+            -1
+        ].text
         used = max((len(list(self.work.places(run).segments.glob("*.json"))) for run in self.runs), default=0)
         if used >= self.segments:
             self.segments += SEGMENTS
             self._configure()
-        return self.work.start()
+        self.drivers.append(self.work.start())
+        return self.drivers[-1]
 
     def play(self, accidents: Accidents, until: float) -> None:
         """With accidents until that moment, then in peace."""
