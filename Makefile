@@ -26,7 +26,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -109,6 +109,11 @@ test-torch: setup ## the tests of trainings on another torch than the pinned one
 	@PYTHON="$(PYTHON)" VENV=.venv-torch-$(TORCH) TORCH=$(TORCH) $(STEP) setup-torch-$(TORCH) tools/setup.sh
 	@.venv-torch-$(TORCH)/bin/python tools/run_tests.py pytest-torch-$(TORCH) -- -n2 $(ON_TORCH)
 
+# In an environment of its own, .venv-python3.13; which Python that is, its path says.
+test-python: ## the tests on another Python than that of .venv: PYTHON=/path/to/python3.13
+	@PYTHON="$(PYTHON)" VENV=.venv-$(notdir $(PYTHON)) $(STEP) setup-$(notdir $(PYTHON)) tools/setup.sh
+	@.venv-$(notdir $(PYTHON))/bin/python tools/run_tests.py pytest-$(notdir $(PYTHON)) -- -n5
+
 # Tests on a cluster wait more than they work, so more of them than there are cores run side by side.
 slurm-tests: setup ## the quick tests on a real Slurm cluster, started for them on this machine
 	@$(OTHER_SLURM) $(TESTS) pytest-slurm -- -n6 -m "slurm and not slow" --timeout=1200 $(ON_SLURM)
@@ -168,7 +173,7 @@ soak: setup ## all accidents for MINUTES (60) to runs of ENGINE (toy) on a real 
 	@$(if $(WRITE),$(BIN)/python tools/soak_table.py docs/soak.jsonl --write docs/evidence.md)
 
 # A red test is no reason to measure nothing. Side by side as in all-tests.
-coverage: export UNBROKEN_COVERAGE := $(abspath build/coverage/data)
+coverage coverage-table: export UNBROKEN_COVERAGE := $(abspath build/coverage/data)
 coverage: setup ## lines and branches that all tests reach, and what they start, jobs on Slurm included: two hours on two cores
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@{ $(MAKE) --no-print-directory slurm-tests; $(MAKE) --no-print-directory slow-slurm-tests; } >build/coverage/slurm.log 2>&1 & \
@@ -188,5 +193,5 @@ mutants: setup ## change store, lease, passport and classify in a thousand ways;
 	@$(BIN)/mutmut results
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
-	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf examples/*/.snakemake examples/*/.unbroken examples/*/results examples/*/logs examples/interruptible/ckpt examples/interruptible/assembly
