@@ -27,7 +27,7 @@ from snakemake_executor_plugin_unbroken.records import is_near_end, is_record_of
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
-from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import STARTED
 from unbroken.runs.outcome import Outcome
@@ -122,6 +122,8 @@ class Executor(Submitting):
             self._tell(f"{work.name}: {error}; retried")
             out.not_before = time.monotonic() + HELD_SECONDS
             return False
+        except FormatError as error:
+            paused, found = None, JobOutcome(Follows.STOP, str(error))
         if paused is not None:
             self._paused[work.places.root] = paused.segments
         self._interruptible_watch.forget_job(out)
@@ -171,7 +173,11 @@ class Executor(Submitting):
             return True
         asked = info.job.resources
         partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
-        self._follow(info, segment, self._watch.verdict(out, end.state, partition, nodes, self._tell))
+        try:
+            verdict = self._watch.verdict(out, end.state, partition, nodes, self._tell)
+        except FormatError as error:  # a newer unbroken was installed, and its job has written the history
+            verdict = JobOutcome(Follows.STOP, str(error))
+        self._follow(info, segment, verdict)
         return True
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Out
-from unbroken.errors import LeaseError
+from unbroken.errors import FormatError, LeaseError
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.lease import HEARTBEAT_SECONDS, newest_claim
 
@@ -48,7 +48,7 @@ def claimed_by(folder: Path) -> str:
 
 def _newest(folder: Path) -> tuple[Claim | None, int]:
     """The claim that counts, and when it was last changed; none also where it is replaced in this moment."""
-    with suppress(OSError, LeaseError):
+    with suppress(OSError, LeaseError, FormatError):
         if claim := newest_claim(folder):
             return claim, claim_path(folder, claim.token).stat().st_mtime_ns
     return None, 0

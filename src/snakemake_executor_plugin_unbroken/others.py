@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.errors import LeaseError
+from unbroken.errors import FormatError, LeaseError
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
@@ -45,7 +45,7 @@ class Others:
 
     def look(self, segment: Segment, ticket: Submission | None) -> Other | None:
         """Who works on the run, or is out for the segment; None if nobody does, as far as one can know."""
-        with suppress(LeaseError, OSError):  # a job finds out, and says it
+        with suppress(LeaseError, FormatError, OSError):  # a job finds out, and says it
             held, reason = current_claim(segment.places.lease)
             if held is not None and not reason and self._is_at_work(segment, held):
                 line = f"{segment.name}: {held.user} works on this run, {held.describe()}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
+from unbroken.errors import FormatError
 from unbroken.runs.record import read_record
 
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
@@ -82,8 +83,15 @@ def is_near_end(outs: Iterable[Out]) -> bool:
 
 
 def is_record_of(segment: Segment) -> bool:
-    """True if the record can be read and names this segment."""
-    record = read_record(segment.record)
+    """True if the record can be read and names this segment.
+
+    Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or says
+    that it cannot.
+    """
+    try:
+        record = read_record(segment.record)
+    except FormatError:
+        return True
     return record is not None and (record.run, record.segment) == (segment.run.name, segment.number)
 
 

@@ -9,6 +9,7 @@ from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.runs import submissions
+from unbroken.runs.record import read_record
 from unbroken.runs.submissions import Submission
 from unbroken.segment.already_done import settle
 
@@ -32,7 +33,9 @@ def take(segment: Segment, after: Submission | None, tell: Callable[[str], None]
 
     The driver of a job drops the job's ticket when the record is there.  Who looked for the record before that moment
     and for the ticket after it has seen neither, so the record is looked for once more with the new ticket in hand.
+    FormatError if a newer unbroken wrote a record of the segment.
     """
+    read_record(segment.record)
     if not submissions.take(segment.key, after):
         return False
     with suppress(LeaseError):  # held for long without a record: a job finds out by whom, and waits its turn

@@ -14,6 +14,7 @@ from snakemake_executor_plugin_unbroken.parent import (
     plain_tmpdir,
 )
 from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.errors import FormatError
 from unbroken.runs.history import History
 from unbroken.segment.job import Assignment
 from unbroken.segment.ticket import Ticket
@@ -44,7 +45,7 @@ def ticket_of(job: Any, segment: Segment, latency_seconds: float) -> Ticket | No
 
 def began_unix(segment: Segment, job_id: str | None) -> float | None:
     """When the job of a segment began its work; None if its history does not say."""
-    with suppress(OSError):
+    with suppress(OSError, FormatError):
         for attempt in reversed(History(segment.places.history).attempts()):
             if job_id and attempt.slurm_job == job_id and not attempt.before_work:
                 return attempt.times.job_started or unix_seconds(attempt.started_utc)

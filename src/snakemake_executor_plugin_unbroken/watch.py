@@ -12,6 +12,7 @@ from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Jo
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.detached.unnoted import is_held, line_of
+from unbroken.errors import FormatError
 from unbroken.runs import driver_start, policy
 from unbroken.runs.attempts import all_attempts, note, with_causes
 from unbroken.runs.failure_limits import stop_reason
@@ -191,7 +192,7 @@ def _has_used_a_hole(out: Out) -> bool:
     """True if the job has done all that it could, and leaves no record: it had less time than a segment."""
     if out.segment.run.least_minutes is None:
         return False
-    with suppress(OSError):
+    with suppress(OSError, FormatError):
         own = (line for line in History(out.segment.places.history).attempts() if line.slurm_job == out.job_id)
         return any(line.outcome is Outcome.INTERRUPTED for line in own)
     return False

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.errors import FormatError
 from unbroken.plan.plan import driven_plans
 from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.runs.elsewhere import from_where_it_was_typed
@@ -126,6 +127,6 @@ def line_of(run: Run, attempt: Attempt) -> str:
 
 
 def _history(run: str) -> list[Attempt]:
-    with suppress(OSError):  # a file server that is away for a moment
+    with suppress(OSError, FormatError):  # a file server that is away for a moment; what a newer unbroken wrote
         return History(RunFolder(run).history).attempts()
     return []

@@ -6,8 +6,8 @@ UnbrokenError
 ├── IdentityError       the run is no longer the same computation: new name, or accept/restart
 │   └── ChangedEnvironmentError  `environment: strict`, and what the program is started in has changed
 ├── CheckpointError     a checkpoint cannot be used
-│   ├── NoCheckpointError   none is left where one must be
-│   └── FormatError         another version of unbroken made it: install that one; nothing is set aside
+│   └── NoCheckpointError   none is left where one must be
+├── FormatError         a newer unbroken wrote a file of the run: install that one; nothing is changed
 ├── LeaseError          another job writes this run: wait, or let it finish
 │   └── FencedError         this job lost the run to another one and must not write any more
 ├── ForeignFolderError  something else stands where a folder of the run was: put the folder back, start again
@@ -60,8 +60,8 @@ class NoCheckpointError(CheckpointError):
     """No good checkpoint is left although the run has already worked."""
 
 
-class FormatError(CheckpointError):
-    """A passport of a format that this unbroken does not know; it says nothing about the checkpoint."""
+class FormatError(UnbrokenError):
+    """A file of a format that this unbroken does not know; it says nothing against the checkpoint, or the run."""
 
 
 class LeaseError(UnbrokenError):

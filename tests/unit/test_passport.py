@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from support.making import PASSPORT
 from support.toyrun import flip_byte, rewrite_passport
 
-from unbroken.errors import CheckpointError, OutageError
+from unbroken.errors import CheckpointError, FormatError, OutageError
 from unbroken.runs.adopted import Adopted
 from unbroken.runs.passport import SCHEMA_VERSION, parse_passport, read_passport
 from unbroken.runs.progress import FileDigest, Progress
@@ -97,7 +97,7 @@ def test_a_passport_says_the_oldest_format_that_holds_what_it_says(folder: Path)
 def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path) -> None:
     rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
 
-    with pytest.raises(CheckpointError, match=r"schema version 3, this unbroken reads 2"):
+    with pytest.raises(FormatError, match=r"found format 3, unbroken \S+ reads 1 to 2"):
         read_passport(folder)
 
 

@@ -55,6 +55,7 @@ from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs import lease, submissions
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
@@ -198,6 +199,7 @@ def verify(
 def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
     """Lets a changed run go on from its old checkpoints: a corrected script, another input on purpose."""
     places = run_folder(run, directory)
+    refuse_newer(places)
     if places.store is not None:
         accept_command_line(places, places.store)
         return
@@ -223,6 +225,7 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
 def restart(run: str, directory: Directory = HERE) -> None:
     """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
     places = _must_exist(run, directory)
+    refuse_newer(places, is_thorough=True)
     claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
     if claim is not None and not why_free:
         raise ConfigError(
@@ -264,7 +267,7 @@ def back(
     directory: Directory = HERE,
 ) -> None:
     """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
-    _must_exist(run, directory)
+    refuse_newer(_must_exist(run, directory), is_thorough=True)
     for line in go_back(run, to, directory, partial(_cancel_waiting, run, directory)):
         say(line)
 
@@ -381,6 +384,7 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
         task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
         for folder in folders:
             try:
+                Store(folder.parents[1] / "checkpoints").refuse_newer()
                 checkpoint = Checkpoint(folder, read_passport(folder))
                 if folder.parent.name == PARTS:  # a pruned one, of which only these are left
                     checkpoint = only_parts(checkpoint)

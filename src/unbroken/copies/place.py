@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.errors import ConfigError, ForeignFolderError, StorageError
+from unbroken.runs.known_formats import refuse_newer_files
 from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
@@ -68,10 +69,12 @@ class SecondPlace:
     def open(self, run: Run, base: Path) -> None:
         """Makes it, or takes it up; ConfigError if it is not this run's, OSError or StorageError if it is out of reach.
 
-        The run gets a number if it has none.  For the holder of the lease.
+        FormatError if a newer unbroken has copied there.  The run gets a number if it has none.  For the holder of the
+        lease.
         """
         if line := refusal(run, base):
             raise ConfigError([line])
+        refuse_newer_files(self.store, self.segments, self.history)
         root = RunFolder(run.name, base).root
         if not number_of(root):
             write_number(root, new_number())

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from unbroken.copies.place import NOTE, Note, SecondPlace, file_system_of, new_number, number_of, said, write_number
 from unbroken.copies.transfer import Transfer
-from unbroken.errors import CheckpointError, ConfigError, FormatError, NoCheckpointError, StorageError
+from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt, History
+from unbroken.runs.known_formats import refuse_newer_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.lineage import only_parts
@@ -52,6 +53,7 @@ def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
     places, draft = RunFolder(run, base), RunFolder(f".restoring-{run}", base)
     place, note = _place(run, source)
     _refuse_existing(places, place)
+    refuse_newer_files(place.store, place.segments, place.history, is_thorough=True)
     with fs.storage_errors(draft.root, tree_bytes(place.root)):
         _make(draft.root)
         confirm_own(draft.root)
@@ -110,8 +112,6 @@ class _Rebuilding:
             if checkpoint.passport.run != self.run:
                 raise CheckpointError(f"{folder}: the passport belongs to the run {checkpoint.passport.run!r}")
             transfer.copy(only_parts(checkpoint) if has_parts_alone else checkpoint)
-        except FormatError:
-            raise
         except CheckpointError as error:
             self.tell(f"{self.run}: a copy is bad and left out: {error}")
 

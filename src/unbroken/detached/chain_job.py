@@ -34,12 +34,13 @@ from unbroken.detached.segment_command import (
 from unbroken.detached.successors import DONE, ENDED
 from unbroken.detached.targets import is_over, wanted
 from unbroken.detached.unnoted import unnoted
-from unbroken.errors import LeaseError
+from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, notify_process, policy
 from unbroken.runs.failure_limits import stop_reason
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import current_claim
 from unbroken.runs.outcome import Outcome
@@ -115,6 +116,7 @@ def main(words: Sequence[str] | None = None) -> int:
         _tell_missing_commands(this_job)
     page = PageKeeper()
     try:
+        refuse_newer(this_job.places)
         chain = _Chain(this_job, job_id, page)
         try:
             ended = chain.work()
@@ -134,6 +136,9 @@ def main(words: Sequence[str] | None = None) -> int:
             return 1
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
+    except FormatError as error:  # the jobs behind may be those of the newer one, so none is cancelled
+        this_job.tell(str(error))
+        return exit_code_for(BeforeWork.REFUSED, 1)
     return exit_code_for(ended.why, ended.code)
 
 

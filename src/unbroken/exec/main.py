@@ -39,6 +39,7 @@ from unbroken.runs.exec_note import REFUSED as NOTE_REFUSED
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
 from unbroken.runs.outcome import Outcome
@@ -93,6 +94,7 @@ class _Exec:
         """The same computation goes on, or begins; a finished one puts its results back."""
         if self.options.is_requeued and self.job_id:
             os.environ.setdefault(START, f"job-{self.job_id}")  # what counts as one start, for the failure policy
+        refuse_newer(self.places)
         self._run, self._engine = self._run_and_engine()
         self._job = self._waiting_job()
         try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from unbroken.errors import UnbrokenError
+from unbroken.errors import FormatError, UnbrokenError
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
@@ -89,5 +89,8 @@ def _number(job: Any, run: Run) -> int:
 
 
 def _has_finished(run: Run, number: int) -> bool:
-    record = read_record(RunFolder(run.name).record(number))
+    try:
+        record = read_record(RunFolder(run.name).record(number))
+    except FormatError:  # of a newer unbroken, installed meanwhile: the next segment's job says what it finds
+        return False
     return record is not None and record.outcome is Outcome.FINISHED

@@ -23,7 +23,7 @@ from unbroken.config.site import Site, read_site, with_site_of_the_profile
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
 from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
-from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, UnbrokenError
+from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, FormatError, UnbrokenError
 from unbroken.plan import snakemake_inside
 from unbroken.plan.outdated import Outdated, has_finished, last_record
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
@@ -35,6 +35,7 @@ from unbroken.runs.environment import changes
 from unbroken.runs.environment import refusal as environment_refusal
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import content_files, identity_of, usable_identities
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own
@@ -44,6 +45,7 @@ from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.runs.select import refusal
 from unbroken.runs.store import Store
+from unbroken.segment import ticket
 from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
 from unbroken.system import fs
@@ -147,6 +149,12 @@ class Plan:
         """What the rules ask of Slurm beyond time, memory and GPUs; nothing where Slurm is not meant."""
         return self.slurm.rule_resources() if self.slurm else {}
 
+    def refuse_newer(self) -> None:
+        """FormatError with a line for each run of which a newer unbroken wrote a file; of a finished one only its end
+        is asked, since nothing of it will be touched."""
+        if lines := [line for run in self.runs if (line := self._newer(run))]:
+            raise FormatError("\n".join(lines))
+
     def check(self, files: Sequence[str] = ()) -> None:
         """ConfigError naming each file from the future, each run that is not what its checkpoints belong to, and what
         this machine or cluster cannot do."""
@@ -184,6 +192,16 @@ class Plan:
             yield str(places.final / SUMMARY)
             return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
+
+    def _newer(self, run: Run) -> str:
+        places = RunFolder(run.name, self.base)
+        try:
+            if not has_finished(places, run):
+                refuse_newer(places)
+            ticket.refuse_newer(run.name, self.base)
+        except FormatError as error:
+            return f"runs.{run.name}: {error}"
+        return ""
 
     def _future_files(self, assignment: Assignment) -> Iterator[str]:
         """Snakemake calls a job failed whose input is newer than its output, also for `ancient` inputs."""
@@ -264,6 +282,8 @@ def load_plan(
                 raise ConfigError(lines)
             config = with_site_of_the_profile(config, brought or {})
             plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
+            if is_driver:
+                plan.refuse_newer()
             plan.targets()  # reads what the Snakefile is then given
             if is_driver:
                 _driven.append(plan)

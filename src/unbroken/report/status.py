@@ -11,7 +11,7 @@ from pathlib import Path
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.detached.unnoted import why_no_job
-from unbroken.errors import ConfigError, LeaseError, StorageError
+from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.runs import lease
@@ -19,6 +19,7 @@ from unbroken.runs.attempts import all_attempts
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
 from unbroken.runs.holder import if_stopped
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, read_progress
@@ -89,18 +90,19 @@ class RunStatus:
 def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
     """The state of a run; `run` is its configuration where there is one, `queue` what Slurm lists for the folder.
 
-    Of a run that a disk or file server keeps from being read it says that.
+    Of a run that a disk or file server keeps from being read, or that a newer unbroken wrote, it says that.
     """
     try:
         with fs.os_errors(run_folder(name, base).root):
             return _status_of(name, base, run, queue)
-    except (StorageError, ConfigError) as error:  # ConfigError: a spoilt exec.json, of this run alone
+    except (StorageError, ConfigError, FormatError) as error:  # ConfigError: a spoilt exec.json, of this run alone
         segments = run.segments if run else None
         return RunStatus(name, RunState.UNREADABLE, None, 0, segments, None, None, None, str(error))
 
 
 def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatus:
     places = run_folder(name, base) if run is None else RunFolder(name, base)
+    refuse_newer(places)
     jobs = [job for job in queue.out if job.run == name]
     attempts = all_attempts(places)
     newest = next(reversed(Store(places.checkpoints).readable()), None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+FORMAT = 1
+
 
 @dataclass(frozen=True)
 class Claim:

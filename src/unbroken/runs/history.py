@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from unbroken.runs import formats
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.times import NO_TIMES, Times, parse_times
 from unbroken.system import fs, jsontext
+
+FORMAT = 1  # of each line
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Attempt:
 
 
 _FIELDS = {entry.name for entry in fields(Attempt)}
+# As the key stands in a line; within a message the quotes would be escaped.
+_NUMBER = f'"{formats.KEY}":'
 
 
 class History:
@@ -66,15 +71,19 @@ class History:
         self.path = path
 
     def attempts(self) -> list[Attempt]:
-        """All attempts, oldest first; a line torn by a kill is passed over."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(errors="replace").splitlines()
-        return [attempt for line in lines if (attempt := _parse(line)) is not None]
+        """All attempts, oldest first; a line torn by a kill is passed over, FormatError at one of a newer unbroken."""
+        return [attempt for number, line in self._lines() if (attempt := self._parsed(number, line)) is not None]
+
+    def refuse_newer(self) -> None:
+        """FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
+        for number, line in self._lines():
+            if _NUMBER in line:
+                self._parsed(number, line)
 
     def append(self, attempt: Attempt) -> None:
         """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
-        text = json.dumps({**vars(attempt), "outcome": attempt.outcome.value, "times": attempt.times.to_json()}) + "\n"
+        data = {**vars(attempt), "outcome": attempt.outcome.value, "times": attempt.times.to_json()}
+        text = json.dumps(formats.numbered(data, FORMAT)) + "\n"
         with fs.storage_errors(self.path, len(text)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -84,17 +93,24 @@ class History:
             finally:
                 os.close(descriptor)
 
+    def _lines(self) -> Iterable[tuple[int, str]]:
+        if not self.path.exists():
+            return []
+        return enumerate(self.path.read_text(errors="replace").splitlines(), 1)
+
+    def _parsed(self, number: int, line: str) -> Attempt | None:
+        try:
+            data: Mapping[str, Any] = jsontext.parse(line)
+            formats.refuse_newer(data, FORMAT, f"{self.path}:{number}")
+            # A later version may have added some.
+            known = {name: value for name, value in data.items() if name in _FIELDS}
+            outcome, times = Outcome(data["outcome"]), parse_times(data.get("times", {}))
+            return Attempt(**{**known, "outcome": outcome, "times": times})
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
 
 def _missing_newline(descriptor: int) -> str:
     """A kill may have left half a line: the next one must not be glued to it."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
-
-
-def _parse(line: str) -> Attempt | None:
-    try:
-        data: Mapping[str, Any] = jsontext.parse(line)
-        known = {name: value for name, value in data.items() if name in _FIELDS}  # a later version may have added some
-        return Attempt(**{**known, "outcome": Outcome(data["outcome"]), "times": parse_times(data.get("times", {}))})
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None

@@ -17,11 +17,12 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
-from unbroken.runs.claim import Claim, claim_path, request_path
+from unbroken.runs import formats
+from unbroken.runs.claim import FORMAT, Claim, claim_path, request_path
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
 from unbroken.slurm.this_job import own_job_id
@@ -36,6 +37,7 @@ LEAVING_SECONDS = 10.0
 
 # More than a claim has; so it can be rewritten in its place.
 CLAIM_BYTES = 1024
+_FIELDS = {entry.name for entry in fields(Claim)}
 
 
 class Lease:
@@ -83,8 +85,7 @@ class Lease:
 
     def earlier_claims(self) -> list[Claim]:
         """The claims before this one that nobody has forgotten yet, oldest first."""
-        paths = sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal())
-        return [_read_claim(path) for path in paths if int(path.stem) < self.claim.token]
+        return [_read_claim(path) for path in _claim_paths(self.folder) if int(path.stem) < self.claim.token]
 
     def forget_earlier(self) -> None:
         """Removes the earlier claims, once what their holders did is in the history; what stays does no harm."""
@@ -237,13 +238,27 @@ def long_silence(folder: Path, held: Claim) -> str:
 
 
 def newest_claim(folder: Path) -> Claim | None:
-    """The claim that counts; FileNotFoundError if it is replaced in this moment, LeaseError if it cannot be read."""
+    """The claim that counts; FileNotFoundError if it is replaced in this moment, LeaseError if it cannot be read.
+
+    FormatError if a newer unbroken made it.
+    """
     if not folder.is_dir():
         return None
     token = _newest_token(folder)
     if token == 0:
         return None
     return _read_claim(claim_path(folder, token))
+
+
+def refuse_newer(folder: Path) -> None:
+    """FormatError if a newer unbroken holds the run, or held it and left what is still to be noted."""
+    for path in _claim_paths(folder):
+        with contextlib.suppress(FileNotFoundError, LeaseError):  # just forgotten; or spoilt, which `take` says
+            _read_claim(path)
+
+
+def _claim_paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.json") if path.stem.isdecimal())
 
 
 def _claim_next(
@@ -309,12 +324,15 @@ def _newest_token(folder: Path) -> int:
 
 def _read_claim(path: Path) -> Claim:
     try:
-        return Claim(**jsontext.parse(path.read_text()))
+        data = jsontext.parse(path.read_text())
+        formats.refuse_newer(data, FORMAT, path)
+        # A later version may have added some.
+        return Claim(**{name: value for name, value in data.items() if name in _FIELDS})
     except FileNotFoundError:
         raise
     except OSError as error:
         raise LeaseError(f"{path}: {error.strerror}; it says who holds the run") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise LeaseError(
             f"{path}: not a claim of unbroken ({error}); if no job of this run lives, remove it"
         ) from error
@@ -322,4 +340,4 @@ def _read_claim(path: Path) -> Claim:
 
 def _text(claim: Claim) -> str:
     """Of one size, whether it is released or not."""
-    return json.dumps(vars(claim), indent=2).ljust(CLAIM_BYTES) + "\n"
+    return json.dumps(formats.numbered(vars(claim), FORMAT), indent=2).ljust(CLAIM_BYTES) + "\n"

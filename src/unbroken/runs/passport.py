@@ -6,11 +6,12 @@ import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
+from unbroken.runs import formats
 from unbroken.runs.adopted import Adopted, parse_adopted
 from unbroken.runs.progress import FileDigest, Progress, parse_progress
 from unbroken.system import jsontext
@@ -18,6 +19,7 @@ from unbroken.system import jsontext
 # The newest format, in which `environment` and `adopted` came; and the one of passports that have neither.
 SCHEMA_VERSION = 2
 FIRST_VERSION = 1
+_KEY = "schema_version"
 FILE_NAME = "manifest.json"
 # What says that a file is not what it was; all others say something about the disk, the file server, or us.
 _BAD_ERRNOS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
@@ -95,7 +97,10 @@ def data_digest(data: object) -> str:
 
 
 def read_passport(folder: Path) -> Passport:
-    """The passport of a checkpoint folder, checked; CheckpointError says what is wrong with it."""
+    """The passport of a checkpoint folder, checked; CheckpointError says what is wrong with it.
+
+    FormatError if a newer unbroken wrote it.
+    """
     path = folder / FILE_NAME
     with reading(path):
         try:
@@ -105,6 +110,15 @@ def read_passport(folder: Path) -> Passport:
         except ValueError as error:
             raise CheckpointError(f"{path}: the passport cannot be read ({error})") from error
     return parse_passport(data, str(path))
+
+
+def refuse_newer(folder: Path) -> None:
+    """FormatError if a newer unbroken wrote the passport; nothing else is checked, whatever is wrong with it."""
+    path = folder / FILE_NAME
+    with suppress(OSError, ValueError):
+        data = jsontext.parse(path.read_text())
+        if isinstance(data, dict):
+            formats.refuse_newer(data, SCHEMA_VERSION, path, _KEY)
 
 
 @contextmanager
@@ -124,20 +138,19 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def parse_passport(data: object, source: str) -> Passport:
-    """A passport from decoded JSON; CheckpointError if a key is missing, of another type, unknown, or altered."""
+    """A passport from decoded JSON; CheckpointError if a key is missing, of another type, unknown, or altered.
+
+    FormatError if it is of a format that is not known here.
+    """
     if not isinstance(data, dict):
         raise CheckpointError(f"{source}: the passport is not an object")
     digest = data.pop("digest", None)
-    found = data.get("schema_version")
-    # A later format may have another rule for its digest too.
-    is_later = isinstance(found, int) and found > SCHEMA_VERSION
-    if not is_later and digest != data_digest(data):
+    found = data.get(_KEY)
+    formats.refuse_newer(data, SCHEMA_VERSION, source, _KEY)  # it may have another rule for its digest too
+    if digest != data_digest(data):
         raise CheckpointError(f"{source}: the passport was altered (its own digest does not match)")
     if found not in range(FIRST_VERSION, SCHEMA_VERSION + 1):
-        raise FormatError(
-            f"{source}: schema version {found!r}, this unbroken reads {SCHEMA_VERSION}; nothing was set aside; "
-            "start again with the version that made it"
-        )
+        raise FormatError(formats.refusal(source, found, SCHEMA_VERSION))
     _check_types(data, source)
     progress = parse_progress(data["progress"], source)
     files = {_inside(name, source): _file_entry(entry, source) for name, entry in data["files"].items()}

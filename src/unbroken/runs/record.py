@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+from unbroken.runs import formats
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, parse_progress
 from unbroken.system import fs, jsontext
+
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -29,17 +32,25 @@ class Record:
         """Publishes the record in one step."""
         data = {**vars(self), "outcome": self.outcome.value, "progress": self.progress.to_json()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(path, json.dumps(data, indent=2) + "\n")
+        fs.write_atomic(path, json.dumps(formats.numbered(data, FORMAT), indent=2) + "\n")
         with contextlib.suppress(OSError):
             _let_no_older_one_be_newer(path, path.with_name(f"{self.segment - 1:03d}.json"))
 
 
+_FIELDS = {entry.name for entry in fields(Record)}
+
+
 def read_record(path: Path) -> Record | None:
-    """The record at `path`; None if there is none or somebody has spoilt it."""
+    """The record at `path`; None if there is none or somebody has spoilt it.
+
+    FormatError if a newer unbroken wrote it.
+    """
     try:
         data = jsontext.parse(path.read_text())
-        progress = parse_progress(data.pop("progress"), str(path))
-        return Record(**{**data, "outcome": Outcome(data["outcome"]), "progress": progress})
+        formats.refuse_newer(data, FORMAT, path)
+        known = {name: value for name, value in data.items() if name in _FIELDS}  # a later version may have added some
+        progress = parse_progress(data["progress"], str(path))
+        return Record(**{**known, "outcome": Outcome(data["outcome"]), "progress": progress})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from unbroken.errors import CheckpointError, FormatError, IdentityError, NoCheckpointError, OutageError
+from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
 from unbroken.runs.identity import Identity
 from unbroken.runs.passport import read_passport
 from unbroken.runs.store import QUARANTINE, Checkpoint, Store, age_by_name, folder_name, verify_files
@@ -52,8 +52,6 @@ def select(
         try:
             folder = store.root / name
             checkpoint = verify(folder, run) if outage else _patiently(folder, run, tell, rest, give_up)
-        except FormatError as error:
-            raise FormatError(f"runs.{run}: {error}") from error
         except CheckpointError as error:
             if outage:  # what it says comes from a file server in doubt
                 tell(f"{name}: {error}; it stays where it is")

@@ -9,11 +9,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.errors import CheckpointError, OutageError
+from unbroken.errors import CheckpointError, FormatError, OutageError
+from unbroken.runs import formats
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.passport import FILE_NAME, Passport, read_passport, reading
 from unbroken.runs.progress import FileDigest, amount
-from unbroken.system import fs
+from unbroken.system import fs, jsontext
 from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree
@@ -24,6 +25,9 @@ _LONGEST_UNIT = 40
 QUARANTINE = ".quarantine"
 # How the reason begins of a checkpoint that was set aside although it is whole.
 WHOLE = "whole, but "
+# The format of the folder as a whole, in a file of this name; the first one has none.
+FORMAT = 1
+FORMAT_FILE = "format.json"
 # What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
 PARTS = "parts"
 
@@ -77,7 +81,11 @@ class Store:
         return max(numbers, default=0)
 
     def readable(self) -> list[Checkpoint]:
-        """All checkpoints whose passport can be read now, oldest first; their files are not checked."""
+        """All checkpoints whose passport can be read now, oldest first; their files are not checked.
+
+        FormatError if the folder, or one of them, is of a newer unbroken: what it says of the others is not known.
+        """
+        self.refuse_newer()
         found = []
         for name in self.names():
             try:
@@ -85,6 +93,19 @@ class Store:
             except (CheckpointError, OutageError):
                 continue
         return sorted(found, key=lambda checkpoint: checkpoint.age)
+
+    def refuse_newer(self) -> None:
+        """FormatError if the folder as a whole is of a format of a newer unbroken."""
+        path = self.root / FORMAT_FILE
+        try:
+            data = jsontext.parse(path.read_text())
+        except OSError:  # mostly it is not there; a file server in doubt is waited for where the passports are read
+            return
+        except ValueError:
+            data = None
+        if not isinstance(data, dict) or not isinstance(data.get(formats.KEY), int):
+            raise FormatError(formats.refusal(path, data, FORMAT))
+        formats.refuse_newer(data, FORMAT, path)
 
     def quarantine(self, name: str, reason: str, is_whole: bool = False) -> Path:
         """Moves a bad checkpoint out of the way, with its reason beside it; returns where it is now.
@@ -287,7 +308,7 @@ def _drop_copied_passport(draft: Path) -> None:
         return
     try:
         read_passport(draft)
-    except CheckpointError as error:
+    except (CheckpointError, FormatError) as error:
         raise CheckpointError(f"{path}: the name {FILE_NAME} belongs to unbroken; rename yours") from error
     path.unlink()
 

@@ -16,6 +16,7 @@ from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenEr
 from unbroken.runs import begun, lease
 from unbroken.runs.adopted import SEGMENT, UNFINISHED, Adopted
 from unbroken.runs.identity import Identity, identity_of
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
@@ -43,6 +44,7 @@ def adopt(job: Job, engine: Engine, foreign: Foreign, tell: Callable[[str], None
     if not foreign.path.exists():
         raise ConfigError([f"{run.name}: --from: found {foreign.path}, which is not there"])
     begun.refuse_missing(places)
+    refuse_newer(places)
     _refuse_inside(job, foreign)
     _refuse_begun(job)
     identity = identity_of(run, job.keys, job.base)

@@ -9,6 +9,7 @@ from pathlib import Path
 from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.runs.identity import identity_of, usable_identities
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.select import refusal, verify
 from unbroken.runs.store import Checkpoint, Store, describe_done
 from unbroken.segment.job import Job
@@ -48,6 +49,7 @@ def export(job: Job, engine: Engine, target: Path, which: str, tell: Callable[[s
 
 def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
     """Every byte of it read; a bad one stays where it is."""
+    refuse_newer(job.places, is_thorough=True)
     found = list(reversed(Store(job.places.checkpoints).readable()))
     if which:
         found = [each for each in found if which in (each.name, str(each.passport.sequence))]

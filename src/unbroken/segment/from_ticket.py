@@ -26,6 +26,7 @@ from typing import Any
 from unbroken.errors import ConfigError, OutageError, StorageError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import job_note
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store, age_by_name
@@ -65,6 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
         ticket = read(given.ticket)
         places = RunFolder(ticket.assignment.run.name)
         with fs.os_errors(places.root):
+            refuse_newer(places)
             _prepare(ticket, places, segment)
     except UnbrokenError as error:
         job_note.tell_refused(error)

@@ -15,6 +15,7 @@ from unbroken.errors import (
     CancelledSegment,
     DivergedError,
     ForeignFolderError,
+    FormatError,
     IdentityError,
     InterruptedSegment,
     PartialSegment,
@@ -29,6 +30,7 @@ from unbroken.runs import results as final
 from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
@@ -77,6 +79,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
 
         begun.refuse_missing(job.places)
         confirm_all_own(job.places.own)
+        refuse_newer(job.places)
         with lease.take(
             job.places.lease,
             job.segment,
@@ -86,6 +89,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             mem_mb=job.run.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
+            refuse_newer(job.places)  # whoever held it until now may have been a newer one
             if prepare is not None:
                 job = prepare(held)
                 _tell_what_was_given(job, engine)
@@ -142,8 +146,8 @@ class _Segment:
                 return step()
         except UnbrokenError as error:
             why = kind_of(error)
-            # What the policy says is no attempt, and a run that another job holds has none of ours.
-            if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment):
+            # What the policy says is no attempt, and a run of another job, or of a newer unbroken, has none of ours.
+            if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
                 self.attempts.note_before_work(why, str(error), began)
             raise
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from unbroken.errors import ConfigError
+from unbroken.runs import formats
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import NOTES
 from unbroken.runs.run import CopySettings, Run
@@ -20,6 +22,7 @@ from unbroken.segment.job import Assignment
 from unbroken.system import fs, jsontext
 
 VERSION = 1
+_KEY = "version"
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,15 @@ class Ticket:
     benchmark: str = ""
 
     def write(self, base: Path = Path()) -> Path:
-        """Keeps it for the jobs of the run, in one step; the path is relative to `base`."""
+        """Keeps it for the jobs of the run, in one step; the path is relative to `base`.
+
+        FormatError if that of a newer unbroken is there.
+        """
         path = path_of(self.assignment.run.name)
         data = {**vars(self), "assignment": asdict(self.assignment), "resources": dict(self.resources)}
+        refuse_newer(self.assignment.run.name, base)
         (base / path).parent.mkdir(parents=True, exist_ok=True)
-        fs.write_atomic(base / path, json.dumps({"version": VERSION, **data}) + "\n")
+        fs.write_atomic(base / path, json.dumps({_KEY: VERSION, **data}) + "\n")
         return path
 
 
@@ -52,11 +59,21 @@ def path_of(run: str) -> Path:
     return NOTES / f"{run}.ticket.json"
 
 
+def refuse_newer(run: str, base: Path = Path()) -> None:
+    """FormatError if a newer unbroken has planned the run; nothing of one that is spoilt, which is written anew."""
+    with suppress(OSError, ValueError, AttributeError):
+        formats.refuse_newer(jsontext.parse((base / path_of(run)).read_text()), VERSION, base / path_of(run), _KEY)
+
+
 def read(path: Path) -> Ticket:
-    """The ticket at `path`; ConfigError with what to type if it is not there, spoilt, or of another version."""
+    """The ticket at `path`; ConfigError with what to type if it is not there, spoilt, or of another version.
+
+    FormatError if a newer unbroken wrote it.
+    """
     try:
         data = jsontext.parse(path.read_text())
-        version = data.pop("version")
+        formats.refuse_newer(data, VERSION, path, _KEY)
+        version = data.pop(_KEY)
         if version != VERSION:
             raise ConfigError([f"{path}: found version {version}, allowed: {VERSION}; start snakemake again"])
         return Ticket(**{**data, "assignment": _assignment(data["assignment"])})

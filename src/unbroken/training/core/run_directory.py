@@ -21,6 +21,7 @@ from unbroken.program.contract import FINAL
 from unbroken.runs import lease
 from unbroken.runs import results as final
 from unbroken.runs.holder import Life, life_of
+from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own
@@ -74,7 +75,8 @@ class HomeFolder(RunFolder):
 class Home:
     """The open folder; this process alone writes it until `close`.
 
-    LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good.
+    LeaseError if another process writes it, NoCheckpointError if there were checkpoints and none of them is good,
+    FormatError if a newer unbroken wrote there.
     `origin` is the checkpoint to go on from, every byte of it checked; None at the very start.  With `has_history` the
     attempts at it are written down (`account`).
     """
@@ -94,6 +96,7 @@ class Home:
         self._store = Store(self.places.checkpoints)
         self._keep, self._milestone_every, self._tell = keep, milestone_every, tell
         confirm_all_own(self.places.own)
+        refuse_newer(self.places)
         self._lease = _take(self.places.lease, next_segment(self.places) if has_history else 1, tell)
         self._lease.__enter__()
         self._pid = os.getpid()
@@ -104,6 +107,7 @@ class Home:
         self._last: Checkpoint | None = None
         self._account: Account | None = None
         try:
+            refuse_newer(self.places)  # whoever held it until now may have been a newer one
             self._account = Account(self.places, self._lease, self._slurm_job, tell) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:

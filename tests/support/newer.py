@@ -1,0 +1,88 @@
+"""Files of a run as a newer unbroken would leave them: written by today's writers, with the next number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+from support.making import ATTEMPT
+from support.toyrun import rewrite_passport
+
+from unbroken.runs import history, lease, record
+from unbroken.runs.formats import KEY
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.passport import SCHEMA_VERSION
+from unbroken.runs.store import FORMAT_FILE, Store, folder_name
+from unbroken.segment import ticket
+from unbroken.segment.ticket import Ticket
+
+
+def newer_passport(places: RunFolder) -> Path:
+    """A checkpoint above the others, whole but for a key that nobody here knows."""
+    newest = Store(places.checkpoints).readable()[-1]
+    passport = replace(newest.passport, sequence=newest.passport.sequence + 1)
+    folder = places.checkpoints / folder_name(passport)
+    shutil.copytree(newest.folder, folder)
+    rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1, sequence=passport.sequence, chunks=["ab12"])
+    return folder / "manifest.json"
+
+
+def newer_archived_passport(places: RunFolder) -> Path:
+    """That of the newest checkpoint which was pruned to its parts."""
+    folder = places.archive / Store(places.checkpoints).archived()[-1]
+    rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
+    return folder / "manifest.json"
+
+
+def newer_record(places: RunFolder) -> Path:
+    """Of the last segment that has one."""
+    path = sorted(places.segments.glob("*.json"))[-1]
+    found = record.read_record(path)
+    assert found is not None
+    with patch.object(record, "FORMAT", record.FORMAT + 1):
+        found.write(path)
+    return path
+
+
+def newer_line(places: RunFolder) -> Path:
+    """The last one of the history."""
+    attempt = replace(ATTEMPT, token=90, segment=len(History(places.history).attempts()) + 1)
+    with patch.object(history, "FORMAT", history.FORMAT + 1):
+        History(places.history).append(attempt)
+    return places.history
+
+
+def newer_claim(places: RunFolder) -> Path:
+    """That of a holder who gave the run back."""
+    with patch.object(lease, "FORMAT", lease.FORMAT + 1), lease.take(places.lease, 1, 0.0, print):
+        pass
+    return sorted(places.lease.glob("*.json"))[-1]
+
+
+def newer_store(places: RunFolder) -> Path:
+    """The folder of checkpoints as a whole."""
+    path = places.checkpoints / FORMAT_FILE
+    path.write_text(json.dumps({KEY: 2}) + "\n")
+    return path
+
+
+def newer_ticket(written: Ticket, base: Path) -> Path:
+    """The ticket of the next jobs."""
+    with patch.object(ticket, "VERSION", ticket.VERSION + 1):
+        return base / written.write(base)
+
+
+# What lies in a run's folder, and what a copy of a run has too.
+NEWER: dict[str, Callable[[RunFolder], Path]] = {
+    "passport": newer_passport,
+    "archived passport": newer_archived_passport,
+    "record": newer_record,
+    "history": newer_line,
+    "store": newer_store,
+    "claim": newer_claim,
+}

@@ -1,0 +1,359 @@
+"""Beside a file that a newer unbroken wrote nothing is done: one line says so, and no byte of the run changes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.copying import GOAL, STEP, copied_run, job, step
+from support.newer import NEWER, newer_claim, newer_passport, newer_record, newer_ticket
+from support.snapshots import Snapshot, snapshot
+from support.toyrun import KEYS, PYTHONPATH, ROOT, ProgramEngine
+
+from snakemake_executor_plugin_unbroken import still_needed
+from snakemake_executor_plugin_unbroken.records import is_record_of
+from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.cli import main as cli
+from unbroken.detached import chain_job
+from unbroken.engines.foreign import Foreign
+from unbroken.errors import FormatError
+from unbroken.report.status import RunState, status_of
+from unbroken.runs import lease
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.record import read_record
+from unbroken.runs.select import select
+from unbroken.runs.store import Store
+from unbroken.segment import from_ticket
+from unbroken.segment.adopt import adopt
+from unbroken.segment.already_done import settle
+from unbroken.segment.export import export
+from unbroken.segment.job import Assignment
+from unbroken.segment.ticket import Ticket, path_of
+from unbroken.training.core.run_directory import Home
+
+DONE = 4
+SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in mid-life that has pruned some of its checkpoints, and copied them."""
+    folder = tmp_path_factory.mktemp("worked")
+    (folder / "base").mkdir()
+    (folder / "backup").mkdir()
+    for number in range(1, DONE + 1):
+        step(folder / "base", folder / "backup", number, keep=2)
+    return folder
+
+
+@pytest.fixture
+def base(worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(worked, tmp_path / "here", symlinks=True)
+    monkeypatch.chdir(tmp_path / "here" / "base")
+    return tmp_path / "here" / "base"
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
+    """The exit code of a command of `unbroken`, and its lines on both screens."""
+
+    def call(*words: str) -> tuple[int, list[str]]:
+        monkeypatch.setattr(sys, "argv", ["unbroken", *words])
+        monkeypatch.setenv("COLUMNS", "2000")
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        said = capsys.readouterr()
+        return int(left.value.code or 0), [*said.out.splitlines(), *said.err.splitlines()]
+
+    return call
+
+
+def is_refusal(text: str, path: Path) -> bool:
+    """True if it names the file, what was found, that nothing was done, and what to do."""
+    return path.name in text and "found format " in text and "nothing was changed; install the version" in text
+
+
+def but_for_logs(found: Snapshot) -> Snapshot:
+    """A segment says in its log why it does nothing."""
+    return {name: state for name, state in found.items() if not name.startswith("base/logs/")}
+
+
+def segment_of(base: Path) -> None:
+    step(base, base.parent / "backup", DONE + 1)
+
+
+def adoption(base: Path) -> None:
+    (base.parent / "elsewhere").mkdir()
+    adopt(job(base), ProgramEngine(STEP), Foreign(base.parent / "elsewhere"), print)
+
+
+ACTIONS: dict[str, Callable[[Path], object]] = {
+    "segment": segment_of,
+    "adopt": adoption,
+    "export": lambda base: export(job(base), ProgramEngine(STEP), base / "out", "", print),
+    "training": lambda base: Home(base / "results" / "demo", "training", 1, 0, print, has_history=True),
+}
+
+
+@pytest.mark.parametrize("kind", NEWER)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nothing_is_done_to_a_run_of_a_newer_unbroken(base: Path, action: str, kind: str) -> None:
+    newer = NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    with pytest.raises(FormatError) as told:
+        ACTIONS[action](base)
+
+    assert is_refusal(str(told.value), newer) and "\n" not in str(told.value)
+    assert but_for_logs(snapshot(base.parent)) == but_for_logs(before)
+
+
+@pytest.mark.parametrize("kind", ["passport", "store"])
+def test_no_record_is_made_from_a_store_of_a_newer_unbroken(base: Path, kind: str) -> None:
+    NEWER[kind](job(base).places)
+    job(base).places.record(DONE).unlink()
+    before = snapshot(base.parent)
+
+    with pytest.raises(FormatError):
+        settle(copied_run(base.parent / "backup"), DONE, print)
+
+    assert snapshot(base.parent) == before
+
+
+@pytest.mark.parametrize("kind", NEWER)
+@pytest.mark.parametrize(
+    "words", [("back", "demo"), ("restart", "demo"), ("accept", "demo")], ids=lambda words: words[0]
+)
+def test_a_command_that_would_act_is_one_line(
+    base: Path, typed: Callable[..., tuple[int, list[str]]], words: tuple[str, ...], kind: str
+) -> None:
+    newer = NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    code, lines = typed(*words)
+
+    assert code == 1 and len(lines) == 1 and is_refusal(lines[0], newer)
+    assert snapshot(base.parent) == before
+
+
+@pytest.mark.parametrize("kind", ["passport", "archived passport", "store"])
+def test_verify_says_that_it_does_not_know(base: Path, typed: Callable[..., tuple[int, list[str]]], kind: str) -> None:
+    newer = NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    code, lines = typed("verify")
+
+    assert code == 1
+    told = [line for line in lines if line.startswith("unknown ")]
+    assert told and all(is_refusal(line, newer) for line in told)
+    assert not [line for line in lines if line.startswith("bad ")]
+    assert snapshot(base.parent) == before
+
+
+@pytest.mark.parametrize("kind", NEWER)
+def test_the_status_shows_the_line_and_the_other_runs(base: Path, kind: str) -> None:
+    newer = NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    row = status_of("demo", base, copied_run(base.parent / "backup"))
+
+    assert row.state is RunState.UNREADABLE and is_refusal(row.advice, newer)
+    assert status_of("other", base, None).state is RunState.NOT_STARTED
+    assert snapshot(base.parent) == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NEWER if kind != "claim"])
+def test_no_run_is_rebuilt_from_copies_of_a_newer_unbroken(
+    base: Path, typed: Callable[..., tuple[int, list[str]]], kind: str
+) -> None:
+    shutil.rmtree(base / "results" / "demo")
+    newer = NEWER[kind](RunFolder("demo", store=base.parent / "backup" / "demo"))
+    before = snapshot(base.parent)
+
+    code, lines = typed("restore", "demo", "--from", str(base.parent / "backup"))
+
+    assert code == 1 and len(lines) == 1 and is_refusal(lines[0], newer)
+    assert snapshot(base.parent) == before
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NEWER if kind != "claim"])
+def test_copies_of_a_newer_unbroken_stay_as_they_are_while_the_run_goes_on(base: Path, kind: str) -> None:
+    backup = base.parent / "backup"
+    newer = NEWER[kind](RunFolder("demo", store=backup / "demo"))
+    before = snapshot(backup)
+
+    step(base, backup, DONE + 1, keep=2)
+
+    assert snapshot(backup) == before
+    log = job(base, DONE + 1).places.log(DONE + 1).read_text()
+    assert [is_refusal(line, newer) for line in log.splitlines() if ": copies: " in line] == [True]
+
+
+@pytest.mark.parametrize("kind", ["passport", "store"])
+def test_nothing_is_pruned_or_chosen_beside_it(base: Path, kind: str) -> None:
+    store = Store(job(base).places.checkpoints)
+    NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    with pytest.raises(FormatError):
+        store.prune(1, 0)
+    with pytest.raises(FormatError):
+        select(store, "demo", lambda identity: True, print)
+
+    assert snapshot(base.parent) == before
+
+
+def test_a_holder_that_was_newer_has_said_so_when_the_run_is_taken(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works while we wait, and leaves what we do not know."""
+    places = job(base).places
+    really = lease.take
+
+    def taken_late(*words: object, **more: object) -> lease.Lease:
+        newer_passport(places)
+        before.update(snapshot(base))
+        return really(*words, **more)  # type: ignore[arg-type]
+
+    before: Snapshot = {}
+    monkeypatch.setattr(lease, "take", taken_late)
+    with pytest.raises(FormatError):
+        segment_of(base)
+
+    after = snapshot(base)
+    touched = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert not [name for name in touched if not name.startswith(("results/demo/lease/", "logs/"))]
+
+
+# --- jobs by themselves ----------------------------------------------------------------------------------------------
+
+
+def ticket_job(base: Path, number: int) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        from_ticket.__name__,
+        str(path_of("demo")),
+        f"toy_segment:run=demo,segment={number}",
+    ]
+    return subprocess.run(
+        command, cwd=base, env=os.environ | {"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True
+    )
+
+
+def ticket_of(base: Path) -> Ticket:
+    return Ticket(Assignment(copied_run(base.parent / "backup"), KEYS), SCRIPT, "toy_segment", 1, {}, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["record", "passport", "ticket"])
+def test_a_job_with_a_ticket_removes_no_record(base: Path, kind: str) -> None:
+    if kind == "ticket":
+        newer = newer_ticket(ticket_of(base), base)
+    else:
+        ticket_of(base).write(base)
+        newer = NEWER[kind](job(base).places)
+    before = snapshot(base.parent)
+
+    done = ticket_job(base, DONE)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and is_refusal(done.stderr, newer)
+    assert snapshot(base.parent) == before
+
+
+def test_a_ticket_of_a_newer_unbroken_is_not_written_over(base: Path) -> None:
+    path = newer_ticket(ticket_of(base), base)
+    before = path.read_bytes()
+
+    with pytest.raises(FormatError):
+        ticket_of(base).write(base)
+
+    assert path.read_bytes() == before
+
+
+def test_a_detached_job_leaves_the_run_and_the_queue_alone(base: Path) -> None:
+    newer = newer_record(job(base).places)
+    before = snapshot(base.parent)
+    command = ["--run", "demo", "--segments", "9", "--", "touch", str(base / "was-run"), "--attempt", "1"]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", chain_job.__name__, *command], cwd=base, env=environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 78
+    assert [line for line in done.stderr.splitlines() if is_refusal(line, newer)]
+    assert snapshot(base.parent) == before
+
+
+def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
+    segment = Segment(copied_run(base.parent / "backup"), DONE, "toy_segment", ("demo", f"{DONE:03d}"))
+    newer_record(segment.places)
+    before = snapshot(base.parent)
+
+    assert is_record_of(segment)
+    with pytest.raises(FormatError):
+        still_needed.take(segment, None, print)
+
+    assert snapshot(base.parent) == before
+
+
+# --- what stays readable ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_format_is_written_without_a_number_and_read_with_one(base: Path) -> None:
+    places = job(base).places
+    record, line = places.record(DONE), places.history.read_text().splitlines()[-1]
+    claim = sorted(places.lease.glob("*.json"))[-1]
+    for text in (record.read_text(), line, claim.read_text()):
+        assert "format" not in json.loads(text)
+    assert not (places.checkpoints / "format.json").exists()
+    was, held = read_record(record), lease.newest_claim(places.lease)
+
+    more = {"format": 1, "a_key_of_tomorrow": [1]}
+    record.write_text(json.dumps({**json.loads(record.read_text()), **more}))
+    claim.write_text(json.dumps({**json.loads(claim.read_text()), **more}))
+    places.history.write_text(json.dumps({**json.loads(line), **more}) + "\n")
+
+    assert read_record(record) == was and was is not None
+    assert lease.newest_claim(places.lease) == held and held is not None
+    assert [attempt.segment for attempt in History(places.history).attempts()] == [DONE]
+    segment_of(base)
+    assert Store(places.checkpoints).readable()[-1].passport.progress == Progress(DONE + 1, GOAL, "steps")
+
+
+def test_a_marker_that_cannot_be_understood_stops_too(base: Path) -> None:
+    (job(base).places.checkpoints / "format.json").write_text("[]")
+
+    with pytest.raises(FormatError, match=r"format\.json: found format \[\], unbroken \S+ reads 1;"):
+        segment_of(base)
+
+
+def test_the_claim_of_a_newer_unbroken_is_no_claim_to_remove(base: Path) -> None:
+    newer = newer_claim(job(base).places)
+
+    with pytest.raises(FormatError) as told:
+        lease.current_claim(job(base).places.lease)
+
+    assert is_refusal(str(told.value), newer) and "remove it" not in str(told.value)
+
+
+def test_a_training_by_hand_goes_on_only_where_it_knows_all(tmp_path: Path) -> None:
+    home = Home(tmp_path / "run", "training", 1, 0, print, has_history=True)
+    draft = home.new_draft()
+    (draft / "state").write_text("1\n")
+    home.hand_over(draft, Handover(Progress(1, 5, "steps")))
+    home.close()
+    newer = newer_passport(home.places)
+    before = snapshot(tmp_path)
+
+    with pytest.raises(FormatError) as told:
+        Home(tmp_path / "run", "training", 1, 0, print, has_history=True)
+
+    assert is_refusal(str(told.value), newer)
+    assert snapshot(tmp_path) == before
