@@ -143,6 +143,7 @@ class _Exec:
 
         ConfigError if it is another one, and nobody has decided what to do.
         """
+        refuse_newer(self.places)  # whoever held it until now may have been a newer one
         was = read_call(self.store)
         now = call_of(self.options, self.folder, was, self._engine.call_words())
         if self.options.keep:

@@ -89,7 +89,6 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             mem_mb=job.run.mem_mb,
             leaves_to=partial(leaves_to, job),
         ) as held:
-            refuse_newer(job.places)  # whoever held it until now may have been a newer one
             if prepare is not None:
                 job = prepare(held)
                 _tell_what_was_given(job, engine)
@@ -153,6 +152,7 @@ class _Segment:
 
     def _prepare(self) -> Work | Record:
         """All that comes before the work: the record of a segment that needs none, or its work."""
+        refuse_newer(self.job.places)  # whoever held it until now may have been a newer one
         self.attempts.refuse_same_again()
         self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
         self._clean()

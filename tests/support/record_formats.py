@@ -1,0 +1,252 @@
+"""Records runs in mid-life, as each version of unbroken leaves them on disk: tests/recorded/formats.
+
+    python tests/support/record_formats.py              # those that are not there yet
+    python tests/support/record_formats.py 0.1.0-toy    # this one anew
+
+What was released is never recorded anew: a version that writes another format gets a recording of its own.  Those of
+the past are made by the commit that is named.  Each is made in namespaces of its own (unshare, util-linux), so that
+neither this machine's name nor its paths are in it; beside it lie the digests of what the same version comes to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FORMATS = ROOT / "tests" / "recorded" / "formats"
+RUN, HOST, USER = "count", "recorder", "recorder"
+# Where the inside works, whatever the folder is called outside.
+INSIDE = Path("/mnt")
+# What is none of a run's state: Snakemake's own notes, logs with the paths of programs, the venv of this machine.
+LEFT_OUT = re.compile(r"logs/|venv/|\.snakemake/(?!(longhaul|unbroken)/)")
+
+TOY = {"engine": "toy", "segments": 20, "segment_minutes": 0.001, "settings": {"goal": 5, "step_seconds": 0}}
+COUNTER = """\
+#!/bin/sh
+# Integers from a linear congruential generator; goes on where done.txt says.
+set -eu
+goal=$1 stop=$2
+trap '' TERM
+n=0 x=1
+if [ -e done.txt ]; then read -r n x <done.txt; fi
+while [ "$n" -lt "$goal" ]; do
+    n=$((n + 1))
+    x=$(((x * 1103515245 + 12345) % 2147483648))
+    echo "$n $x" >>numbers.txt
+    echo "$n $x" >done.tmp
+    mv done.tmp done.txt
+    [ ! -e "$stop" ] || break
+    sleep 0.02
+done
+[ "$n" -ge "$goal" ] || exit 85
+"""
+COUNT = {
+    "engine": "command",
+    "segments": 20,
+    "segment_minutes": 0.02,
+    "save_minutes": 0.005,
+    "settings": {
+        "start": ["sh", "numbers.sh", "{goal}", "{stop}"],
+        "goal": 100,
+        "goal_unit": "numbers",
+        "inputs": ["numbers.sh"],
+        "files": ["done.txt"],
+        "saved_by": "rename",
+        "progress_file": "done.txt",
+        "progress_pattern": r"^(\d+) ",
+        "outputs": {"numbers.txt": "rows"},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run, how many of its segments were done, and the commit that did them; this clone if there is none."""
+
+    run: Mapping[str, Any]
+    segments: int
+    commit: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    before: Callable[[Recorder], None] = lambda recorder: None
+    after: Callable[[Recorder], None] = lambda recorder: None
+
+
+class Recorder:
+    """Makes one recording, inside."""
+
+    def __init__(self, recording: Recording, code: Path, folder: Path) -> None:
+        self._recording, self._code, self.folder = recording, code, folder
+        folder.mkdir()
+        config = folder / "config" / "config.yaml"
+        config.parent.mkdir()
+        config.write_text(yaml.safe_dump({"runs": {RUN: dict(recording.run)}}, sort_keys=False))
+        for name, text in recording.files.items():
+            (folder / name).write_text(text)
+
+    def python(self, *words: str) -> None:
+        """Runs Python with the recorded version of unbroken."""
+        told = {"UNBROKEN_CONSOLE": "off", "UNBROKEN_REPORT": "off", "LOGNAME": USER, "HOME": str(INSIDE)}
+        environment = {**os.environ, **told, "PYTHONPATH": str(self._code / "src")}
+        subprocess.run([sys.executable, *words], cwd=self.folder, env=environment, check=True)
+
+    def snakemake(self, *targets: str) -> None:
+        self.python("-m", "snakemake", "--snakefile", str(self._code / "Snakefile"), "--cores", "1", *targets)
+
+    def record(self) -> None:
+        """So many segments."""
+        self._recording.before(self)
+        self.snakemake(f"results/{RUN}/segments/{self._recording.segments:03d}.json")
+        self._recording.after(self)
+
+    def finish(self) -> dict[str, str]:
+        """All of it; the digests of its results."""
+        self._recording.before(self)
+        self.snakemake()
+        final = self.folder / "results" / RUN / "final"
+        names = sorted(path.name for path in final.iterdir() if path.name != "summary.json")
+        return {name: hashlib.sha256((final / name).read_bytes()).hexdigest() for name in names}
+
+
+def adopt_a_half(recorder: Recorder) -> None:
+    """What the counter has left elsewhere, stopped by hand at 30."""
+    by_hand = INSIDE / "by-hand"
+    if not by_hand.exists():
+        by_hand.mkdir()
+        subprocess.run(["sh", recorder.folder / "numbers.sh", "30", "stop"], cwd=by_hand, check=True)
+    recorder.python("-m", "unbroken", "adopt", RUN, "--from", str(by_hand))
+
+
+def make_venv(recorder: Recorder) -> None:
+    """An environment without packages; a test makes one of its own."""
+    venv.create(recorder.folder / "venv", symlinks=True)
+
+
+def write_ticket(recorder: Recorder) -> None:
+    """As a driver on Slurm leaves it for the next jobs, with a script of a path that is the same everywhere."""
+    code = (
+        "from pathlib import Path\n"
+        "from unbroken.plan.plan import Plan\n"
+        "from unbroken.report.known import runs_of\n"
+        "from unbroken.segment.ticket import Ticket\n"
+        "plan = Plan(tuple(runs_of(Path(), Path('config/config.yaml'), must_exist=True)))\n"
+        f"Ticket(plan.assignment({RUN!r}), 'toy_segment.py', 'toy_segment', 1, {{'runtime': 1}}, 1.0).write()\n"
+    )
+    path = recorder.folder / "write_ticket.py"
+    path.write_text(code)
+    recorder.python(path.name)
+    path.unlink()
+
+
+RECORDINGS = {
+    # The first version with a workflow: claims without node, cluster and memory, attempts without their times.
+    "2026-11-21-toy": Recording(TOY, 3, "06f65cf"),
+    # Milestones in the passport, nodes in the claim.
+    "2026-11-22-toy": Recording(TOY, 3, "025069a"),
+    # The name of today; times in the history.
+    "2026-11-25-toy": Recording(TOY, 3, "33cf37e"),
+    "0.1.0-toy": Recording(TOY, 3, after=write_ticket),
+    "0.1.0-command": Recording(COUNT, 4, files={"numbers.sh": COUNTER}),
+    "0.1.0-adopted": Recording(COUNT, 1, files={"numbers.sh": COUNTER}, before=adopt_a_half),
+    "0.1.0-environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),
+}
+
+
+def record(name: str) -> None:
+    """One of them, outside: the code of its commit, a folder, and the namespaces."""
+    with tempfile.TemporaryDirectory() as temporary:
+        code, work = Path(temporary) / "code", Path(temporary) / "work"
+        code.mkdir()
+        work.mkdir()
+        commit = RECORDINGS[name].commit
+        if commit:
+            archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True, check=True).stdout
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                tar.extractall(code, filter="data")
+        inside = f'hostname {HOST} && mount --bind {work} {INSIDE} && cd {INSIDE} && exec "$@"'
+        words = [sys.executable, __file__, "--inside", name, "--code", str(code if commit else ROOT)]
+        subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--uts", "--mount", "sh", "-c", inside, "sh", *words], check=True
+        )
+        files = _kept(work / name)
+        _refuse_paths(files, [temporary, str(ROOT), str(Path.home()), sys.prefix, f'"{platform.node()}"'])
+        FORMATS.mkdir(exist_ok=True)
+        (FORMATS / f"{name}.tar.gz").write_bytes(_archive(files))
+        (FORMATS / f"{name}.json").write_bytes((work / "digests.json").read_bytes())
+    print(f"{name}: {(FORMATS / f'{name}.tar.gz').stat().st_size} bytes, {len(files)} files")
+
+
+def record_inside(name: str, code: Path) -> None:
+    """The same, where nothing says which machine it is."""
+    assert platform.node() == HOST
+    recording = RECORDINGS[name]
+    digests = Recorder(recording, code, INSIDE / f"{name}-whole").finish()
+    (INSIDE / "digests.json").write_text(json.dumps(digests, indent=2) + "\n")
+    Recorder(recording, code, INSIDE / name).record()
+
+
+def _kept(folder: Path) -> dict[str, Path]:
+    found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+    return {
+        name: path for name, path in found.items() if not LEFT_OUT.match(name) and (path.is_symlink() or path.is_file())
+    }
+
+
+def _refuse_paths(files: Mapping[str, Path], ours: list[str]) -> None:
+    """A path or a name of this machine in a recording ends it."""
+    for name, path in files.items():
+        text = os.readlink(path) if path.is_symlink() else path.read_text()
+        if found := [word for word in ours if word in text]:
+            sys.exit(f"{name}: has {found[0]} in it; nothing was recorded")
+
+
+def _archive(files: Mapping[str, Path]) -> bytes:
+    """The times of the files stay: Snakemake orders records by them."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in files.items():
+            entry = tar.gettarinfo(path, name)
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            if entry.isfile():
+                with path.open("rb") as file:
+                    tar.addfile(entry, file)
+            else:
+                tar.addfile(entry)
+    return gzip.compress(packed.getvalue(), mtime=int(time.time()))
+
+
+def main() -> None:
+    """The recordings that were asked for, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECORDINGS))
+    parser.add_argument("--inside", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--code", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        record_inside(given.inside, given.code)
+        return
+    for name in given.names or [name for name in RECORDINGS if not (FORMATS / f"{name}.tar.gz").exists()]:
+        record(name)
+
+
+if __name__ == "__main__":
+    main()
