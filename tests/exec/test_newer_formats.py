@@ -9,7 +9,7 @@ from unbroken.runs.layout import RunFolder
 KEEP = ("--keep", "ckpt/*")
 
 
-@pytest.mark.parametrize("kind", ["passport", "history"])
+@pytest.mark.parametrize("kind", ["passport", "record"])
 @pytest.mark.parametrize("option", [(), ("--anew",)], ids=["goes-on", "anew"])
 def test_a_call_leaves_all_as_it_is(called, kind: str, option: tuple[str, ...]) -> None:
     assert called.call(*KEEP).returncode == 0

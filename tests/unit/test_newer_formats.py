@@ -12,13 +12,14 @@ import pytest
 from support.copying import GOAL, STEP, copied_run, job, step
 from support.newer import NEWER, newer_claim, newer_passport, newer_record, newer_ticket
 from support.snapshots import Snapshot, snapshot
-from support.toyrun import KEYS, PYTHONPATH, ROOT, ProgramEngine
+from support.toyrun import KEYS, PATIENCE_SECONDS, PYTHONPATH, ROOT, ProgramEngine
 
 from snakemake_executor_plugin_unbroken import still_needed
 from snakemake_executor_plugin_unbroken.records import is_record_of
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.cli import main as cli
-from unbroken.detached import chain_job
+from unbroken.detached import chain_job, targets
+from unbroken.detached.run_end import _is_over as is_over_for_another
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import FormatError
 from unbroken.report.status import RunState, status_of
@@ -35,6 +36,7 @@ from unbroken.segment.already_done import settle
 from unbroken.segment.export import export
 from unbroken.segment.job import Assignment
 from unbroken.segment.ticket import Ticket, path_of
+from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 
 DONE = 4
@@ -210,13 +212,17 @@ def test_nothing_is_pruned_or_chosen_beside_it(base: Path, kind: str) -> None:
     assert snapshot(base.parent) == before
 
 
-def test_a_holder_that_was_newer_has_said_so_when_the_run_is_taken(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It works while we wait, and leaves what we do not know."""
+@pytest.mark.parametrize("kind", ["passport", "record"])
+def test_what_a_newer_holder_leaves_while_a_segment_waits_for_it_counts_too(
+    base: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Not even what it has left half done is tidied up."""
     places = job(base).places
     really = lease.take
 
     def taken_late(*words: object, **more: object) -> lease.Lease:
-        newer_passport(places)
+        NEWER[kind](places)
+        (places.checkpoints / fs.unique_name("draft")).write_text("half of it")
         before.update(snapshot(base))
         return really(*words, **more)  # type: ignore[arg-type]
 
@@ -283,12 +289,27 @@ def test_a_detached_job_leaves_the_run_and_the_queue_alone(base: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"}
 
     done = subprocess.run(
-        [sys.executable, "-m", chain_job.__name__, *command], cwd=base, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", chain_job.__name__, *command],
+        cwd=base,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert done.returncode == 78
     assert [line for line in done.stderr.splitlines() if is_refusal(line, newer)]
     assert snapshot(base.parent) == before
+
+
+def test_a_run_that_a_newer_unbroken_carries_on_is_not_over(base: Path) -> None:
+    """The last job of another run asks, whose end it must not spoil."""
+    targets.keep(copied_run(base.parent / "backup"))
+    newer_record(job(base).places)
+
+    with pytest.raises(FormatError):
+        targets.is_over("demo")
+    assert not is_over_for_another("demo")
 
 
 def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:

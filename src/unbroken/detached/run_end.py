@@ -10,6 +10,7 @@ from unbroken.detached.page_keeper import write_last
 from unbroken.detached.pending_jobs import run_of_detached_job, waiting
 from unbroken.detached.successors import DONE
 from unbroken.detached.targets import is_over
+from unbroken.errors import FormatError
 from unbroken.runs import notify_process
 from unbroken.runs.report_page import PAGE, is_off
 from unbroken.slurm.commands import ask
@@ -32,9 +33,17 @@ def end_run(run: str, start: str, jobs: Sequence[MyJob], job_id: str, tell: Call
     others = {name for job in alive if (name := run_of_detached_job(job)) and name != run}
     if resubmit.any_left_out():
         stay_for_left_out(job_id, tell)
-    elif all(is_over(name) for name in others):
+    elif all(_is_over(name) for name in others):
         tell("all runs are over" if is_off() else f"all runs are over: {PAGE}")
         write_last()
+
+
+def _is_over(run: str) -> bool:
+    """False also for one that a newer unbroken carries on: it writes the page when it is over."""
+    try:
+        return is_over(run)
+    except FormatError:
+        return False
 
 
 def stay_for_left_out(job_id: str, tell: Callable[[str], None]) -> None:

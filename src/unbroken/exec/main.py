@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unbroken.errors import ConfigError, InterruptedSegment, SegmentError, UnbrokenError
+from unbroken.errors import ConfigError, FormatError, InterruptedSegment, SegmentError, UnbrokenError
 from unbroken.exec.anew import set_old_aside
 from unbroken.exec.call import (
     REFUSED,
@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
         lines = [line.replace(f"runs.{name}:", f"{name}:") for line in str(error).splitlines()]
         for line in lines:
             print(f"unbroken: {line}", file=sys.stderr, flush=True)
-        if call is not None and isinstance(error, ConfigError):
+        if call is not None and isinstance(error, ConfigError | FormatError):
             call.note_refused("; ".join(lines))
         return 1
 
