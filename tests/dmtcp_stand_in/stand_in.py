@@ -33,6 +33,12 @@ measured with the releases 3.2.0, 4.1.1 and 5.0 (development); tests/engines/tes
 | a flipped byte is not seen                      | read_image looks at sizes alone                                    |
 | an image may be compressed with gzip            | read_image                                                         |
 | files: cut back, NUL bytes if gone              | hook                                                               |
+| works where dmtcp_restart was started; a file   | hook, restart: measured with 4.2.0                                 |
+|   is opened under its whole old path if that is |                                                                    |
+|   there, else by its name in the working folder |                                                                    |
+| an image knows whole paths, of itself too; ends | write_image: 4.2.0's head and end mark                             |
+|   with a mark                                   |                                                                    |
+| compressed with gzip, unless DMTCP_GZIP is 0    | write_image; the real one's gzip may write on after the rename     |
 | copies beside the image are sought at the path  | hook: found with the real one, when images were moved              |
 |   that they were written to                     |                                                                    |
 
@@ -57,6 +63,9 @@ from pathlib import Path
 RELEASE = Path(sys.argv[0]).absolute().parent.name
 FAILED = 99
 PADDING = 200_000
+HEAD = b"DMTCP_CHECKPOINT_IMAGE_v4.0\n"
+# A header of memory of no address and the size -1.
+END = bytes(16) + b"\xff" * 8 + bytes(4072)
 HOOK = Path(__file__).resolve().parent / "hook"
 PR_SET_PDEATHSIG = 1
 
@@ -69,18 +78,21 @@ def draft_of(folder: str, name: str) -> str:
     return str(Path(folder) / f"ckpt_{name}.dmtcp.temp")
 
 
-def write_image(folder: str, name: str, header: dict, rest_seconds: float = 0) -> str:
-    """Draft, then the real name."""
+def write_image(folder: str, name: str, header: dict, rest_seconds: float = 0, paths: tuple[str, ...] = ()) -> str:
+    """Draft, then the real name; `paths` are what its process knows besides."""
     path = Path(folder) / f"ckpt_{name}.dmtcp"
-    data = json.dumps({**header, "size": PADDING}).encode() + b"\n"
-    with open(draft_of(folder, name), "wb") as file:
+    known = [str(path), os.getcwd(), *paths]
+    memory = b"".join(os.fsencode(each) + b"\0" for each in known) + os.urandom(PADDING)
+    data = HEAD + json.dumps({**header, "size": len(memory) + len(END)}).encode() + b"\n"
+    is_compressed = os.environ.get("DMTCP_GZIP", "1") != "0"
+    with open(draft_of(folder, name), "wb") as draft, gzip.open(draft, "wb", 1) if is_compressed else draft as file:
         file.write(data)
         file.flush()
         time.sleep(rest_seconds)
         if is_told("STAND_IN_FULL"):
             print(f"ASSERT: failed to write checkpoint data: {draft_of(folder, name)}", file=sys.stderr, flush=True)
             return ""
-        file.write(os.urandom(PADDING))
+        file.write(memory + END)
     os.rename(draft_of(folder, name), path)
     return str(path)
 
@@ -97,7 +109,8 @@ def read_image(path: str) -> dict:
         sys.exit(FAILED)
     raw = Path(path).read_bytes()
     try:
-        head, _, padding = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).partition(b"\n")
+        plain = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        head, _, padding = plain.removeprefix(HEAD).partition(b"\n")
         header = json.loads(head)
         is_whole = len(padding) == header["size"]
     except (EOFError, ValueError):
@@ -271,7 +284,7 @@ class Coordinator:
     def _written(self) -> None:
         if "" not in self.images and not (self.kills and RELEASE == "3.2.0"):
             script = Path(self.options["ckptdir"]) / f"dmtcp_restart_script_{uuid.uuid4().hex}.sh"
-            script.write_text("#!/bin/sh\n# " + " ".join(self.images) + "\n")
+            script.write_text(f'#!/bin/sh\ngiven_ckpt_files=" {" ".join(self.images)}"\n')
         self.phase = ""
         self.expected = 0
         for line in self.peers:
@@ -328,7 +341,7 @@ def restart(words: list[str]) -> int:
     os.environ.clear()
     os.environ.update(root["environment"])
     added = {"STAND_IN_WAKE": " ".join(frozen)}
-    return agent(line, root["name"], root["command"], options["ckptdir"], root["folder"], added, len(images))
+    return agent(line, root["name"], root["command"], options["ckptdir"], os.getcwd(), added, len(images))
 
 
 def agent(
@@ -365,7 +378,7 @@ def agent(
                     child.send_signal(signal.SIGSTOP)
                 line.send(what="done")
             elif message["what"] == "write":
-                header = {"name": name, "command": command, "folder": folder, "environment": base}
+                header = {"name": name, "command": command, "environment": base}
                 if not (image := write_image(images, name, header)):
                     child.kill()
                     return FAILED

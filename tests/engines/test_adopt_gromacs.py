@@ -99,16 +99,22 @@ def test_half_by_mdrun_and_half_adopted_is_one_simulation(
 
 
 def test_parts_of_an_mdrun_that_does_not_append_begin_at_step_0(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """With a GMXRC beside the config."""
     source = tmp_path / "half"
     source.mkdir()
+    (tmp_path / "GMXRC").write_text("export ITS_RC=1\n")
+    program = tmp_path / "my_gmx"
+    program.write_text('#!/bin/sh\n[ "$ITS_RC" = 1 ] || exit 77\nexec gmx "$@"\n')
+    program.chmod(0o755)
+    keys = {"gmxrc": "GMXRC", "gmx": str(program)}
     for end in (1000, 2000, 3000):
         cpi = ["-cpi", "run.cpt"] if end > 1000 else []
         mdrun(source, end, "-deffnm", "run", "-noappend", *cpi)
 
-    checkpoint = taken(tmp_path, source / "run.cpt")
+    checkpoint = taken(tmp_path, source / "run.cpt", **keys)
 
     assert {"parts/md.part0001.xtc", "parts/md.part0002.edr", "parts/md.part0003.log"} <= set(checkpoint.passport.files)
-    assert finished(tmp_path) == whole
+    assert finished(tmp_path, **keys) == whole
 
 
 @pytest.mark.slow

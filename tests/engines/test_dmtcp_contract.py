@@ -22,6 +22,10 @@ What unbroken makes of each row is tested elsewhere (test_dmtcp_X.py is called X
 | a hang at a save, or at work           | stage: a_checkpoint_that_hangs; ends: a_hang_in_mid_work                    |
 | open files cut back, NUL bytes if gone | saved and put back: segments: files_come_from_the_checkpoint, opened_anew   |
 | folder moved                           | refused: moved                                                              |
+| old path there: written there          | refused, or a link: adopt_dmtcp: does_not_lead_to_the_run                   |
+| images made by hand: gzip, whole paths | adopt_dmtcp                                                                 |
+| old path there: written there          | refused, or a link: adopt_dmtcp: does_not_lead_to_the_run                   |
+| images made by hand: gzip, whole paths | adopt_dmtcp                                                                 |
 | one image a process                    | all or none: refused: missing; restart script or count: stage               |
 | gzip is slow                           | if there is time: stage: images_that_cannot_be_compressed; segments         |
 | hwloc                                  | test_dmtcp: programs_with_hwloc                                             |
@@ -33,6 +37,7 @@ What unbroken makes of each row is tested elsewhere (test_dmtcp_X.py is called X
 import gzip
 import os
 import re
+import shutil
 import signal
 import socket
 
@@ -272,6 +277,24 @@ def test_an_open_file_that_is_longer_is_cut_back_and_one_that_is_gone_is_filled_
 
     assert cut_back == numbers(60)
     assert path.read_bytes() == bytes(length) + numbers(60)[length:]
+
+
+@pytest.mark.parametrize("old", ["there", "renamed", "a link"])
+def test_an_open_file_is_sought_under_its_old_path_and_then_in_the_working_folder(play, images, old):
+    """So a program that is brought back in a copy of its folder writes into the first one."""
+    copy, aside = play.folder / "copy", play.folder / "aside"
+    shutil.copytree(play.live, copy)
+    if old != "there":
+        play.live.rename(aside)
+    if old == "a link":
+        play.live.symlink_to(copy)
+
+    play.start(play.programs.restart(play.port, play.images("second"), images), copy).wait(PATIENCE_SECONDS)
+
+    first = play.live if old == "there" else aside
+    written, as_it_was = (first, copy) if old == "there" else (copy, first)
+    assert (written / "numbers.txt").read_bytes() == numbers(60)
+    assert (as_it_was / "numbers.txt").read_bytes() == numbers(5)
 
 
 @pytest.mark.skipif(REAL is not None, reason="about the stand-in itself")

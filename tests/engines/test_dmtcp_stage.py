@@ -10,10 +10,10 @@ from support.dmtcp_here import PROGRAMS, STAND_IN
 from support.dmtcp_play import COUNT, count
 from support.workdir import until
 
-from unbroken.engines.dmtcp.images import BYTES_PER_SECOND, compress
+from unbroken.engines.dmtcp.images import BYTES_PER_SECOND, compress, images_in
 from unbroken.engines.dmtcp.processes import vitals
 from unbroken.engines.dmtcp.programs import FOREIGN, QUIET, Programs, clean_environment
-from unbroken.engines.dmtcp.session import DmtcpSession, images_in
+from unbroken.engines.dmtcp.session import DmtcpSession
 from unbroken.errors import SegmentError
 
 PATIENCE_SECONDS = 600.0

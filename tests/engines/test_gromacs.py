@@ -638,8 +638,9 @@ def test_grompps_own_words_are_told(tmp_path):
     assert not (chain.results / "checkpoints").exists()
 
 
-def test_gmx_behind_a_gmxrc_and_a_module_is_found_by_the_child_alone(tmp_path):
-    """As on a site where nothing is in the PATH before it is asked for."""
+@pytest.mark.parametrize("folder", ["", "{tmp_path}/"])
+def test_gmx_behind_a_gmxrc_and_a_module_is_found_by_the_child_alone(folder, tmp_path):
+    """As on a site where nothing is in the PATH before it is asked for; the GMXRC by its name or by its whole path."""
     (tmp_path / "GMXRC").write_text(
         f'gmx_here() {{ gmx "$@"; }}\nexport PATH="$PATH:{tmp_path}/bin"\nexport ITS_RC=1\n'
     )
@@ -649,7 +650,7 @@ def test_gmx_behind_a_gmxrc_and_a_module_is_found_by_the_child_alone(tmp_path):
     program.chmod(0o755)
     tpr = str(gmx_systems.water_tpr("short", nsteps=200))
 
-    record = gmx_segment(tmp_path, tpr=tpr, gmx="my_gmx", gmxrc=str(tmp_path / "GMXRC"))
+    record = gmx_segment(tmp_path, tpr=tpr, gmx="my_gmx", gmxrc=f"{folder.format(tmp_path=tmp_path)}GMXRC")
 
     assert record.outcome is Outcome.FINISHED
     assert "ITS_RC" not in os.environ

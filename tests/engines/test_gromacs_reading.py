@@ -131,9 +131,10 @@ def test_a_gmxrc_is_sourced_and_the_command_stays_its_arguments(base):
     (base / "GMXRC").touch()
     run = gmx_run(base, tpr="topol.tpr", gmxrc="GMXRC")
 
-    command = mdrun_command(run, base / "topol.tpr", None, 60)
+    command = mdrun_command(run, base / "topol.tpr", None, 60, base)
 
-    assert command[:6] == ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", "GMXRC", "gmx"]
+    rc = str(base / "GMXRC")  # it is started in a folder of its own
+    assert command[:6] == ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", rc, "gmx"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, -1e9, 1e-9])

@@ -13,8 +13,8 @@ from pathlib import Path
 from support.dmtcp_here import REAL
 from support.workdir import until
 
+from unbroken.engines.dmtcp.images import images_in
 from unbroken.engines.dmtcp.programs import Programs
-from unbroken.engines.dmtcp.session import images_in
 
 PATIENCE_SECONDS = 600
 # Counts into a file that it keeps open, waits at some numbers until it may pass, and calls its end a failure.

@@ -12,6 +12,7 @@ from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Handover
 from unbroken.runs.store import PARTS
 from unbroken.system.copying import copy_head
+from unbroken.system.digests import sha256_of
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,17 @@ def stamp(path: Path) -> tuple[int, int, int]:
     """What differs if a file was written again."""
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def compared_inputs(names: Iterable[str], base: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Which inputs of a run are those that lie in the program's folder too; and a line for each of the others."""
+    same, others = [], []
+    for name in names:
+        there = folder / Path(name).name
+        if there.is_file() and sha256_of(there) == sha256_of(base / name):
+            same.append(f"input {name}: the same as in {folder}")
+        elif there.is_file():
+            others.append(f"input {name}: not the same as in {folder}")
+        else:
+            others.append(f"input {name}: whether it is what the program was started with")
+    return same, others

@@ -64,8 +64,8 @@ class Program:
         if os.fork() == 0:
             self.line.sock.close()
             wake = frozen(server, image_file)
-            os.chdir(folder)  # by its name, whatever folder that is now
-            reopen(files, wake["fds"])
+            os.chdir(wake["folder"])
+            reopen(files, folder, wake["fds"])
             if not saved.exists():
                 print(f"Unable to find checkpointed copy of file {saved}", file=sys.stderr, flush=True)
                 os._exit(FAILED)
@@ -74,7 +74,8 @@ class Program:
         server.close()
         os.close(image_file)
         rest_seconds = float(os.environ.get("STAND_IN_WRITE_SECONDS", "0"))
-        image = write_image(self.images, self.name, {"name": self.name, "address": address}, rest_seconds)
+        known = (str(saved), *(path for path, _, _ in files.values()))
+        image = write_image(self.images, self.name, {"name": self.name, "address": address}, rest_seconds, known)
         if not image:
             os._exit(FAILED)
         self.may_go_on.clear()
@@ -157,8 +158,11 @@ def open_files() -> dict:
     return found
 
 
-def reopen(files: dict, standard: list) -> None:
-    """Cut back to where we were; NUL bytes up to there where a file is gone."""
+def reopen(files: dict, folder: str, standard: list) -> None:
+    """Cut back to where we were; NUL bytes up to there where a file is gone.
+
+    Under their whole old paths, where they are; else one of the old folder by its name in the one that is now.
+    """
     for number in standard:
         os.set_inheritable(number, True)
     spare = [os.dup2(number, 200 + count) for count, number in enumerate(standard)]
@@ -168,6 +172,8 @@ def reopen(files: dict, standard: list) -> None:
     for copy in spare:
         os.close(copy)
     for number, (path, position, flags) in files.items():
+        here = path.removeprefix(f"{folder}/")
+        path = here if not os.path.exists(path) and os.path.exists(here) else path
         is_read = flags & os.O_ACCMODE == os.O_RDONLY
         flags &= ~(os.O_TRUNC | os.O_EXCL)
         new = os.open(path, flags if is_read else flags | os.O_CREAT, 0o644)
@@ -190,7 +196,8 @@ def stand_for(place, told: dict) -> None:
 def stand_for_woken(address: str) -> None:
     place = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     place.connect("\0" + address)
-    stand_for(place, {"port": int(os.environ["STAND_IN_PORT"]), "images": os.environ["STAND_IN_IMAGES"]})
+    told = {"port": int(os.environ["STAND_IN_PORT"]), "images": os.environ["STAND_IN_IMAGES"], "folder": os.getcwd()}
+    stand_for(place, told)
 
 
 def stand_for_new(address: str) -> None:

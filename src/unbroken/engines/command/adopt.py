@@ -14,14 +14,13 @@ from unbroken.engines.command.reading import Reading, confirm_check, reading_of,
 from unbroken.engines.command.rewritten import restarts_in, whole_lines_bytes, write_once
 from unbroken.engines.command.settings import OutputSetting, Program, SavedBy
 from unbroken.engines.command.states import RestartState, complete_states, copied, matching, states_in
-from unbroken.engines.foreign import Foreign, Found, confirm_steady, copy_steady, stamp
+from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, copy_steady, stamp
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
 from unbroken.runs.store import PARTS
 from unbroken.system import fs
 from unbroken.system.copying import append_range
-from unbroken.system.digests import sha256_of
 
 
 def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Path) -> Found:
@@ -34,7 +33,7 @@ def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Pat
     if program.finished_file and matching(folder, [program.finished_file]):
         raise CheckpointError(f"{run.name}: {folder}: finished_file {program.finished_file} is there: the run is done")
     confirm_check(run, program)
-    same, others = _inputs(program, base, folder)
+    same, others = compared_inputs((*program.inputs, *program.templates), base, folder)
     with _tables(run, program, folder, draft) as tables:
         why = f"no complete file in it matches {', '.join(program.files)}"
         for state in _candidates(folder, program):
@@ -185,17 +184,3 @@ def _copied_once(output: OutputSetting, folder: Path, once: Path) -> str:
     left_out = write_once(whole, output.record, restarts, target)
     whole.unlink()
     return f", without {left_out} that stood there twice after {len(restarts) - 1} restarts"
-
-
-def _inputs(program: Program, base: Path, folder: Path) -> tuple[list[str], list[str]]:
-    """Which inputs of the run are those that lie in the program's folder too."""
-    same, others = [], []
-    for name in (*program.inputs, *program.templates):
-        there = folder / Path(name).name
-        if there.is_file() and sha256_of(there) == sha256_of(base / name):
-            same.append(f"input {name}: the same as in {folder}")
-        elif there.is_file():
-            others.append(f"input {name}: not the same as in {folder}")
-        else:
-            others.append(f"input {name}: whether it is what the program was started with")
-    return same, others

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.dmtcp import checks
+from unbroken.engines.dmtcp.adopt import adopted
 from unbroken.engines.dmtcp.command import HWLOC, keeper_command
 from unbroken.engines.dmtcp.protocol import LEAVING, WHY
 from unbroken.engines.dmtcp.starter import starters
@@ -35,12 +36,11 @@ class DmtcpEngine(Engine):
         return checks.mistakes(run, self.base)
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
-        """Images name the files of their program by whole paths, so they go on only where they were made."""
-        why = "images go on only in the folder in which they were made, and a run has one of its own"
-        raise ConfigError([f"{run.name}: engine dmtcp takes over no images: {why}; begin at the start: snakemake"])
+        """Images of a program that ran by hand, where the path under which it ran leads to the run's folder."""
+        return adopted(run, self.base, foreign, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
-        """For the same reason."""
+        """Images name the files of their program, and those beside them, by whole paths."""
         why = "images go on only in the folder in which they were made"
         raise ConfigError([f"{run.name}: engine dmtcp exports no images: {why}; they are in {checkpoint.folder}"])
 

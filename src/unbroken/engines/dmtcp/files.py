@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,12 +32,14 @@ class Listing:
         return {"folders": self.folders, "links": dict(self.links), "modes": dict(self.modes)}
 
 
-def save_files(live: Path, target: Path) -> Listing:
-    """Copies the files of the folder, with their times; the program must not be at work."""
+def save_files(live: Path, target: Path, left_out: Collection[Path] = ()) -> Listing:
+    """Copies the files of the folder, with their times, but for some; the program must not be at work."""
     target.mkdir()
     folders, links, modes = [], {}, {}
     for path in _walk(live):
         name = str(path.relative_to(live))
+        if path in left_out:
+            continue
         if path.is_symlink():
             links[name] = os.readlink(path)
         elif path.is_dir():

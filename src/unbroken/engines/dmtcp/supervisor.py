@@ -13,16 +13,17 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unbroken.engines.dmtcp.adopt import confirm_leads_to
 from unbroken.engines.dmtcp.coordinator import LEAVING_SECONDS
 from unbroken.engines.dmtcp.files import link_folder, save_files, size_bytes, take_results
-from unbroken.engines.dmtcp.images import compress
+from unbroken.engines.dmtcp.images import compress, images_in
 from unbroken.engines.dmtcp.machine import Machine, this_machine
 from unbroken.engines.dmtcp.options import Options, read_options
 from unbroken.engines.dmtcp.pace import SaveSeconds
 from unbroken.engines.dmtcp.processes import Vitals
 from unbroken.engines.dmtcp.programs import OUTPUT, clean_environment
 from unbroken.engines.dmtcp.protocol import Told, told_by
-from unbroken.engines.dmtcp.session import DmtcpSession, images_in
+from unbroken.engines.dmtcp.session import DmtcpSession
 from unbroken.engines.dmtcp.state import FILES, FINAL, IMAGES, DmtcpState, read_state
 from unbroken.engines.dmtcp.workspace import Ground
 from unbroken.errors import SegmentError, UnbrokenError
@@ -49,6 +50,7 @@ class DmtcpSupervisor:
 
     def __post_init__(self) -> None:
         self._machine: Machine
+        self._known_as: tuple[str, ...] = ()
         self._ground = Ground(self.options.live, self.told.attempt_folder)
         self._stage: DmtcpSession | None = None
         self._pace = SaveSeconds()
@@ -93,13 +95,19 @@ class DmtcpSupervisor:
                 f"the images were made for the folder {state.live}, which is now {here}; move the working directory "
                 "back, or try it at your own risk with settings.machine_may_differ: true"
             )
+        for root in state.known_as:
+            confirm_leads_to("the program was started by hand", root, self.options.live)
+        self._known_as = state.known_as
         self._done = self._shown = state.done_seconds
         self._pace = state.pace
-        return self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
+        stage = self._restarted(self._ground.bring_back(self.told.resume, state, self.options.inputs))
+        self._ground.forget(state.copies)
+        return stage
 
     def _new_stage(self) -> DmtcpSession:
         folder, images = self._ground.next_stage()
-        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log)
+        is_by_hand = bool(self._known_as)
+        return DmtcpSession(self.options.programs, folder, images, self.options.live, self.log, is_by_hand)
 
     def _restarted(self, folder: Path) -> DmtcpSession:
         """The program at work again.
@@ -181,7 +189,8 @@ class DmtcpSupervisor:
             compress(draft / IMAGES, self.told.left_seconds())
         machine, live = self._machine.to_versions(), str(self.options.live)
         names = tuple(image.name for image in images_in(stage.images))
-        DmtcpState(done, listing, self._pace, machine, live, stage.images.name, names).write(draft)
+        slot = stage.images.name
+        DmtcpState(done, listing, self._pace, machine, live, slot, names, self._known_as).write(draft)
         self._hand_over(done, time.monotonic() - began)
         return True
 

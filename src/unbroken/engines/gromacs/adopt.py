@@ -61,7 +61,7 @@ def adopted(run: Run, simulation: Simulation, foreign: Foreign, draft: Path) -> 
     try:
         simulation.remarks()
         tpr, goal = simulation.known_tpr, simulation.end_step
-        atoms = _atoms(run, simulation.path)
+        atoms = _atoms(run, simulation.path, simulation.base)
     except SegmentError as error:
         raise CheckpointError(str(error)) from error
     cpt = _chosen(run, foreign.path)
@@ -127,8 +127,11 @@ def _chosen(run: Run, path: Path) -> Cpt:
     return max(found, key=lambda cpt: (cpt.step, not cpt.path.stem.endswith("_prev")))
 
 
-def _atoms(run: Run, tpr: Path) -> int:
-    answer = gmx(run, "dump", "-s", str(tpr.resolve()), is_enough=lambda line: line.split("=")[0].strip() == "natoms")
+def _atoms(run: Run, tpr: Path, base: Path) -> int:
+    def is_atoms(line: str) -> bool:
+        return line.split("=")[0].strip() == "natoms"
+
+    answer = gmx(run, "dump", "-s", str(tpr.resolve()), is_enough=is_atoms, base=base)
     for line in answer.lines:
         name, mark, value = line.partition("=")
         if mark and name.strip() == "natoms":

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 
 from unbroken.config.tasks import SRUN
 from unbroken.engines.gromacs.command import ranks
+from unbroken.program.entering import folder_of
 from unbroken.runs.run import Run
 
 _GOALS = ("goal", "until_ps", "extend_ps")
@@ -27,7 +28,7 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
     yield from _srun_mistakes(run)
     yield from _option_mistakes(run)
     gmxrc = str(run.settings["gmxrc"])
-    if gmxrc and not run.enter and not run.container and not (base / gmxrc).is_file():
+    if gmxrc and not run.enter and not run.container and not folder_of(gmxrc, base).is_file():
         yield "gmxrc", f"found '{gmxrc}', but there is no such file; allowed: the path of a GMXRC, or leave it out"
 
 

@@ -19,7 +19,7 @@ LEAST_MAXH = 1e-6
 _LAYOUT = ("nb", "pme", "bonded", "update", "gpu_id")
 
 
-def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list[str]:
+def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
     """mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started."""
     launcher = _launcher(run)
     words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun", "-s", str(tpr.resolve())]
@@ -30,7 +30,7 @@ def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float) -> list
     words += [] if launcher else ["-ntmpi", str(ranks(run))]
     words += ["-ntomp", str(threads_per_rank(run)), *_layout(run.settings)]
     words += ["-reprod"] if run.settings["exact"] is True else []
-    return with_gmxrc(run, [*words, *_words(run, "options")])
+    return with_gmxrc(run, [*words, *_words(run, "options")], base)
 
 
 def maxh(seconds: float) -> float:

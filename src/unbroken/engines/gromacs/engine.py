@@ -120,7 +120,8 @@ class GromacsEngine(Engine):
         tpr = self.simulation(task).tpr_to_run(self.folder(task), done)
         link_inputs(task.run, self.base, self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
-        return mdrun_command(task.run, tpr, cpt, left - lead_seconds(left, bool(task.run.settings["launcher"])))
+        left -= lead_seconds(left, bool(task.run.settings["launcher"]))
+        return mdrun_command(task.run, tpr, cpt, left, self.base)
 
     def environment(self, task: Task) -> dict[str, str]:
         """mdrun refuses to start if this variable and -ntomp differ."""
@@ -240,4 +241,4 @@ class GromacsEngine(Engine):
         join(checkpoint, final)
         energies = final / f"{STEM}.edr"
         if energies.exists():
-            write_energy_table(run, energies, final / ENERGY_TABLE)
+            write_energy_table(run, energies, final / ENERGY_TABLE, self.base)

@@ -35,7 +35,8 @@ def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoin
     inputs = run.settings["inputs"]
     for name in inputs if isinstance(inputs, (list, tuple)) else ():
         shutil.copyfile(base / str(name), folder / Path(str(name)).name)
-    write_script(folder, run, _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0), folder), _environment(run))
+    command = _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0, base), folder)
+    write_script(folder, run, command, _environment(run))
     return [
         f"resume.sh starts mdrun from {CPT}; it writes the next part, {STEM}.partNNNN.*, beside those that are there",
         f"the parts meet without overlap: gmx trjcat -f {STEM}.part*.xtc -o {STEM}.xtc -cat joins them",

@@ -113,7 +113,7 @@ def _grompp(run: Run, base: Path, draft: Path) -> None:
     options = run.settings["grompp_options"]
     extra = [str(word) for word in options] if isinstance(options, (list, tuple)) else []
     left = ["-o", os.path.relpath(draft / TPR, base), "-po", os.path.relpath(draft / "mdout.mdp", base)]
-    must_gmx(run, "grompp", *words, *left, *extra, folder=base)
+    must_gmx(run, "grompp", *words, *left, *extra, folder=base, base=base)
 
 
 def _files(run: Run) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ class Simulation:
     @functools.cached_property
     def tpr(self) -> Tpr | None:
         """What the tpr says; None if gmx cannot say it, for mdrun tells best why."""
-        answer = gmx(self.run, "dump", "-s", str(self.path.resolve()), is_enough=is_last_needed)
+        answer = gmx(self.run, "dump", "-s", str(self.path.resolve()), is_enough=is_last_needed, base=self.base)
         return parse_tpr(answer.lines) if answer.code == 0 else None
 
     @property
@@ -60,7 +60,8 @@ class Simulation:
             return self.path
         target = (folder / EXTENDED_TPR).resolve()
         steps = str(end - self.known_tpr.first_step)
-        must_gmx(self.run, "convert-tpr", "-s", str(self.path.resolve()), "-nsteps", steps, "-o", str(target))
+        words = ("convert-tpr", "-s", str(self.path.resolve()), "-nsteps", steps, "-o", str(target))
+        must_gmx(self.run, *words, base=self.base)
         return target
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unbroken.errors import SegmentError
 from unbroken.program import process as child
-from unbroken.program.entering import entered
+from unbroken.program.entering import entered, folder_of
 from unbroken.program.process import Answer
 from unbroken.runs.run import Run
 
@@ -17,13 +17,16 @@ _NUMBERED = re.compile(r"(ERROR|WARNING) \d+ \[")
 _FATAL = re.compile(r"(Fatal error|Error in user input|Inconsistency in user input|File input/output error):")
 
 
-def with_gmxrc(run: Run, command: list[str]) -> list[str]:
-    """The command behind sourcing the run's GMXRC, if it names one; the words of the command stay its arguments."""
+def with_gmxrc(run: Run, command: list[str], base: Path = Path()) -> list[str]:
+    """The command behind sourcing the run's GMXRC, if it names one; the words of the command stay its arguments.
+
+    By its whole path: programs start in other folders than `base`, and `source` looks for a bare name on the PATH.
+    """
     gmxrc = str(run.settings["gmxrc"])
     if not gmxrc:
         return command
     # GMXRC finds out which shell reads it, and some releases of it trip over `set -e`.
-    return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", gmxrc, *command]
+    return ["bash", "-c", 'source "$1" && shift && exec "$@"', "unbroken", str(folder_of(gmxrc, base)), *command]
 
 
 def gmx(
@@ -32,16 +35,20 @@ def gmx(
     folder: Path | None = None,
     told: str = "",
     is_enough: Callable[[str], bool] = lambda line: False,
+    base: Path = Path(),
 ) -> Answer:
-    """What one of gmx's tools answers, inside the run's modules and container; `words` begin with the tool's name."""
+    """What one of gmx's tools answers, inside the run's modules and container; `words` begin with the tool's name.
+
+    `base` is the folder in which snakemake is started, where that is not this process's.
+    """
     program = str(run.settings["tools"] or run.settings["gmx"])
-    command = with_gmxrc(run, [program, "-nobackup", "-quiet", *words])
-    return child.ask(entered(command, run), folder, told, is_enough=is_enough)
+    command = with_gmxrc(run, [program, "-nobackup", "-quiet", *words], base)
+    return child.ask(entered(command, run, base), folder, told, is_enough=is_enough)
 
 
-def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "") -> Answer:
+def must_gmx(run: Run, *words: str, folder: Path | None = None, told: str = "", base: Path = Path()) -> Answer:
     """The same; SegmentError with the tool's own words if it fails."""
-    answer = gmx(run, *words, folder=folder, told=told)
+    answer = gmx(run, *words, folder=folder, told=told, base=base)
     if answer.code != 0:
         what = f"exit code {answer.code} of: gmx {shlex.join(words)}"
         raise SegmentError(f"gmx {words[0]}: {complaint(answer.lines)}; {what}")
