@@ -16,6 +16,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 from unbroken.runs.store import Checkpoint, Store
 from unbroken.segment.adopt import adopt
+from unbroken.segment.export import export
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
@@ -45,6 +46,16 @@ backup = keras.callbacks.BackupAndRestore("backup", save_freq=how_often, delete_
 callbacks = [backup, Dies()] if sys.argv[1] == "dies" else []
 model.fit(inputs, targets, batch_size=16, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
 np.savez("weights.npz", *model.get_weights())
+"""
+# Asks to stop once, as a run: after 2 of the 4 batches of the third epoch.
+STOPS = """
+import signal
+class Stops(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (2, 1) and "UNBROKEN_STOP" in os.environ:
+            os.kill(os.getpid(), signal.SIGUSR1)
 """
 TRAINING = """
 from unbroken.training.tensorflow import Training
@@ -135,6 +146,20 @@ def test_a_script_that_does_not_load_it_is_stopped(tmp_path: Path) -> None:
         segment(job(tmp_path, MODEL + TRAINING + FIT))
 
     assert [each.passport.segment for each in checkpoints(job(tmp_path))] == [0]
+
+
+@pytest.mark.tensorflow
+def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_path: Path) -> None:
+    whole = by_hand(tmp_path / "whole", "whole")
+    script = MODEL + STOPS + TRAINING + FIT.replace("verbose=0", "epochs=6, verbose=0, callbacks=[Stops()]")
+    made = job(tmp_path / "run", script)
+
+    record = segment(made)
+    export(made, TensorFlowEngine(made.base), tmp_path / "out", "", print)
+    subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
+
+    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 2.5)
+    assert weights(tmp_path / "out" / "final" / "weights.npz") == weights(whole / "weights.npz")
 
 
 def test_what_is_no_backup_is_refused(tmp_path: Path) -> None:

@@ -214,6 +214,80 @@ class _Touch:
         return os.system, (f"touch {self.path}",)
 
 
+# --- what a library has not saved ---
+
+RANDOM = "the random states: what is drawn from here on, such as dropout, is not what one uninterrupted run draws"
+ORDER = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
+
+
+def folder_of(base: Path, *names: str) -> Path:
+    """A library's checkpoint, of which only the names count here."""
+    folder = base / "theirs"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text('{"global_step": 16, "epoch": 1.25}' if name == "trainer_state.json" else name)
+    return folder
+
+
+TRAINER = ("trainer_state.json", "model.safetensors", "optimizer.pt")
+
+
+@pytest.mark.parametrize(
+    ("more", "lost", "checked"),
+    [
+        ((), ("the scheduler's state: there is no scheduler.pt", RANDOM), "there are weights, optimizer.pt"),
+        (
+            ("rng_state.pth",),
+            ("the scheduler's state: there is no scheduler.pt",),
+            "random states of 1 ranks: rng_state.pth",
+        ),
+        (("scheduler.pt",), (RANDOM,), "there are weights, optimizer.pt, scheduler.pt"),
+        (
+            ("scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"),
+            (),
+            "random states of 2 ranks: rng_state_0.pth, rng_state_1.pth",
+        ),
+    ],
+)
+def test_what_a_checkpoint_of_the_trainer_lacks_is_named(
+    more: tuple[str, ...], lost: tuple[str, ...], checked: str, tmp_path: Path
+) -> None:
+    adopted = taken(job(tmp_path, goal=20, goal_unit="steps"), folder_of(tmp_path, *TRAINER, *more)).passport.adopted
+
+    assert adopted is not None
+    assert adopted.lost == lost
+    assert checked in adopted.checked
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("optimizer.pt", r"has no optimizer\.pt \(save_only_model\): nothing to go on from"),
+        ("model.safetensors", r"has no weights \(model\.safetensors, "),
+    ],
+)
+def test_a_checkpoint_of_the_trainer_that_nobody_can_go_on_from_is_refused(
+    name: str, line: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path, *(each for each in TRAINER if each != name))
+
+    with pytest.raises(CheckpointError, match=line):
+        taken(job(tmp_path, goal=20, goal_unit="steps"), folder)
+
+
+@pytest.mark.parametrize(("more", "lost"), [((), (RANDOM, ORDER)), (("random_states_0.pkl",), (ORDER,))])
+def test_what_a_state_of_accelerate_lacks_is_named(
+    more: tuple[str, ...], lost: tuple[str, ...], tmp_path: Path
+) -> None:
+    adopted = taken(
+        job(tmp_path), folder_of(tmp_path, "model.safetensors", "optimizer.bin", *more), done=2
+    ).passport.adopted
+
+    assert adopted is not None
+    assert adopted.lost == lost
+    assert "that it was made between two epochs" in adopted.not_checked
+
+
 # --- unbroken's own ---
 
 

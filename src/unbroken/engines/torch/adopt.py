@@ -23,6 +23,7 @@ from unbroken.system import fs, jsontext
 # As the callback of Lightning calls what it hands over (unbroken.training.lightning).
 LIGHTNING_FILE = "lightning.ckpt"
 TRAINER_STATE, TRAINER_ARGUMENTS = "trainer_state.json", "training_args.bin"
+DCP_METADATA = ".metadata"
 ANSWER_SECONDS = 600.0
 EPOCHS, STEPS = "epochs", "steps"
 # Of the loader that takes the place of the user's own.
@@ -68,11 +69,18 @@ def _saved(run: Run, foreign: Foreign, draft: Path, said: Mapping[str, Any]) -> 
 
 
 def _folder(run: Run, foreign: Foreign, draft: Path) -> Found:
-    """A folder of which only the script knows what is in it."""
+    """A folder of which only the script knows what is in it, such as one of torch.distributed.checkpoint."""
     handed = _placed(run, foreign, ".", {})
+    shards = sorted(path.name for path in foreign.path.glob("*.distcp"))
+    if shards and not (foreign.path / DCP_METADATA).is_file():
+        why = "which torch.distributed.checkpoint writes last: the save did not come to its end"
+        raise CheckpointError(f"{run.name}: {foreign.path}: has no {DCP_METADATA}, {why}")
+    checked = [
+        f"there are {DCP_METADATA} and {len(shards)} files of torch.distributed.checkpoint: {', '.join(shards)}"[:500]
+    ]
     _copy_folder(foreign.path, draft)
     handed.write(draft)
-    found = _found(run, foreign, handed, {}, [], [_ORDER, _METRICS])
+    found = _found(run, foreign, handed, {}, checked if shards else [], [_ORDER, _METRICS])
     unknown = "what is in the folder, its random states too: only the script knows"
     return replace(found, not_checked=(*found.not_checked, unknown))
 

@@ -1,0 +1,133 @@
+"""A training on two ranks that already ran by hand goes on as a run of two ranks, to the weights of one piece."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from engines.test_adopt_torch import job, segment, taken, weights
+
+from unbroken.errors import CheckpointError
+from unbroken.runs.outcome import Outcome
+
+pytestmark = pytest.mark.slow
+# Nothing is drawn but the first weights; each rank's batches are those that the loader of unbroken gives it in order.
+BEGIN = """
+import sys
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict as states
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+inputs, targets = torch.linspace(0, 1, 512).reshape(64, 8), torch.linspace(-1, 1, 64).reshape(64, 1)
+"""
+DDP = "model = DistributedDataParallel(model)\n"
+FSDP = 'model = fully_shard(model, mesh=dist.init_device_mesh("cpu", (2,)))\n'
+OPTIMIZER = "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)\n"
+LOOP = """
+rank = dist.get_rank()
+for epoch in range(int(sys.argv[1])):
+    for begin in range(8 * rank, 64, 16):
+        loss = mse_loss(model(inputs[begin : begin + 8]), targets[begin : begin + 8])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+SAVE_DDP = """
+if rank == 0:
+    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "mine.pt")
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+"""
+SAVE_DCP = """
+weights, moments = states.get_state_dict(model, optimizer)
+dcp.save({"model": weights, "optimizer": moments}, checkpoint_id="mine")
+whole = states.get_model_state_dict(model, options=states.StateDictOptions(full_state_dict=True, cpu_offload=True))
+if rank == 0:
+    torch.save(whole, "model.pt")
+dist.destroy_process_group()
+"""
+TRAINING = """
+from torch.utils.data import TensorDataset
+from unbroken.training.torch import Training
+training = Training(model=model, optimizer=optimizer, seed=0)
+loader = training.loader(TensorDataset(inputs, targets), batch_size=8, shuffle=False)
+if training.adopted:
+"""
+LOAD_DDP = """
+    saved = torch.load(training.adopted, weights_only=True)
+    model.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+"""
+LOAD_DCP = """
+    weights, moments = states.get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=training.adopted)
+    states.set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+"""
+EPOCHS = """
+for epoch in training.epochs(6):
+    for batch, wanted in training.batches(loader):
+        loss = mse_loss(model(batch), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+training.finish({"model.pt": model.state_dict()})
+dist.destroy_process_group()
+"""
+KINDS = {
+    "DDP": (BEGIN + DDP + OPTIMIZER, SAVE_DDP, LOAD_DDP, "mine.pt"),
+    "FSDP": (BEGIN + FSDP + OPTIMIZER, SAVE_DCP, LOAD_DCP, "mine"),
+}
+
+
+def trained_by_hand(folder: Path, script: str, epochs: int) -> Path:
+    folder.mkdir()
+    (folder / "by_hand.py").write_text(script)
+    ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*ranks, "by_hand.py", str(epochs)], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_by_hand_and_half_adopted_is_one_training_of_two_ranks(kind: str, tmp_path: Path) -> None:
+    begin, save, load, name = KINDS[kind]
+    half, whole = (trained_by_hand(tmp_path / str(epochs), begin + LOOP + save, epochs) for epochs in (2, 6))
+    script = begin + TRAINING + load + EPOCHS
+
+    passport = taken(job(tmp_path / "run", script=script, ranks=2), half / name, done=2).passport
+    record = segment(job(tmp_path / "run", script=script, ranks=2))
+
+    assert (passport.progress.done, record.outcome, record.progress.done) == (2, Outcome.FINISHED, 6)
+    assert unwrapped(job(tmp_path / "run").places.final / "model.pt") == weights(whole / "model.pt")
+    assert passport.adopted is not None
+    order = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
+    assert order in passport.adopted.lost
+    if kind == "FSDP":
+        files = "there are .metadata and 2 files of torch.distributed.checkpoint: __0_0.distcp, __1_0.distcp"
+        assert passport.adopted.checked == (files,)
+
+
+def unwrapped(path: Path) -> dict[str, bytes]:
+    """DDP's names without its wrapper's."""
+    return {name.removeprefix("module."): value for name, value in weights(path).items()}
+
+
+def test_a_save_of_several_ranks_that_did_not_come_to_its_end_is_refused(tmp_path: Path) -> None:
+    torn = tmp_path / "mine"
+    torn.mkdir()
+    (torn / "__0_0.distcp").write_bytes(b"a part")
+
+    with pytest.raises(
+        CheckpointError, match=r"mine: has no \.metadata, which torch\.distributed\.checkpoint writes last"
+    ):
+        taken(job(tmp_path / "run", ranks=2), torn, done=2)
