@@ -1,5 +1,6 @@
 """Images of a program that was started under DMTCP by hand become a run, to the bytes of one uninterrupted program."""
 
+import gzip
 import os
 import subprocess
 from collections.abc import Iterator
@@ -191,6 +192,41 @@ def test_images_whose_old_path_does_not_lead_to_the_run_are_refused_with_what_to
     assert str(there.value) == f"{writes} && unbroken adopt demo --from {aside}"
     assert str(gone.value) == f"demo: the images know {old}, which must lead to the run's folder; type: {link}"
     assert str(another.value) == writes
+
+
+def test_a_file_of_the_same_name_that_the_program_knows_elsewhere_is_named(by_hand: ByHand, run: Run) -> None:
+    by_hand.begin(run.base)
+    by_hand.save("--kcheckpoint")
+    source = moved(by_hand, run)
+    for folder in (source, run.base):
+        (folder / "pass").touch()  # a word of its command
+
+    adopted = taken(run, source).passport.adopted
+
+    assert adopted is not None
+    line = f"{run.base}/pass: known to the program beside its folder; it goes on with what is there"
+    assert line in adopted.not_checked
+
+
+def test_a_folder_that_the_program_knows_too_is_not_to_be_moved(by_hand: ByHand, run: Run) -> None:
+    """As the folder of a script, of which there is another one where the program worked."""
+    by_hand.begin(run.base)
+    by_hand.save("--kcheckpoint")
+    source = moved(by_hand, run)
+    image = next(source.glob("ckpt_python*.dmtcp"))
+    with gzip.open(image) as file:
+        data = file.read()
+    mark = len(data) - 4096
+    known = f"\0{run.base}\0{run.base}/script.py\0".encode()
+    image.write_bytes(gzip.compress(data[: mark - len(known)] + known + data[mark:], 1))
+    (source / "script.py").touch()
+    (run.base / "script.py").touch()
+
+    with pytest.raises(ConfigError) as refused:
+        taken(run, source)
+
+    other = f"{run.base}/script.py, and the program would go on with that, not with {source}/script.py"
+    assert str(refused.value) == f"demo: the images know {other}; take script.py out of one of the two folders"
 
 
 def test_images_that_are_not_whole_are_refused_and_leave_nothing(by_hand: ByHand, run: Run) -> None:

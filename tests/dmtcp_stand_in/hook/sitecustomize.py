@@ -74,7 +74,7 @@ class Program:
         server.close()
         os.close(image_file)
         rest_seconds = float(os.environ.get("STAND_IN_WRITE_SECONDS", "0"))
-        known = (str(saved), *(path for path, _, _ in files.values()))
+        known = (str(saved), *(path for path, _, _ in files.values()), *filter(os.path.isabs, sys.orig_argv))
         image = write_image(self.images, self.name, {"name": self.name, "address": address}, rest_seconds, known)
         if not image:
             os._exit(FAILED)

@@ -57,7 +57,7 @@ def adopted(run: Run, base: Path, foreign: Foreign, draft: Path) -> Found:
     names = [name.as_posix() for name in fs.tree_files(folder)]
     paths = [folder / name for name in names if not (folder / name).is_symlink()]
     before = [stamp(path) for path in paths]
-    known = _known_as(run, images, folder, names, live)
+    known, outside = _known_as(run, images, folder, names, live)
     copy_steady((path, draft / IMAGES / path.name) for path in images.paths)
     left_out = {*images.paths, *folder.rglob(_SCRIPT), *folder.rglob("ckpt_*.dmtcp*")}
     listing = save_files(folder, draft / FILES, left_out)
@@ -77,6 +77,8 @@ def adopted(run: Run, base: Path, foreign: Foreign, draft: Path) -> Found:
         path for path in paths if path not in left_out and not any(each in path.parents for each in images.copies)
     ]
     checked, not_checked = _lines(run, base, foreign, images, copied, known, live)
+    if outside:
+        not_checked.append(f"{_few(outside)}: known to the program beside its folder; it goes on with what is there")
     lost = ("what it printed so far: output.txt begins here",)
     return Found(Handover(Progress(foreign.done or 0.0, None, UNIT)), tuple(checked), tuple(not_checked), lost)
 
@@ -165,34 +167,56 @@ def _program_of(image: Path) -> str:
 # --- the path under which it ran ---
 
 
-def _known_as(run: Run, images: Images, folder: Path, names: Sequence[str], live: Path) -> list[str]:
-    """The folders in which the program knows files of these names; ConfigError if one does not lead to the run's.
+def _known_as(run: Run, images: Images, folder: Path, names: Sequence[str], live: Path) -> tuple[list[str], list[str]]:
+    """The folders that lead to the run's, in which the program knows files of these names; and such files elsewhere.
 
-    The images' own names are among them, so where it ran is found even of a program without an open file.
+    ConfigError if a folder where it worked, or its images lay, does not lead there.  The images' own names are among
+    those that they know, so this is found even of a program without an open file.
     """
     paths = set[str]()
+    for image in images.paths:
+        try:
+            paths |= paths_in(image)
+        except CheckpointError as error:
+            raise CheckpointError(f"{run.name}: {error}") from error
+    own = {f"/{image.relative_to(folder).as_posix()}" for image in images.paths}
+    found, outside = list[str](), list[str]()
+    for root, known in sorted(_roots(paths, names).items()):
+        if os.path.realpath(root) == os.path.realpath(live):
+            found.append(root)
+        elif own & known or _is_same(root, folder) or (root in paths and not os.path.lexists(root)):
+            confirm_leads_to(run.name, root, live, folder)
+        elif root in paths:
+            one = min(known).removeprefix("/")
+            raise ConfigError(
+                [
+                    f"{run.name}: the images know {root}/{one}, and the program would go on with that, not with "
+                    f"{folder / one}; take {one} out of one of the two folders"
+                ]
+            )
+        else:
+            outside += [f"{root}{name}" for name in sorted(known) if os.path.lexists(f"{root}{name}")]
+    if not found:
+        what = "its images know no file in it; name the folder in which they were made"
+        raise CheckpointError(f"{run.name}: {folder}: {what}")
+    return found, outside
+
+
+def _roots(paths: Iterable[str], names: Iterable[str]) -> dict[str, set[str]]:
+    """Each folder under which files of these names are known, and those, with a slash before them."""
     by_last_name: dict[str, list[str]] = {}
     for name in names:
         by_last_name.setdefault(name.rpartition("/")[2], []).append(f"/{name}")
-    for image in images.paths:
-        try:
-            paths |= {path for path in paths_in(image) if path.rpartition("/")[2] in by_last_name}
-        except CheckpointError as error:
-            raise CheckpointError(f"{run.name}: {error}") from error
-    roots = {
-        path.removesuffix(name)
-        for path in paths
-        for name in by_last_name[path.rpartition("/")[2]]
-        if path.endswith(name)
-    }
-    found = sorted(root for root in roots if root and not f"{root}/".startswith(_SYSTEM))
-    if not found:
-        raise CheckpointError(
-            f"{run.name}: {folder}: its images know no file in it; name the folder in which they were made"
-        )
-    for root in found:
-        confirm_leads_to(run.name, root, live, folder)
-    return found
+    roots: dict[str, set[str]] = {}
+    for path in paths:
+        for name in by_last_name.get(path.rpartition("/")[2], ()):
+            if path.endswith(name) and (root := path.removesuffix(name)) and not path.startswith(_SYSTEM):
+                roots.setdefault(root, set()).add(name)
+    return roots
+
+
+def _is_same(root: str, folder: Path) -> bool:
+    return os.path.realpath(root) == os.path.realpath(folder)
 
 
 def confirm_leads_to(run: str, root: str, live: Path, folder: Path | None = None) -> None:
@@ -203,7 +227,7 @@ def confirm_leads_to(run: str, root: str, live: Path, folder: Path | None = None
     if not os.path.lexists(root):
         raise ConfigError([f"{run}: the images know {root}, which must lead to the run's folder; type: {link}"])
     aside = f"{root}.by-hand"
-    is_it = folder is not None and os.path.realpath(root) == os.path.realpath(folder)
+    is_it = folder is not None and _is_same(root, folder)
     then = f" && unbroken adopt {run} --from {shlex.quote(aside)}" if is_it else ""
     raise ConfigError(
         [

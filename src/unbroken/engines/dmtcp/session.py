@@ -58,7 +58,7 @@ class DmtcpSession:
             if 0 < peers.count < most:
                 raise SegmentError("a process died while dmtcp_restart brought it back; its words stand in the log")
             if self.has_ended(LOOK_SECONDS):
-                if (self._live / ENDED).exists() and not self._has_failed():
+                if self._was_faster():
                     return
                 raise SegmentError(
                     f"dmtcp_restart ended with exit code {self.dmtcp_code()} before the program was at work again"
@@ -68,9 +68,11 @@ class DmtcpSession:
             "it was killed"
         )
 
-    def _has_failed(self) -> bool:
-        """True where the exit code that was noted is dmtcp_restart's own."""
-        return self._is_by_hand and self.exit_code in (None, FAILED)
+    def _was_faster(self) -> bool:
+        """True if the program that is gone had been at work; an exit code of dmtcp_restart's own does not say so."""
+        if self._is_by_hand:
+            return self.exit_code not in (None, FAILED)
+        return (self._live / ENDED).exists()
 
     def _start(self, command: Sequence[str]) -> None:
         self._main = child.start(command, {}, self._log, self._live)
