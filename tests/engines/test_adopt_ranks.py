@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.toyrun import ROOT
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -115,6 +116,33 @@ def test_half_by_hand_and_half_adopted_is_one_training_of_two_ranks(kind: str, t
     if kind == "FSDP":
         files = "there are .metadata and 2 files of torch.distributed.checkpoint: __0_0.distcp, __1_0.distcp"
         assert passport.adopted.checked == (files,)
+
+
+def test_a_checkpoint_of_the_trainer_on_two_ranks_goes_on_with_the_random_states_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, and in the middle of an epoch of three steps."""
+    pytest.importorskip("transformers", reason="missing: transformers (pip install unbroken[adapters])")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    script = (ROOT / "tests" / "support" / "trainer_ranks.py").read_text()
+    plain = script.replace('save_strategy="no",', 'save_strategy="steps", save_steps=2,').replace(
+        "Deed(), unbroken", ""
+    )
+    plain = plain.replace("unbroken.goal", "2").replace("import UnbrokenCallback", "import UnbrokenCallback as _")
+    plain = plain.replace("unbroken = UnbrokenCallback()", "").replace('unbroken.output_dir("out")', '"out"')
+    plain = plain.replace("unbroken.resume", "None")
+    out = trained_by_hand(tmp_path / "whole", plain, 2) / "out"
+    settings = {"script": script, "ranks": 2, "goal": 2}
+
+    passport = taken(job(tmp_path / "run", **settings), out / "checkpoint-4").passport
+    record = segment(job(tmp_path / "run", **settings))
+
+    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 2)
+    assert passport.adopted is not None
+    assert passport.adopted.lost == ()
+    assert "random states of 2 ranks: rng_state_0.pth, rng_state_1.pth" in passport.adopted.checked
+    found = job(tmp_path / "run", **settings).places.final / "model.safetensors"
+    assert found.read_bytes() == (out / "checkpoint-6" / "model.safetensors").read_bytes()
 
 
 def unwrapped(path: Path) -> dict[str, bytes]:

@@ -123,7 +123,10 @@ def _lines(
 def _images_of(run: Run, folder: Path) -> Images:
     found = sorted({path.parent for path in folder.rglob("ckpt_*.dmtcp")})
     if not found:
-        raise CheckpointError(f"{run.name}: {folder}: no ckpt_*.dmtcp in it; name the folder in which the program ran")
+        what = (
+            "no ckpt_*.dmtcp in it; name the folder in which the program ran, and copy its images there if they are not"
+        )
+        raise CheckpointError(f"{run.name}: {folder}: {what}")
     if len(found) > 1:
         names = ", ".join(str(path) for path in found)
         raise ConfigError([f"{run.name}: {folder}: has images in {names}; leave those of one checkpoint there"])
