@@ -7,6 +7,7 @@ from support.making import publish
 from typer.testing import CliRunner
 
 from unbroken.cli import main as cli
+from unbroken.cli import verify_command
 from unbroken.cli.main import app
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.status import RunState, status_of
@@ -58,13 +59,13 @@ def test_verify_calls_nothing_bad_that_is_pruned_while_it_reads(
     store = Store(places.checkpoints)
     for number in (1, 2):
         publish(store, number)
-    read = cli.read_passport
+    read = verify_command.read_passport
 
     def read_late(folder: Path) -> Passport:
         store.prune(keep=1, milestone_every=0)
         return read(folder)
 
-    monkeypatch.setattr(cli, "read_passport", read_late)
+    monkeypatch.setattr(verify_command, "read_passport", read_late)
 
     answer = CliRunner().invoke(cli.app, ["verify", "--directory", str(tmp_path)])
 

@@ -13,6 +13,7 @@ from support.snapshots import snapshot
 from support.toyrun import checkpoints, flip_byte, history, run_program, start_segment, until
 
 from unbroken.cli import main as cli
+from unbroken.cli import restart_command
 from unbroken.copies import start
 from unbroken.copies.place import number_of
 from unbroken.copies.restore import restore
@@ -285,7 +286,7 @@ def test_a_driver_rebuilds_a_run_whose_folder_is_gone(base: Path, backup: Path) 
 
 def test_a_run_that_was_restarted_is_not_brought_back(base: Path, backup: Path) -> None:
     worked(base, backup)
-    cli.restart("demo", base)
+    restart_command.restart("demo", base)
 
     with pytest.raises(
         ConfigError, match=r"holds the copies of another run of this name.*; type: unbroken restore demo"

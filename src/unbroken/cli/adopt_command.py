@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.say import Config, Directory, say
+from unbroken.cli.say import HERE, Config, Directory, say
 from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
@@ -16,8 +16,6 @@ from unbroken.runs.run import Run
 from unbroken.runs.store import Checkpoint, describe_done
 from unbroken.segment.adopt import adopt
 from unbroken.segment.job import Job
-
-HERE = Path()
 
 
 def adopt_command(

@@ -11,13 +11,12 @@ import typer
 import yaml
 
 from unbroken.cli.init_command import begin, partitions_here
+from unbroken.cli.say import HERE
 from unbroken.convert.bash import Script
 from unbroken.convert.config_text import config_text
 from unbroken.convert.conversion import Conversion, convert, remarks_text
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
-
-HERE = Path()
 
 ScriptFile = Annotated[Path, typer.Argument(metavar="SCRIPT", help="What you give to sbatch, or what submits it.")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script, as behind its name for sbatch.")]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,9 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from unbroken import __version__
 from unbroken.cli import (
@@ -30,44 +24,39 @@ from unbroken.cli import (
     profile_command,
     rehearse_command,
     report_command,
+    restart_command,
+    verify_command,
 )
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
-from unbroken.cli.exec_commands import accept_command_line, begin_anew
+from unbroken.cli.exec_commands import accept_command_line
 from unbroken.cli.logs import show_log
+from unbroken.cli.restart_command import cancel_its_waiting
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
-from unbroken.cli.say import Config, Directory, as_seen, complain, say
+from unbroken.cli.say import HERE, Config, Directory, as_seen, complain, say
 from unbroken.cli.status_table import print_table
 from unbroken.cli.watch import watch as show_again
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
-from unbroken.detached.pending_jobs import cancel_waiting
-from unbroken.detached.resubmit import was_submitted
 from unbroken.engines.found import known_schemas
-from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError, UnbrokenError
+from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
 from unbroken.report.known import CONFIG, config_of, known_names, runs_of, statuses
-from unbroken.report.run_folders import known_runs, run_folder
+from unbroken.report.run_folders import existing_run_folder, run_folder
 from unbroken.report.status import RunStatus
 from unbroken.report.time_account import account_json, account_lines, account_of
-from unbroken.runs import lease, submissions
-from unbroken.runs.holder import if_stopped
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
-from unbroken.runs.layout import RESULTS, RunFolder
-from unbroken.runs.lineage import only_parts
-from unbroken.runs.passport import read_passport
-from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
+from unbroken.runs.layout import RESULTS
+from unbroken.runs.store import Store
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs
-from unbroken.system.clock import folder_stamp, utc_now
 
 app = typer.Typer(help="Long computations as chains of time-limited segments.", no_args_is_help=True)
-HERE = Path()
 # While `status --watch` looks at the files every two seconds, Slurm's controller is asked less often.
 QUEUE_SECONDS = 30.0
 
@@ -174,25 +163,7 @@ def logs(
         show_log(run_folder(run, directory), segment, follow)
 
 
-@app.command()
-def verify(
-    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
-    directory: Directory = HERE,
-) -> None:
-    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published, or cannot be read."""
-    for name in runs or []:
-        _must_exist(name, directory)
-    folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
-    if not folders:
-        where = " and ".join(str(run_folder(name, directory).checkpoints) for name in runs or ["*"])
-        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; add -d FOLDER"])
-    found = _verify_all(folders)
-    folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
-    bad = [line for line in found if line[0] in folders]
-    for folder, what, reason in bad:
-        Console().print(f"[red]{what}[/] {folder}: {reason}", soft_wrap=True)
-    print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
-    raise typer.Exit(1 if bad else 0)
+app.command()(verify_command.verify)
 
 
 @app.command()
@@ -221,32 +192,7 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
     say(f"{run}: accepted: {'; '.join(changes)}; {todo or f'it goes on from {newest.name} with: snakemake'}")
 
 
-@app.command()
-def restart(run: str, directory: Directory = HERE) -> None:
-    """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
-    places = _must_exist(run, directory)
-    refuse_newer(places, is_thorough=True)
-    claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
-    if claim is not None and not why_free:
-        raise ConfigError(
-            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
-        )
-    if places.store is not None:
-        begin_anew(places, places.store)
-        return
-    _cancel_waiting(run, directory)
-    aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
-    target = next(path for path in _numbered(aside) if not path.exists())
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if places.root.is_symlink():
-        real = places.root.resolve()
-        target.symlink_to(real)
-        places.root.unlink()
-        say(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
-        say(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
-        return
-    os.rename(places.root, target)
-    say(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+app.command()(restart_command.restart)
 
 
 @app.command("restore")
@@ -267,8 +213,8 @@ def back(
     directory: Directory = HERE,
 ) -> None:
     """Lets a run go on from an earlier checkpoint; the newer ones are set aside (nothing is deleted)."""
-    refuse_newer(_must_exist(run, directory), is_thorough=True)
-    for line in go_back(run, to, directory, partial(_cancel_waiting, run, directory)):
+    refuse_newer(existing_run_folder(run, directory), is_thorough=True)
+    for line in go_back(run, to, directory, partial(cancel_its_waiting, run, directory)):
         say(line)
 
 
@@ -342,64 +288,3 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
 def _seen(only: list[str] | None, directory: Path, config: Path, queue: Queue) -> list[RunStatus]:
     """How the runs stand, with paths and commands as they are typed from here."""
     return [replace(row, advice=as_seen(row.advice)) for row in statuses(only, directory, config, queue)]
-
-
-def _must_exist(run: str, directory: Path) -> RunFolder:
-    places = run_folder(run, directory)
-    if not places.root.is_dir():
-        known = ", ".join(known_runs(directory)) or "none"
-        raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
-    return places
-
-
-def _cancel_waiting(run: str, directory: Path) -> None:
-    """Those that need no driver: one of them would begin the run anew before its user is ready."""
-    may_wait = was_submitted(run, directory) or submissions.any_of(run, directory)
-    if not may_wait or not has_command("squeue"):
-        return
-    numbers = cancel_waiting(run, directory)
-    if numbers is None:
-        raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
-    if numbers:
-        say(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
-
-
-def _numbered(path: Path) -> Iterator[Path]:
-    """The path, then the same with `.2`, `.3` and so on behind it."""
-    yield path
-    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))
-
-
-def _checkpoints(run: str, directory: Path) -> list[Path]:
-    store = Store(run_folder(run, directory).checkpoints)
-    return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
-
-
-def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
-    """The folders of which something is to be said: which, in a word, and why."""
-    bad: list[tuple[Path, str, str]] = []
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
-        for folder in folders:
-            try:
-                Store(folder.parents[1] / "checkpoints").refuse_newer()
-                checkpoint = Checkpoint(folder, read_passport(folder))
-                if folder.parent.name == PARTS:  # a pruned one, of which only these are left
-                    checkpoint = only_parts(checkpoint)
-                verify_files(checkpoint, lambda count: bar.update(task, advance=count))
-            except FormatError as error:
-                bad.append((folder, "unknown", str(error)))
-            except CheckpointError as error:
-                bad.append((folder, "bad", str(error)))
-            except StorageError as error:
-                bad.append((folder, "unread", str(error)))
-    return bad
-
-
-def _size(folder: Path) -> int:
-    try:
-        return tree_bytes(folder)
-    except FileNotFoundError:  # it is just being pruned
-        return 0

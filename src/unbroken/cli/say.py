@@ -18,6 +18,7 @@ def _keep(directory: Path) -> Path:
     return directory
 
 
+HERE = Path()
 # The option of every command that works on runs.
 Directory = Annotated[
     Path, typer.Option("--directory", "-d", help="The working directory of the workflow.", callback=_keep)

@@ -1,0 +1,66 @@
+"""`unbroken restart`: all that a run has done is set aside, and nothing is deleted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from unbroken.cli.exec_commands import begin_anew
+from unbroken.cli.say import HERE, Directory, say
+from unbroken.detached.pending_jobs import cancel_waiting
+from unbroken.detached.resubmit import was_submitted
+from unbroken.errors import ConfigError
+from unbroken.report.run_folders import existing_run_folder
+from unbroken.runs import lease, submissions
+from unbroken.runs.holder import if_stopped
+from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.layout import RESULTS
+from unbroken.slurm.commands import has_command
+from unbroken.system.clock import folder_stamp, utc_now
+
+
+def restart(run: str, directory: Directory = HERE) -> None:
+    """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
+    places = existing_run_folder(run, directory)
+    refuse_newer(places, is_thorough=True)
+    claim, why_free = lease.watched_claim(places.lease, lambda line: say(f"{run}: {line}"))
+    if claim is not None and not why_free:
+        raise ConfigError(
+            [f"{run}: is being written, {claim.describe()}; {if_stopped(claim) or 'stop that job first'}"]
+        )
+    if places.store is not None:
+        begin_anew(places, places.store)
+        return
+    cancel_its_waiting(run, directory)
+    aside = directory / RESULTS / ".restarted" / f"{run}_{folder_stamp(utc_now())}"
+    target = next(path for path in _numbered(aside) if not path.exists())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if places.root.is_symlink():
+        real = places.root.resolve()
+        target.symlink_to(real)
+        places.root.unlink()
+        say(f"{run}: {places.root} was a link; everything so far stays in {real}, and {target} leads there.")
+        say(f"It begins anew in a plain folder, or in another one that you link at {places.root}, with: snakemake")
+        return
+    os.rename(places.root, target)
+    say(f"{run}: everything so far is now in {target}; it begins anew with: snakemake")
+
+
+def cancel_its_waiting(run: str, directory: Path) -> None:
+    """Those that need no driver: one of them would begin the run anew before its user is ready."""
+    may_wait = was_submitted(run, directory) or submissions.any_of(run, directory)
+    if not may_wait or not has_command("squeue"):
+        return
+    numbers = cancel_waiting(run, directory)
+    if numbers is None:
+        raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
+    if numbers:
+        say(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    """The path, then the same with `.2`, `.3` and so on behind it."""
+    yield path
+    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))

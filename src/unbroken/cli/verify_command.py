@@ -1,0 +1,73 @@
+"""`unbroken verify`: whether every checkpoint is as it was published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from unbroken.cli.say import HERE, Directory
+from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError
+from unbroken.report.run_folders import existing_run_folder, known_runs, run_folder
+from unbroken.runs.lineage import only_parts
+from unbroken.runs.passport import read_passport
+from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
+
+
+def verify(
+    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    directory: Directory = HERE,
+) -> None:
+    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published, or cannot be read."""
+    for name in runs or []:
+        existing_run_folder(name, directory)
+    folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
+    if not folders:
+        where = " and ".join(str(run_folder(name, directory).checkpoints) for name in runs or ["*"])
+        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; add -d FOLDER"])
+    found = _verify_all(folders)
+    folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
+    bad = [line for line in found if line[0] in folders]
+    for folder, what, reason in bad:
+        Console().print(f"[red]{what}[/] {folder}: {reason}", soft_wrap=True)
+    print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
+    raise typer.Exit(1 if bad else 0)
+
+
+def _checkpoints(run: str, directory: Path) -> list[Path]:
+    store = Store(run_folder(run, directory).checkpoints)
+    return [store.archive / name for name in store.archived()] + [store.root / name for name in store.names()]
+
+
+def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
+    """The folders of which something is to be said: which, in a word, and why."""
+    bad: list[tuple[Path, str, str]] = []
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading checkpoints", total=sum(_size(folder) for folder in folders))
+        for folder in folders:
+            try:
+                Store(folder.parents[1] / "checkpoints").refuse_newer()
+                checkpoint = Checkpoint(folder, read_passport(folder))
+                if folder.parent.name == PARTS:  # a pruned one, of which only these are left
+                    checkpoint = only_parts(checkpoint)
+                verify_files(checkpoint, lambda count: bar.update(task, advance=count))
+            except FormatError as error:
+                bad.append((folder, "unknown", str(error)))
+            except CheckpointError as error:
+                bad.append((folder, "bad", str(error)))
+            except StorageError as error:
+                bad.append((folder, "unread", str(error)))
+    return bad
+
+
+def _size(folder: Path) -> int:
+    try:
+        return tree_bytes(folder)
+    except FileNotFoundError:  # it is just being pruned
+        return 0
