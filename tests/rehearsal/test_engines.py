@@ -65,7 +65,7 @@ def test_an_optimizer_that_is_not_put_back_is_named_by_the_keys_of_the_state(pla
 
 @pytest.mark.slow
 def test_a_process_under_dmtcp_goes_on_after_each_way_of_ending(dmtcp):
-    done = dmtcp(sys.executable, "-c", COUNT, "400")
+    done = dmtcp(sys.executable, "-c", COUNT, "900")
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
     assert re.search(r"^demo: a SIGKILL in mid-save of \S+\.dmtcp\S* after ", done.said, re.M), done.said
