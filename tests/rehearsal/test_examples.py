@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.needs import require
+from support.needs import require, skip_or_fail
 
 from unbroken.config.package_files import root_folder
 from unbroken.engines.found import known_schemas
@@ -76,7 +76,7 @@ def test_an_example_is_identical(tmp_path, example):
     require(*example.needs)
     for module in example.modules:
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"missing: {module}")
+            skip_or_fail(f"missing: {module}")
     folder = tmp_path / example.folder
     shutil.copytree(EXAMPLES / example.folder, folder, ignore=shutil.ignore_patterns("results", "logs", ".snakemake"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UNBROKEN_")}

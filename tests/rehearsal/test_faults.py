@@ -86,7 +86,7 @@ def test_a_progress_that_a_command_says_is_told_and_the_command_may_write_beside
     done = with_fault("", progress_file="", progress_json="", progress_command=command)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
-    assert " printed one line 240; it grew from " in done.noted["progress_read"]
+    assert " printed 240; it grew from " in done.noted["progress_read"]
 
 
 @pytest.mark.slow
