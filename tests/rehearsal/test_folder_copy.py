@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from support.disks import mount_small, unmount
 
-from unbroken.errors import ConfigError
+from unbroken.errors import ConfigError, StorageError
 from unbroken.rehearsal import folder_copy
 from unbroken.rehearsal.folder_copy import FolderCopy
 
@@ -79,3 +80,19 @@ def test_a_link_that_leads_into_itself_is_refused(folder: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"old/again: leads into itself; name it as --read-only old/again"):
         FolderCopy(folder).confirm_small("demo")
+
+
+def test_a_disk_that_is_too_small_for_the_copy_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data.bin").write_bytes(bytes(400_000))
+    small = tmp_path / "small"
+    small.mkdir()
+    mount_small(small, "size=128k")
+    try:
+        with pytest.raises(StorageError) as told:
+            FolderCopy(tmp_path / "mine").make(small / "copy")
+    finally:
+        unmount(small)
+
+    said = f"{small / 'copy' / 'data.bin'}: No space left on device; 400,000 bytes needed, 0 free, 400,000 missing; "
+    assert str(told.value).startswith(said)

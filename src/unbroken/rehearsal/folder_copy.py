@@ -14,6 +14,7 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError
 from unbroken.runs.layout import LOGS, RESULTS, STORES
+from unbroken.system import fs
 
 # So much is copied for each of half a dozen pieces.
 MOST_FILES = 20_000
@@ -55,7 +56,8 @@ class FolderCopy:
             for entry in _entries(source):
                 self._add(Path(entry.path), target / entry.name)
         elif source.is_file() and os.access(source, os.R_OK):  # no pipe, no socket, nor what the program cannot read
-            shutil.copy2(source, target)
+            with fs.storage_errors(target, source.stat().st_size):
+                shutil.copy2(source, target)
 
     def _is_shared(self, name: str) -> bool:
         return name in _LINKED or name in self.shared

@@ -85,6 +85,7 @@ def os_errors(path: Path) -> Iterator[None]:
 def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
     line = f"{error.filename or path}: {error.strerror}"
     if error.errno in _FULL_ERRNOS:
+        line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
         free = free_bytes(path)
         missing = max(needed_bytes - free, 0)
         line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
