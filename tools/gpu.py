@@ -4,7 +4,7 @@
 Needs Python 3.11 or newer with torch and nothing else: unbroken and what the tests import are installed from the wheels
 that `make gpu-wheels` has gathered, into a folder that is removed afterwards.  Each part has a time limit and a folder
 of its own; a part that fails hides none of the others.  What was found lies in gpu.json, and
-`tools/gpu.py --write gpu.json` puts its tables into docs/benchmarks.md.
+`tools/gpu.py --write gpu.json` puts its tables into docs/benchmarks.md; of several files the last with a part counts.
 """
 
 import argparse
@@ -82,12 +82,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("gpu.json"), help="where the answers go (gpu.json)")
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="what `make gpu-wheels` has gathered")
     parser.add_argument("--device", default="cuda", help="cpu tries the parts themselves where there is no GPU")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="run nothing: its tables go into docs/")
+    parser.add_argument("--write", type=Path, nargs="+", metavar="FILE", help="run nothing: its tables go into docs/")
     given = parser.parse_args(words)
     if unknown := [name for name in given.parts if name not in PARTS]:
         parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(PARTS)}")
     if given.write:
-        write_tables(json.loads(given.write.read_text()))
+        write_tables([json.loads(file.read_text()) for file in given.write])
         return 0
     end = time.monotonic() + 60 * given.minutes
     with tempfile.TemporaryDirectory(prefix="unbroken-gpu-") as folder:
@@ -231,16 +231,21 @@ def table_in(text: str) -> str:
     return found[0].strip() if found else ""
 
 
-def write_tables(found: Mapping[str, dict]) -> None:
+def write_tables(found: Sequence[Mapping[str, dict]]) -> None:
     """Puts the tests and the tables between `<!-- gpu -->` and `<!-- /gpu -->`; SystemExit if they are not there."""
-    here, parts = found["machine"], found["parts"]
-    lines = [f"{here['date']}, {here['gpu']}, Python {here['python']}, torch {here['torch']}.", ""]
-    lines += ["| part | tests passed | seconds |", "| --- | --- | --- |"]
-    for name, part in parts.items():
-        if part.get("tests"):
-            passed = sum(outcome == PASSED for outcome in part["tests"].values())
-            lines.append(f"| `{name}`: {PARTS[name].asks} | {passed} of {len(part['tests'])} | {part['seconds']:.0f} |")
-    lines += [f"\n{part['table']}" for part in parts.values() if part.get("table")]
+    lines, tables = ["| part | tests passed | seconds | on |", "| --- | --- | --- | --- |"], []
+    for name, part in PARTS.items():
+        answers = [(one["parts"][name], one["machine"]) for one in found if one["parts"][name]["outcome"] != NOT_RUN]
+        if not answers:
+            continue
+        answer, here = answers[-1]
+        if answer.get("tests"):
+            of, passed = len(answer["tests"]), sum(outcome == PASSED for outcome in answer["tests"].values())
+            on = f"{here['date']}, {here['gpu']}, Python {here['python']}, torch {here['torch']}"
+            lines.append(f"| `{name}`: {part.asks} | {passed} of {of} | {answer['seconds']:.0f} | {on} |")
+        if answer.get("table"):
+            tables.append(f"\n{answer['table']}")
+    lines += tables
     page = PAGE.read_text()
     text = "\n".join(lines)
     changed, count = re.subn(

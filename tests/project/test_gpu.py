@@ -88,3 +88,28 @@ def test_a_part_that_is_not_known_and_a_missing_wheel_are_one_line(tmp_path: Pat
     code, said, _ = run(tmp_path, tmp_path, "snapshots")
     assert code == 1
     assert "no wheel of unbroken; type `make gpu-wheels`" in said and "Traceback" not in said
+
+
+def test_answers_of_several_calls_are_put_together_and_the_last_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- gpu -->\nold\n<!-- /gpu -->\nafter\n")
+    monkeypatch.setattr(gpu, "PAGE", page)
+    files = [tmp_path / name for name in ("first.json", "second.json")]
+    for file, (number, passed) in zip(files, [(1, ["failure: x", gpu.PASSED]), (2, [gpu.PASSED] * 2)], strict=True):
+        parts = {name: gpu.not_run("not asked for") for name in gpu.PARTS}
+        parts["pieces"] = {"outcome": gpu.FAILED, "seconds": 3.4, "tests": dict(enumerate(passed)), "table": ""}
+        if number == 1:
+            parts["save-1gb"] = {"outcome": gpu.PASSED, "seconds": 9.0, "tests": {}, "table": "| a table |"}
+        here = {"date": "2026-11-27", "gpu": f"GPU {number}", "python": "3.12", "torch": "2.11"}
+        file.write_text(json.dumps({"machine": here, "parts": parts}))
+
+    assert gpu.main(["--write", *map(str, files)]) == 0
+
+    text = page.read_text()
+    assert "| `pieces`: AMP, generators, compiled models, kills: bit for bit | 2 of 2 | 3 | 2026-11-27, GPU 2," in text
+    assert "GPU 1" not in text
+    assert "| a table |" in text
+    assert "snapshots" not in text
+    assert text.startswith("before\n<!-- gpu -->\n| part") and text.endswith("\n<!-- /gpu -->\nafter\n")

@@ -222,7 +222,7 @@ def restore_random(state: Mapping[str, Any], generators: Mapping[str, RandomGene
     if here and state.get("cuda_own") is not None:
         torch.cuda.set_rng_state(state["cuda_own"])
     if here < len(state["cuda"]):
-        print(f"unbroken: {len(state['cuda'])} GPUs when this was saved, {here} now: random numbers will differ")
+        print(f"unbroken: GPUs {len(state['cuda'])} -> {here} since this was saved: random numbers will differ")
     for name, generator in generators.items():
         _restore(name, generator, state["generators"][name])
 
