@@ -35,13 +35,19 @@ class Attempt:
     goal: int = 100
     stall_minutes: float | None = None
     error: str = ""
+    least_minutes: float | None = None
+    segment_minutes: float = 1.0
+    had_seconds: float = 0.0
+    worked_seconds: float = 0.0
     task: object = field(init=False)
     exit_means: int | None = field(init=False)
 
     def judged(self) -> tuple[Outcome, str]:
         self.task = self
         self.exit_means = self.exit_code
-        self.job = toy_job(self.base, goal=self.goal, stall_minutes=self.stall_minutes)
+        self.publisher = self
+        minutes = {"segment_minutes": self.segment_minutes, "least_minutes": self.least_minutes}
+        self.job = toy_job(self.base, goal=self.goal, stall_minutes=self.stall_minutes, **minutes)
         found = judge(self)  # type: ignore[arg-type]
         return found.outcome, found.message
 
@@ -53,7 +59,7 @@ CASES = [
     (100, 10, 0, None, Outcome.FINISHED, "goal reached: 100 of 100 steps"),
     (100, 10, -9, StopReason.DEADLINE, Outcome.FINISHED, "goal reached"),
     (20, 10, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but its last checkpoint says 20 of 100 steps"),
-    (None, None, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but left no checkpoint"),
+    (None, None, 0, None, Outcome.FAILED, "the program ended with exit code 0 (goal reached) but left no checkpoint; "),
     (10, 10, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
     (None, None, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
     (20, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; kept: 20 of 100 steps; read "),
@@ -107,6 +113,41 @@ def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tm
     attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), 85, StopReason.TAKEN_AWAY, left_seconds_at_stop=5)
 
     assert attempt.judged()[0] is Outcome.PAUSED
+
+    attempt.left_seconds_at_stop = 11.9
+    assert attempt.judged()[0] is Outcome.PAUSED
+    attempt.left_seconds_at_stop = 12.1  # of 120
+    assert attempt.judged()[0] is Outcome.INTERRUPTED
+
+
+# A run with segments of eight hours that takes jobs of one hour and more: this one had two hours, 110 minutes of work.
+HOLE = {"segment_minutes": 480, "least_minutes": 60, "given_seconds": 7200, "worked_seconds": 6600}
+
+
+@pytest.mark.parametrize(
+    ("changes", "minutes"),
+    [
+        ({}, "110"),
+        ({"had_seconds": 3600}, "170"),
+        ({"had_seconds": 432 * 60 - 6601}, "432"),
+        ({"had_seconds": 432 * 60 - 6600}, ""),  # nine tenths of a segment are one
+        ({"given_seconds": 432 * 60 - 1, "worked_seconds": 432 * 60 - 1}, "432"),
+        ({"given_seconds": 432 * 60, "worked_seconds": 432 * 60 - 2}, ""),  # the job had the time of a segment
+        ({"worked_seconds": 3600}, "60"),
+        ({"worked_seconds": 3599}, ""),  # it left much too early
+        ({"stop_reason": StopReason.HANDED_OVER}, ""),
+        ({"stop_reason": StopReason.WARNED}, ""),
+        ({"stop_reason": StopReason.DEADLINE}, "110"),
+        ({"least_minutes": None}, ""),
+    ],
+)
+def test_a_job_in_a_hole_of_the_queue_is_a_part_of_a_segment(
+    tmp_path: Path, changes: dict[str, object], minutes: str
+) -> None:
+    outcome, message = Attempt(tmp_path, checkpoint(20), checkpoint(10), **{**HOLE, **changes}).judged()  # type: ignore[arg-type]
+
+    assert outcome is (Outcome.INTERRUPTED if minutes else Outcome.PAUSED)
+    assert (f"this segment has had {minutes} of 480 minutes and goes on in the next job" in message) is bool(minutes)
 
 
 @pytest.mark.parametrize(

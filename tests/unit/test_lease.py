@@ -419,6 +419,14 @@ def test_whoever_would_move_a_run_learns_that_nobody_holds_it(folder: Path, monk
     assert watched_claim(folder, lambda line: None)[1].startswith("no heartbeat in 12 looks")
 
 
+def test_whoever_would_move_a_run_that_was_given_back_looks_once(folder: Path) -> None:
+    put(folder, our_claim(**OTHER_HOST, released_utc="2026-11-21T00:00:00Z"))
+
+    held, reason = watched_claim(folder, lambda line: pytest.fail(line))
+
+    assert held is not None and reason == "released"
+
+
 def test_a_run_whose_holder_is_out_of_sight_is_taken_by_looking_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

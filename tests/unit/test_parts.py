@@ -47,15 +47,40 @@ def test_a_checkpoint_without_parts_leaves_nothing_behind(store: Store) -> None:
     assert not store.archive.exists()
 
 
+def test_parts_are_kept_of_one_prune_after_another_and_a_refusal_names_the_folder(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(store, 4)
+    assert store.prune(keep=3, milestone_every=0) == []
+    assert store.prune(keep=2, milestone_every=0) == []
+    assert len(store.archived()) == 2
+    name = store.names()[0]
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "rename", refuse)
+
+    assert store.prune(keep=1, milestone_every=0) == [f"{store.archive / name}: {os.strerror(errno.EACCES)}"]
+
+
 def test_a_prune_that_was_killed_is_finished_by_the_next_attempt(store: Store) -> None:
     chain(store, 2)
     name = store.names()[0]
     store.archive.mkdir()
     (store.root / name).rename(store.archive / name)
 
+    # Their order is that of the file system: each kind more than once.
+    for number in range(4):
+        (store.archive / name / f"folder{number}" / "deep").mkdir(parents=True)
+        (store.archive / name / f"link{number}").symlink_to(store.root)
+        (store.archive / name / f"file{number}").touch()
+
     store.remove_leftovers()
 
+    assert sorted(os.listdir(store.archive / name)) == ["manifest.json", "parts"]
     assert fs.tree_files(store.archive / name) == [Path("manifest.json"), Path("parts/piece_1")]
+    assert len(store.names()) == 1  # where the links led
 
 
 def test_the_ancestry_gives_the_parts_in_order_wherever_they_are(store: Store) -> None:

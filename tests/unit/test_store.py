@@ -9,7 +9,7 @@ from support.toyrun import flip_byte
 
 from unbroken.errors import CheckpointError, FencedError
 from unbroken.runs.progress import FileDigest, Progress
-from unbroken.runs.store import Checkpoint, Store, folder_name, verify_files
+from unbroken.runs.store import Checkpoint, Store, age_by_name, folder_name, tree_bytes, verify_files
 from unbroken.system.fs import unique_name
 
 
@@ -110,6 +110,7 @@ def test_a_quarantined_checkpoint_lies_beside_its_reason(store: Store) -> None:
     assert (target / "state").exists()
     assert target.with_name(f"{name}.reason.txt").read_text() == "why\n"
     assert store.names() == []
+    assert store.is_set_aside(name) and not store.is_set_aside("000002")
 
 
 def test_a_second_bad_checkpoint_of_the_same_name_does_not_replace_the_first(store: Store) -> None:
@@ -121,6 +122,36 @@ def test_a_second_bad_checkpoint_of_the_same_name_does_not_replace_the_first(sto
 
     assert target.name == f"{name}.2"
     assert target.with_name(f"{name}.2.reason.txt").read_text() == "second\n"
+
+
+def test_what_was_bad_may_come_back_the_newest_first_also_without_a_reason_or_with_a_spoilt_one(store: Store) -> None:
+    names = [publish(store, number).name for number in range(1, 6)]
+    targets = [store.quarantine(name, "it is torn", is_whole=number == 4) for number, name in enumerate(names)]
+    targets[0].with_name(f"{names[0]}.reason.txt").unlink()
+    targets[1].with_name(f"{names[1]}.reason.txt").write_bytes(b"\xff\xfe")
+
+    assert store.set_aside_as_bad() == targets[3::-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "age"),
+    [
+        ("000042_1200-steps_20261121T022642Z_t7", (42, 7)),
+        ("1234567_1-steps_20261121T022642Z_t12", (1234567, 12)),
+        ("000042_1200-steps_20261121T022642Z", (42, 0)),
+        ("latest", (0, 0)),
+    ],
+)
+def test_a_name_tells_the_age_where_the_passport_cannot(name: str, age: tuple[int, int]) -> None:
+    assert age_by_name(name) == age
+
+
+def test_the_size_of_a_tree_counts_what_lies_deeper(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"12345")
+    (tmp_path / "a" / "other").write_bytes(b"123")
+
+    assert tree_bytes(tmp_path) == 8
 
 
 def test_leftovers_are_removed_and_named_and_nothing_else(store: Store) -> None:

@@ -23,6 +23,7 @@ _FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
 # Of a unit so much stands in a folder's name, which has 255 characters at most.
 _LONGEST_UNIT = 40
 QUARANTINE = ".quarantine"
+_REASON = ".reason.txt"
 # How the reason begins of a checkpoint that was set aside although it is whole.
 WHOLE = "whole, but "
 # The format of the folder as a whole, in a file of this name; the first one has none.
@@ -133,7 +134,7 @@ class Store:
     def set_aside_as_bad(self) -> list[Path]:
         """What `quarantine` has moved because it was bad, newest first."""
         hidden = self.root / QUARANTINE
-        found = (hidden / name for name in _names(hidden))
+        found = (hidden / name for name in _names(hidden) if not name.endswith(_REASON))
         bad = [path for path in found if not _reason(path).startswith(WHOLE)]
         return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
 
@@ -264,7 +265,7 @@ def _strip_archived(folder: Path) -> None:
 
 
 def _reason_file(quarantined: Path) -> Path:
-    return quarantined.with_name(f"{quarantined.name}.reason.txt")
+    return quarantined.with_name(f"{quarantined.name}{_REASON}")
 
 
 def _reason(quarantined: Path) -> str:
