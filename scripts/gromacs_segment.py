@@ -6,9 +6,9 @@ from unbroken.engines.gromacs.command import mdrun_command
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, newest_state
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.segment.job import Job, main
 from unbroken.segment.lifecycle import run_segment
 

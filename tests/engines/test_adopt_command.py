@@ -18,8 +18,9 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
 from unbroken.segment.job import Job

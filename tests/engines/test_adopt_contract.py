@@ -11,7 +11,8 @@ from unbroken.engines.foreign import Foreign
 from unbroken.engines.toy.engine import ToyEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.runs.adopted import Adopted
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
 

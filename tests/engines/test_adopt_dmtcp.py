@@ -16,8 +16,9 @@ from unbroken.engines.dmtcp.adopt import confirm_leads_to
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,9 @@ from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import CheckpointError, ConfigError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
 

@@ -18,9 +18,10 @@ from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
 from unbroken.segment.job import Job

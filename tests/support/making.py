@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Progress
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.system.digests import preferred_algorithm
 
 PASSPORT = Passport(

@@ -13,11 +13,12 @@ from support.making import ATTEMPT
 from support.toyrun import rewrite_passport
 
 from unbroken.runs import history, lease, record
+from unbroken.runs.checkpoint import folder_name
 from unbroken.runs.formats import KEY
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import SCHEMA_VERSION
-from unbroken.runs.store import FORMAT_FILE, Store, folder_name
+from unbroken.runs.store import FORMAT_FILE, Store
 from unbroken.segment import ticket
 from unbroken.segment.ticket import Ticket
 

@@ -16,12 +16,13 @@ from types import ModuleType
 
 from unbroken.engines.base import Engine, Task
 from unbroken.program import guard
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.record import Record
 from unbroken.runs.run import CopySettings, Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 

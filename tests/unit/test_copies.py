@@ -31,9 +31,10 @@ from unbroken.copies.place import NOTE, number_of
 from unbroken.copies.transfer import Transfer, drafts
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
 from unbroken.plan.plan import Plan
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.select import verify
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment import second_place
 from unbroken.segment.lifecycle import run_segment
 from unbroken.segment.publisher import Publisher

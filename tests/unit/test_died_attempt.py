@@ -7,8 +7,8 @@ import pytest
 from support.making import PASSPORT
 
 from unbroken.runs.attempts import died_attempt
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim
-from unbroken.runs.store import Checkpoint
 
 
 @dataclass

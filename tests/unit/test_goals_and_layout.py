@@ -7,9 +7,9 @@ import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_run
 
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.identity import Identity, IdentityKeys, identity_of, usable_identities
 from unbroken.runs.progress import Progress
-from unbroken.runs.store import Checkpoint
 
 LAYOUT = IdentityKeys((), (), (), layout_keys=("seed",), layout_run_keys=("threads",), switch_key="step_seconds")
 

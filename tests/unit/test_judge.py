@@ -8,9 +8,9 @@ from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
-from unbroken.runs.store import Checkpoint
 from unbroken.segment.classify import describe_exit, has_newer, is_finished, judge
 from unbroken.segment.supervisor import Work
 

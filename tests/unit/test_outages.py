@@ -13,12 +13,13 @@ from support.making import PASSPORT, publish
 from support.toyrun import checkpoints, flip_byte, history, program, run_program, toy_job
 
 from unbroken.errors import InterruptedSegment, OutageError, UnbrokenError
+from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs import select as pick_module
-from unbroken.runs import store as store_module
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.job_note import GIVE_UP
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.select import select
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment import lifecycle as segment_module
 
 PASSING = [
@@ -38,7 +39,7 @@ class Outage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hits: Callable[[Path], bool] = lambda path: False
         self.number, self.now, self.told = errno.EIO, 0.0, list[str]()
-        digest, read_text = store_module.digest_file, Path.read_text
+        digest, read_text = checkpoint_module.digest_file, Path.read_text
 
         def digest_file(path: Path, algorithm: str) -> str:
             self._fail(path)
@@ -49,7 +50,7 @@ class Outage:
                 self._fail(path)
             return read_text(path, *args, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(store_module, "digest_file", digest_file)
+        monkeypatch.setattr(checkpoint_module, "digest_file", digest_file)
         monkeypatch.setattr(Path, "read_text", text)
         # Not the clock of everybody: other threads live beside a test.
         monkeypatch.setattr(pick_module, "time", SimpleNamespace(monotonic=lambda: self.now))
@@ -172,14 +173,14 @@ def test_nothing_is_pruned_that_cannot_be_read(store: Store, outage: Outage) -> 
 
 
 def failing_digest(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    digest = store_module.digest_file
+    digest = checkpoint_module.digest_file
 
     def broken(path: Path, algorithm: str) -> str:
         if part in str(path) and "/checkpoints/0" in str(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return digest(path, algorithm)
 
-    monkeypatch.setattr(store_module, "digest_file", broken)
+    monkeypatch.setattr(checkpoint_module, "digest_file", broken)
 
 
 def test_a_segment_goes_on_from_the_one_before_and_the_unread_one_is_there_afterwards(

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies
 from support.making import PASSPORT
 
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import folder_name
 from unbroken.runs.progress import (
     FileDigest,
     Progress,
@@ -16,7 +17,6 @@ from unbroken.runs.progress import (
     read_progress,
     read_told,
 )
-from unbroken.runs.store import folder_name
 
 
 def test_progress_reaches_its_goal_by_count_and_not_by_word() -> None:

@@ -8,9 +8,10 @@ from support.making import PASSPORT, publish
 from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import ConfigError, FormatError, IdentityError, NoCheckpointError, StorageError
-from unbroken.runs import store as store_module
+from unbroken.runs import checkpoint as checkpoint_module
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.select import select
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_a_checkpoint_that_this_user_may_not_read_is_not_set_aside(
     def forbidden(path: Path, algorithm: str) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(store_module, "digest_file", forbidden)
+    monkeypatch.setattr(checkpoint_module, "digest_file", forbidden)
 
     with pytest.raises(StorageError, match="Permission denied; make it readable and start again"):
         picked(store)

@@ -8,8 +8,10 @@ from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
 from unbroken.errors import CheckpointError, FencedError
+from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
 from unbroken.runs.progress import FileDigest, Progress
-from unbroken.runs.store import Checkpoint, Store, age_by_name, folder_name, tree_bytes, verify_files
+from unbroken.runs.store import Store
+from unbroken.system import fs
 from unbroken.system.fs import unique_name
 
 
@@ -151,7 +153,7 @@ def test_the_size_of_a_tree_counts_what_lies_deeper(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "file").write_bytes(b"12345")
     (tmp_path / "a" / "other").write_bytes(b"123")
 
-    assert tree_bytes(tmp_path) == 8
+    assert fs.tree_bytes(tmp_path) == 8
 
 
 def test_leftovers_are_removed_and_named_and_nothing_else(store: Store) -> None:

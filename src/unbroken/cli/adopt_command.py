@@ -12,8 +12,8 @@ from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
 from unbroken.report.known import CONFIG, runs_of
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, describe_done
 from unbroken.segment.adopt import adopt
 from unbroken.segment.job import Job
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from unbroken.errors import ConfigError, LeaseError
 from unbroken.report.run_folders import goes_on_with, run_folder
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.store import QUARANTINE, Checkpoint, Store, describe_done
+from unbroken.runs.store import QUARANTINE, Store
 
 REASON = "set aside by hand: unbroken back"
 

@@ -12,7 +12,7 @@ from unbroken.cli.say import HERE, Config, Directory, say
 from unbroken.engines.export import SCRIPT
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.report.known import CONFIG
-from unbroken.runs.store import describe_done
+from unbroken.runs.checkpoint import describe_done
 from unbroken.segment.export import README, export
 from unbroken.segment.job import Job
 

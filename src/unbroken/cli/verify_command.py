@@ -13,9 +13,11 @@ from rich.progress import Progress as Bar
 from unbroken.cli.say import HERE, Directory
 from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError
 from unbroken.report.run_folders import existing_run_folder, known_runs, run_folder
+from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
-from unbroken.runs.store import PARTS, Checkpoint, Store, tree_bytes, verify_files
+from unbroken.runs.store import Store
+from unbroken.system import fs
 
 
 def verify(
@@ -68,6 +70,6 @@ def _verify_all(folders: list[Path]) -> list[tuple[Path, str, str]]:
 
 def _size(folder: Path) -> int:
     try:
-        return tree_bytes(folder)
+        return fs.tree_bytes(folder)
     except FileNotFoundError:  # it is just being pruned
         return 0

@@ -16,6 +16,7 @@ from unbroken.copies.place import NOTE, Note, SecondPlace, file_system_of, new_n
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import Checkpoint, age_by_name, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.known_formats import refuse_newer_files
@@ -26,7 +27,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.record import read_record
-from unbroken.runs.store import Checkpoint, Store, age_by_name, describe_done, tree_bytes
+from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 
@@ -54,7 +55,7 @@ def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
     place, note = _place(run, source)
     _refuse_existing(places, place)
     refuse_newer_files(place.store, place.segments, place.history, is_thorough=True)
-    with fs.storage_errors(draft.root, tree_bytes(place.root)):
+    with fs.storage_errors(draft.root, fs.tree_bytes(place.root)):
         _make(draft.root)
         confirm_own(draft.root)
         _forget_others(draft.root, note)

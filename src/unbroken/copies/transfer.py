@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import FILE_NAME, read_passport, reading
 from unbroken.runs.progress import FileDigest
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs
 from unbroken.system.digests import new_hasher
 from unbroken.system.flush import flush_tree

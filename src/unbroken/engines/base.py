@@ -40,10 +40,10 @@ from unbroken.program.contract import (
     ready_states,
 )
 from unbroken.program.process import Child, Streams
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 
 
 def _say_nothing(_line: str) -> None:

@@ -9,10 +9,11 @@ from unbroken.engines.export import copied_files, write_script
 from unbroken.engines.foreign import Foreign, Found, copy_steady, refuse_parts
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.program.contract import HANDOVER_FILE
+from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
 from unbroken.runs.passport import FILE_NAME, read_passport
 from unbroken.runs.progress import Handover, Progress, parse_handover, read_told
 from unbroken.runs.run import Run
-from unbroken.runs.store import PARTS, Checkpoint, Store, verify_files
+from unbroken.runs.store import Store
 from unbroken.system import fs
 
 CHECKPOINT, CHECKPOINTS = "checkpoint", "checkpoints"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from unbroken.engines.export import copied_files, write_script
 from unbroken.errors import ConfigError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.system import fs
 
 # As a training by hand calls its run (unbroken.training.core.run_directory).

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.run import Run
-from unbroken.runs.store import PARTS, Checkpoint
 
 SCRIPT = "resume.sh"
 

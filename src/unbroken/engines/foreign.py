@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.progress import Handover
-from unbroken.runs.store import PARTS
 from unbroken.system.copying import copy_head
 from unbroken.system.digests import sha256_of
 

@@ -21,8 +21,8 @@ from unbroken.exec.settings import NAME
 from unbroken.exec.streams import is_empty_file, streams
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child, Streams
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.store import Checkpoint
 from unbroken.slurm.this_job import current_job
 from unbroken.system import fs, jsontext
 

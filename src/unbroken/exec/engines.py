@@ -27,8 +27,8 @@ from unbroken.exec.options import Options
 from unbroken.exec.settings import with_engine
 from unbroken.exec.streams import streams
 from unbroken.program.process import Streams
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.digests import sha256_of

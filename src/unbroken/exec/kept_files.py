@@ -21,7 +21,7 @@ from pathlib import Path
 from unbroken.engines.command.states import TICKS_SECONDS, Stamp, glob_pattern
 from unbroken.exec.options import Options, SavedBy
 from unbroken.exec.writers import are_written
-from unbroken.runs.store import Checkpoint
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.digests import digest_file

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unbroken.exec.kept_files import copy_file, original, put_file, stored
-from unbroken.runs.store import Checkpoint, verify_files
+from unbroken.runs.checkpoint import Checkpoint, verify_files
 from unbroken.system import fs
 from unbroken.system.digests import digest_file
 

@@ -16,10 +16,11 @@ from types import FrameType
 import psutil
 
 from unbroken.runs import driver_start
+from unbroken.runs.checkpoint import describe_done
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import newest_claim
 from unbroken.runs.run import Run
-from unbroken.runs.store import Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.system.clock import age_seconds, duration
 
 # How Snakemake calls the copy of a script that it starts.

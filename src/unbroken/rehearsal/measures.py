@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.segment.deadline import SAFETY
 
 # Saves take no more than this share of the time, and start and stop no more than that one of a segment.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unbroken.engines.base import Engine
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 
 
 @dataclass

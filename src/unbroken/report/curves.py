@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from unbroken.engines.gromacs.energy import ENERGY_TABLE
 from unbroken.engines.gromacs.report import SHOWN, UNITS
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.store import Checkpoint
 from unbroken.training.core.live_log import METRICS_FILE
 
 # More points cannot be told apart, and more curves nobody looks at.

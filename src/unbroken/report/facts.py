@@ -22,12 +22,13 @@ from unbroken.report.run_folders import goes_on_with, run_folder, segment_logs
 from unbroken.report.status import BY_NEED, RunState, RunStatus
 from unbroken.report.time_account import account_of
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.environment import in_words
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import Passport
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.slurm.jobs_out import Queue
 
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from unbroken.accounting.kinds import Kind, Span
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.store import Checkpoint
 from unbroken.system.clock import unix_seconds
 
 # Narrower ones cannot be seen.

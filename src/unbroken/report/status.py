@@ -16,6 +16,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.runs import lease
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim
 from unbroken.runs.history import Attempt
 from unbroken.runs.holder import if_stopped
@@ -25,7 +26,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
 from unbroken.slurm.jobs_out import OutJob, Queue
 from unbroken.system import fs

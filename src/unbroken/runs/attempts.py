@@ -11,12 +11,13 @@ from typing import Any
 from unbroken.errors import LeaseError, UnbrokenError
 from unbroken.runs import begun, driver_start, lease
 from unbroken.runs.adopted import SEGMENT as ADOPTED
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.runs.times import Times, read_times
 from unbroken.slurm.job_end import EndState, JobEnd, ended

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.errors import AbsentFileError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.passport import data_digest
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import sha256_of

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import Checkpoint, verify_files
 from unbroken.runs.passport import read_passport
-from unbroken.runs.store import Checkpoint, Store, verify_files
+from unbroken.runs.store import Store
 
 
 def ancestors(store: Store, checkpoint: Checkpoint) -> list[Checkpoint]:

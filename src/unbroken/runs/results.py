@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_own
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import utc_now
 from unbroken.system.flush import flush_tree

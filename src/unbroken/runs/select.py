@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, IdentityError, NoCheckpointError, OutageError
+from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
 from unbroken.runs.identity import Identity
 from unbroken.runs.passport import read_passport
-from unbroken.runs.store import QUARANTINE, Checkpoint, Store, age_by_name, folder_name, verify_files
+from unbroken.runs.store import QUARANTINE, Store
 
 # How long a file server may be silent, and how often it is asked.
 PATIENCE_SECONDS = 600.0

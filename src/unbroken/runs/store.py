@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-import stat
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
 from unbroken.runs import formats
+from unbroken.runs.checkpoint import PARTS, Checkpoint, age_by_name, folder_name, names_in
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
-from unbroken.runs.passport import FILE_NAME, Passport, read_passport, reading
-from unbroken.runs.progress import FileDigest, amount
+from unbroken.runs.passport import FILE_NAME, Passport, read_passport
+from unbroken.runs.progress import FileDigest
 from unbroken.system import fs, jsontext
-from unbroken.system.clock import folder_stamp
 from unbroken.system.digests import digest_file, new_hasher
 from unbroken.system.flush import flush_tree
 
-_FOLDER = re.compile(r"(?P<sequence>\d{6,})_.+?(?:_t(?P<token>\d+))?")
-# Of a unit so much stands in a folder's name, which has 255 characters at most.
-_LONGEST_UNIT = 40
 QUARANTINE = ".quarantine"
 _REASON = ".reason.txt"
 # How the reason begins of a checkpoint that was set aside although it is whole.
@@ -29,30 +24,6 @@ WHOLE = "whole, but "
 # The format of the folder as a whole, in a file of this name; the first one has none.
 FORMAT = 1
 FORMAT_FILE = "format.json"
-# What a checkpoint's folder of this name holds is a piece of the result, and outlives the checkpoint.
-PARTS = "parts"
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A published checkpoint and its passport."""
-
-    folder: Path
-    passport: Passport
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @property
-    def parts(self) -> dict[str, FileDigest]:
-        """Its files below `parts/`, which outlive it."""
-        return {name: entry for name, entry in self.passport.files.items() if name.startswith(f"{PARTS}/")}
-
-    @property
-    def age(self) -> tuple[int, int]:
-        """Newer checkpoints compare greater; the token decides between a writer and a zombie before it."""
-        return self.passport.sequence, self.passport.token
 
 
 class Store:
@@ -63,7 +34,7 @@ class Store:
 
     def names(self) -> list[str]:
         """Names of what is published, oldest first; nothing is opened."""
-        return _names(self.root)
+        return names_in(self.root)
 
     @property
     def archive(self) -> Path:
@@ -72,14 +43,13 @@ class Store:
 
     def archived(self) -> list[str]:
         """Names of the pruned checkpoints whose parts were kept, oldest first."""
-        return _names(self.archive)
+        return names_in(self.archive)
 
     def last_sequence(self) -> int:
         """The highest sequence number ever used here, bad checkpoints included."""
         hidden = self.root / QUARANTINE
         names = self.names() + (os.listdir(hidden) if hidden.is_dir() else [])
-        numbers = [int(match["sequence"]) for name in names if (match := _FOLDER.fullmatch(name))]
-        return max(numbers, default=0)
+        return max((age_by_name(name)[0] for name in names), default=0)
 
     def readable(self) -> list[Checkpoint]:
         """All checkpoints whose passport can be read now, oldest first; their files are not checked.
@@ -134,7 +104,7 @@ class Store:
     def set_aside_as_bad(self) -> list[Path]:
         """What `quarantine` has moved because it was bad, newest first."""
         hidden = self.root / QUARANTINE
-        found = (hidden / name for name in _names(hidden) if not name.endswith(_REASON))
+        found = (hidden / name for name in names_in(hidden) if not name.endswith(_REASON))
         bad = [path for path in found if not _reason(path).startswith(WHOLE)]
         return sorted(bad, key=lambda path: age_by_name(path.name), reverse=True)
 
@@ -275,33 +245,6 @@ def _reason(quarantined: Path) -> str:
         return ""
 
 
-def _names(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    found = (name for name in os.listdir(folder) if _FOLDER.fullmatch(name))
-    return sorted(found, key=lambda name: (int(name.partition("_")[0]), name))
-
-
-def age_by_name(name: str) -> tuple[int, int]:
-    """What `Checkpoint.age` is, of one whose passport cannot be read."""
-    match = _FOLDER.fullmatch(name)
-    return (int(match["sequence"]), int(match["token"] or 0)) if match else (0, 0)
-
-
-def folder_name(passport: Passport) -> str:
-    """`000042_1200-steps_20261121T022642Z`; a second writer's folder of the same number differs by its token."""
-    is_long = 1e6 <= abs(passport.progress.done) < 1e15
-    done = f"{passport.progress.done:.0f}" if is_long else f"{passport.progress.done:.6g}"
-    unit = re.sub(r"[^A-Za-z0-9]+", "-", passport.progress.unit)[:_LONGEST_UNIT].strip("-") or "steps"
-    stamp = folder_stamp(passport.created_utc)
-    return f"{passport.sequence:06d}_{done}-{unit}_{stamp}_t{passport.token}"
-
-
-def tree_bytes(folder: Path) -> int:
-    """The size of all files below."""
-    return sum((folder / name).lstat().st_size for name in fs.tree_files(folder))
-
-
 def _drop_copied_passport(draft: Path) -> None:
     """A program that copied its last checkpoint copied its passport too; a file of its own must not get lost."""
     path = draft / FILE_NAME
@@ -343,35 +286,3 @@ def _complete(draft: Path, sizes: Mapping[str, int], passport: Passport) -> Mapp
     if lost:
         raise CheckpointError(f"{draft}: the program named files that are not there: {', '.join(lost)}")
     return files
-
-
-def verify_files(checkpoint: Checkpoint, seen: Callable[[int], None] = lambda count: None) -> None:
-    """Reads every file of a checkpoint again; CheckpointError names the first that is not as it was published.
-
-    `seen` is told the bytes of each file once it was found good, for a progress bar.
-    """
-    for name, entry in checkpoint.passport.files.items():
-        path = checkpoint.folder / name
-        with reading(path):
-            _verify_file(path, entry, checkpoint.passport.algorithm)
-        seen(entry.size_bytes)
-
-
-def _verify_file(path: Path, entry: FileDigest, algorithm: str) -> None:
-    try:
-        state = path.lstat()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(f"{path}: missing") from error
-    if not stat.S_ISREG(state.st_mode):
-        raise CheckpointError(f"{path}: not a plain file any more")
-    if state.st_size != entry.size_bytes:
-        raise CheckpointError(f"{path}: {state.st_size} bytes, published with {entry.size_bytes}")
-    if digest_file(path, algorithm) != entry.digest:
-        raise CheckpointError(f"{path}: the content changed since it was published (digest)")
-
-
-def describe_done(checkpoint: Checkpoint) -> str:
-    """`1200 of 5000 steps`."""
-    progress = checkpoint.passport.progress
-    goal = f" of {progress.goal:.10g}" if progress.goal is not None else ""
-    return f"{amount(progress.done)}{goal} {progress.unit}"

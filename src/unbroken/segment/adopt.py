@@ -15,6 +15,7 @@ from unbroken.engines.foreign import Foreign, Found
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
 from unbroken.runs import begun, lease
 from unbroken.runs.adopted import SEGMENT, UNFINISHED, Adopted
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.identity import Identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
@@ -22,7 +23,7 @@ from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Progress
 from unbroken.runs.select import verify
-from unbroken.runs.store import Checkpoint, Store, tree_bytes
+from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
@@ -173,4 +174,4 @@ def _with_goal(progress: Progress, goal: float | None) -> Progress:
 
 
 def _size(path: Path) -> int:
-    return tree_bytes(path) if path.is_dir() else path.stat().st_size
+    return fs.tree_bytes(path) if path.is_dir() else path.stat().st_size

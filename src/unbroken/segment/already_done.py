@@ -11,12 +11,13 @@ from pathlib import Path
 
 from unbroken.runs import lease
 from unbroken.runs import results as final
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
 from unbroken.system.clock import utc_now
 

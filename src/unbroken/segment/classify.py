@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, describe_done
 from unbroken.segment.supervisor import Work
 from unbroken.system import fs
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from unbroken.errors import ChangedEnvironmentError
 from unbroken.program.environment import described, unread
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.environment import changes, in_words, refusal
-from unbroken.runs.store import Checkpoint
 from unbroken.segment.job import Job
 
 

@@ -26,10 +26,11 @@ from typing import Any
 from unbroken.errors import ConfigError, OutageError, StorageError, UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import job_note
+from unbroken.runs.checkpoint import age_by_name
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
-from unbroken.runs.store import Store, age_by_name
+from unbroken.runs.store import Store
 from unbroken.segment.ticket import Ticket, read
 from unbroken.system import fs
 

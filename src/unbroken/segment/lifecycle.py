@@ -28,6 +28,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
 from unbroken.runs import results as final
 from unbroken.runs.adopted import refuse_unfinished
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.known_formats import refuse_newer
@@ -38,7 +39,7 @@ from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.select import refusal, select
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.segment import salvage
 from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog

@@ -11,11 +11,12 @@ from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import ForeignFolderError, SegmentError, StorageError
 from unbroken.program.contract import HandedOver
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover, Progress
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.slurm.this_job import SlurmJob

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from unbroken.errors import DivergedError, SegmentError
 from unbroken.program.verdict import Kind, Verdict, read_verdict
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.store import Store
 from unbroken.segment.supervisor import Work
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
 from unbroken.program.contract import AttemptFolder, HandedOver
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
 from unbroken.runs.lease import Lease
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.publisher import Publisher
 from unbroken.system import jsontext

@@ -18,10 +18,11 @@ from pathlib import Path
 from unbroken.copies.place import SecondPlace, number_of, place_of, said
 from unbroken.copies.transfer import Transfer, drafts
 from unbroken.errors import CheckpointError, ConfigError, FencedError, ForeignFolderError, StorageError, UnbrokenError
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.lease import Lease
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
-from unbroken.runs.store import Checkpoint, Store, describe_done, tree_bytes
+from unbroken.runs.store import Store
 from unbroken.segment.deadline import deadline_for
 from unbroken.segment.job import Job
 from unbroken.segment.signals import Alarm
@@ -296,7 +297,7 @@ class SecondPlaceCopier:
 
 def _must_have_room(place: SecondPlace, checkpoint: Checkpoint) -> None:
     needed = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
-    there = sum(tree_bytes(path) for name, path in drafts(place.store.root) if name == checkpoint.name)
+    there = sum(fs.tree_bytes(path) for name, path in drafts(place.store.root) if name == checkpoint.name)
     free = fs.free_bytes(place.root)
     if needed - there > free:
         raise StorageError(f"{place.root}: no room for a copy, {needed - there:,} bytes needed, {free:,} free")

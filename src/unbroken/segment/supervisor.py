@@ -16,9 +16,9 @@ from unbroken.program.entering import entered
 from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover
-from unbroken.runs.store import Checkpoint
 from unbroken.segment.deadline import MOVED_SECONDS, Deadline, Margin
 from unbroken.segment.job import STARTING, Job
 from unbroken.segment.publisher import Publisher

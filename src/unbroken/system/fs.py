@@ -304,3 +304,8 @@ def tree_files(folder: Path) -> list[Path]:
         links = [name for name in folders if (Path(base) / name).is_symlink()]
         found.extend((Path(base) / name).relative_to(folder) for name in names + links)
     return sorted(found)
+
+
+def tree_bytes(folder: Path) -> int:
+    """The size of all files below."""
+    return sum((folder / name).lstat().st_size for name in tree_files(folder))

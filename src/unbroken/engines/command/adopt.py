@@ -16,9 +16,9 @@ from unbroken.engines.command.settings import OutputSetting, Program, SavedBy
 from unbroken.engines.command.states import RestartState, complete_states, copied, matching, states_in
 from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, copy_steady, stamp
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
-from unbroken.runs.store import PARTS
 from unbroken.system import fs
 from unbroken.system.copying import append_range
 

@@ -33,12 +33,12 @@ from unbroken.engines.starter import Starter
 from unbroken.errors import ForeignFolderError, UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs
 
 OWN_FOLDER = "program"

@@ -12,8 +12,8 @@ from unbroken.engines.command.settings import Program
 from unbroken.engines.command.states import matching
 from unbroken.engines.export import write_script
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 
 # The outputs: many programs write over what they find under that name when they go on.
 SO_FAR = "so-far"

@@ -10,7 +10,7 @@ from unbroken.engines.command.placeholders import filled_template
 from unbroken.engines.command.settings import Program
 from unbroken.engines.command.states import matching
 from unbroken.errors import CheckpointError
-from unbroken.runs.store import PARTS, Checkpoint
+from unbroken.runs.checkpoint import PARTS, Checkpoint
 
 FINAL = "final"
 

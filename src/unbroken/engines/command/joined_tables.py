@@ -25,8 +25,9 @@ from unbroken.engines.command.holes import (
 )
 from unbroken.engines.command.settings import OutputSetting
 from unbroken.errors import SegmentError
+from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.lineage import ancestors, verified_parts
-from unbroken.runs.store import PARTS, Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
 
 # For each piece, how many of its bytes come before its first record, and what shows whether the next one fits.

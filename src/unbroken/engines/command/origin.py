@@ -10,7 +10,7 @@ from unbroken.engines.command.reading import Reading, reading_of
 from unbroken.engines.command.settings import Program, SavedBy
 from unbroken.engines.command.states import glob_pattern, is_progress_file_kept
 from unbroken.errors import CheckpointError, SegmentError
-from unbroken.runs.store import Checkpoint
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs
 
 COUNTED = "checkpoints"

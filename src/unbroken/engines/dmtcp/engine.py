@@ -17,9 +17,9 @@ from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.program.contract import READY, HandedOver, copied_states, ready_states
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 
 
 class DmtcpEngine(Engine):

@@ -19,8 +19,8 @@ from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.tool import gmx
 from unbroken.engines.gromacs.tpr import Tpr
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.run import Run
-from unbroken.runs.store import PARTS
 from unbroken.system.digests import sha256_of
 
 # state.cpt, state_prev.cpt, state_step1200.cpt: one simulation.

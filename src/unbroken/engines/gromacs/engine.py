@@ -30,10 +30,10 @@ from unbroken.errors import CheckpointError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.system import fs
 
 # What becomes checkpoints in an attempt folder.

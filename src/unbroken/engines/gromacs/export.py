@@ -11,9 +11,10 @@ from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_p
 from unbroken.engines.gromacs.join import counted_pieces
 from unbroken.engines.gromacs.prepare import TPR
 from unbroken.engines.gromacs.simulation import Simulation
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.lineage import ancestors, verified_parts
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.system.copying import copy_head
 
 

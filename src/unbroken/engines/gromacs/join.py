@@ -19,8 +19,9 @@ from unbroken.engines.gromacs.command import STEM
 from unbroken.engines.gromacs.parts import offsets_of
 from unbroken.engines.gromacs.xdr import Xdr
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.lineage import ancestors, verified_parts
-from unbroken.runs.store import PARTS, Checkpoint, Store
+from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
 
 SEGMENTS_TABLE = "segments.tsv"

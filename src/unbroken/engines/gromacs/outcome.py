@@ -10,8 +10,8 @@ from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.parts import structure_of, whole_checkpoints
 from unbroken.engines.gromacs.tpr import Tpr
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import Handover, Metric, Progress
-from unbroken.runs.store import Checkpoint
 
 SECONDS_A_DAY = 86400
 

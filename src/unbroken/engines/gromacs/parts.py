@@ -11,8 +11,8 @@ from pathlib import Path
 from unbroken.engines.gromacs.command import CPT, EXTENDED_TPR, STEM
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt, verify_outputs
 from unbroken.errors import CheckpointError
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.run import Run
-from unbroken.runs.store import PARTS
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 

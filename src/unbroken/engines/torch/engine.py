@@ -12,8 +12,8 @@ from unbroken.engines.starter import Starter
 from unbroken.engines.torch.adopt import adopted
 from unbroken.engines.torch.starter import starters
 from unbroken.program.rank_command import script_command, threads_of_each
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
-from unbroken.runs.store import Checkpoint
 from unbroken.slurm.this_job import restart_count
 
 

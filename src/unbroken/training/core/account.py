@@ -15,6 +15,7 @@ from pathlib import Path
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs.attempts import note_died, times_path
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder, top_folder
@@ -22,7 +23,7 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix

@@ -20,6 +20,7 @@ from unbroken.errors import NoCheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.runs import lease
 from unbroken.runs import results as final
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.holder import Life, life_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
@@ -28,7 +29,7 @@ from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover
 from unbroken.runs.select import select
-from unbroken.runs.store import Checkpoint, Store, describe_done
+from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
