@@ -159,6 +159,23 @@ def test_verify_says_that_it_does_not_know(base: Path, typed: Callable[..., tupl
     assert snapshot(base.parent) == before
 
 
+@pytest.mark.parametrize("words", [("account",), ("account", "--json")], ids=lambda words: words[-1])
+def test_the_account_shows_the_line_and_the_other_runs(
+    base: Path, typed: Callable[..., tuple[int, list[str]]], words: tuple[str, ...]
+) -> None:
+    shutil.copytree(base / "results" / "demo", base / "results" / "other")
+    newer = NEWER["history"](job(base).places)
+    before = snapshot(base.parent)
+
+    code, lines = typed(*words)
+
+    assert code == 1
+    assert [is_refusal(line, newer) for line in lines].count(True) == 1
+    shown = "\n".join(line for line in lines if not is_refusal(line, newer))
+    assert "other" in shown and "demo" not in shown
+    assert snapshot(base.parent) == before
+
+
 @pytest.mark.parametrize("kind", NEWER)
 def test_the_status_shows_the_line_and_the_other_runs(base: Path, kind: str) -> None:
     newer = NEWER[kind](job(base).places)

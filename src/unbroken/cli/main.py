@@ -30,6 +30,7 @@ from unbroken.cli import (
 from unbroken.cli.attempts import attempt_lines
 from unbroken.cli.back import go_back
 from unbroken.cli.become_snakemake import become_snakemake
+from unbroken.cli.each_run import ask_each
 from unbroken.cli.exec_commands import accept_command_line
 from unbroken.cli.logs import show_log
 from unbroken.cli.restart_command import cancel_its_waiting
@@ -113,12 +114,13 @@ def account(
     """Where the time of each run went: work, saves, losses, starts, queue."""
     queue = queue_of(directory)
     names = [row.run for row in _seen(only, directory, config, queue)]
-    found = [(name, account_of(name, directory, queue)) for name in names]
+    found, code = ask_each(names, lambda name: account_of(name, directory, queue))
     if as_json:
-        print(json.dumps([account_json(name, each) for name, each in found], indent=2))
-        return
-    for name, each in found:
-        say("\n".join(account_lines(name, each)))
+        print(json.dumps([account_json(name, each) for name, each in found.items()], indent=2))
+    else:
+        for name, each in found.items():
+            say("\n".join(account_lines(name, each)))
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -130,9 +132,9 @@ def advise(
 ) -> None:
     """Which partition and length of a segment bring a run to its goal first; asks Slurm, submits nothing."""
     runs = {known.name: known for known in runs_of(directory, config, must_exist=True)}
-    for name in known_names(runs, only, directory):
-        if name in runs:
-            advise_command.advise(runs[name], directory, profile)
+    names = (name for name in known_names(runs, only, directory) if name in runs)
+    _, code = ask_each(names, lambda name: advise_command.advise(runs[name], directory, profile))
+    raise typer.Exit(code)
 
 
 @app.command()
