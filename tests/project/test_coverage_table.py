@@ -15,6 +15,7 @@ MODULES = {
     "unbroken/runs/whole.py": "A = 1\n",
     "unbroken/runs/half.py": "import sys\nif len(sys.argv) > 5:\n    A = 1\nelse:\n    A = 2\n",
     "snakemake_executor_plugin_unbroken/never.py": "A = 1\nB = 2\n",
+    "unbroken/cli/__init__.py": "A = 1\n",
 }
 
 
@@ -38,8 +39,10 @@ def test_rooms_are_summed_and_modules_with_little_are_named_the_least_first(meas
     assert said[2:] == [
         "| executor | 2 | 0 | 0 | 0 | 0.0 % |",
         "| unbroken | 0 | 0 | 0 | 0 | 100.0 % |",
+        "| cli | 1 | 0 | 0 | 0 | 0.0 % |",
         "| runs | 5 | 4 | 2 | 1 | 71.4 % |",
-        "| all | 7 | 4 | 2 | 1 | 55.6 % |",
+        "| all | 8 | 4 | 2 | 1 | 50.0 % |",
         "",
-        "Below 95 %: `snakemake_executor_plugin_unbroken/never.py` 0 %, `unbroken/runs/half.py` 67 %.",
+        "Below 95 % in runs, segment, detached, executor: `snakemake_executor_plugin_unbroken/never.py` 0 %, "
+        "`unbroken/runs/half.py` 67 %. Elsewhere 1 of 7 modules.",
     ]
