@@ -47,6 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: place[item.path])
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What a worker has measured is kept now: pytest-xdist kills one that takes more than ten seconds to leave."""
+    measured = sys.modules.get("coverage")
+    if hasattr(session.config, "workerinput") and measured and (coverage := measured.Coverage.current()):
+        coverage.save()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """A test that would begin too late is told as one that did not run."""

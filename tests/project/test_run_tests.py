@@ -1,5 +1,6 @@
 """How a stage of tests is run: tools/run_tests.py over small test files of its own, with real pytest."""
 
+import inspect
 import json
 import signal
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 import run_tests
 import stage_times
+from coverage import CoverageData
 
 from unbroken.config.package_files import root_folder
+from unbroken.system.clock import duration
 
 RUNNER = root_folder() / "tools" / "run_tests.py"
 # Hypothesis, which nobody needs here, takes longer than all else.
@@ -386,3 +389,20 @@ def test_a_step_that_is_no_pytest_says_its_time_and_keeps_its_exit_code():
 
     assert done.returncode == 3
     assert done.stdout.startswith("== no-such-step   FAILED (3) ")
+
+
+@pytest.mark.slow
+def test_what_a_worker_has_measured_is_kept_although_it_takes_too_long_to_leave_and_is_killed(rig, monkeypatch):
+    monkeypatch.setenv("UNBROKEN_COVERAGE", str(rig.folder / "data"))
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+    text = "import atexit\nfrom unbroken.system.clock import duration\natexit.register(time.sleep, 600)\n"
+
+    rig.run(f"{text}\ndef test_it():\n    assert duration(3)\n", arguments=("-n1",))
+
+    ran = set()
+    for path in rig.folder.glob("data.*"):
+        found = CoverageData(str(path))
+        found.read()
+        ran |= {line for file in found.measured_files() if file.endswith("/clock.py") for line in found.lines(file)}
+    source, first = inspect.getsourcelines(duration)
+    assert ran & set(range(first + 1, first + len(source)))
