@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.making import ATTEMPT
+from support.slurm_commands import Slurm
 from support.toyrun import toy, toy_run
 
 from unbroken.detached import resubmit, segment_command, successors, targets
-from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
 from unbroken.detached.resubmit import Again
 from unbroken.detached.successors import BEFORE, DONE, ENDED, NO_ROOM, VERSION, NeedsSnakemake, Template
 from unbroken.runs import submissions
@@ -25,47 +25,6 @@ from unbroken.slurm.this_job import hide_array, own_job_id
 
 WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
 FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)"
-
-
-class Slurm:
-    """Commands that answer as Slurm does, and keep what sbatch was told."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        (folder / "bin").mkdir()
-        (folder / "queue").touch()
-        self.answer("squeue", f"cat {folder}/queue")
-        self.answer("sinfo", 'case "$*" in *%m*) echo 250;; *) echo 4;; esac')
-        self.takes()
-        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
-
-    def answer(self, command: str, text: str) -> None:
-        path = self.folder / "bin" / command
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-
-    def takes(self, then: str = "") -> None:
-        """Each job gets the next number from 101 on; `then` is run after that."""
-        keep = f"for word; do printf '%s\\0' \"$word\"; done > {self.folder}/told.$n"
-        count = f"n=$((101 + $(ls {self.folder} | grep -c '^told')))"
-        self.answer("sbatch", f'{count}\n{keep}\n[ "$SLURM_JOB_ID" ] && exit 9\n{then}\necho "$n;here"')
-
-    def refuses(self, said: str) -> None:
-        self.answer("sbatch", f"echo '{said}' >&2; exit 1")
-
-    def shows(self, number: int | str, state: str, segment: int = 1, user: str = "me") -> None:
-        comment = f"rule_toy_segment_wildcards_demo_{segment:03d}"
-        with (self.folder / "queue").open("a") as file:
-            file.write(f"{user}|{number}|{state}|None|{DETACHED_JOB_NAME}_1|{comment}|{Path().resolve()}\n")
-
-    @property
-    def told(self) -> list[list[str]]:
-        paths = sorted(self.folder.glob("told.*"))
-        return [path.read_text().rstrip("\0").split("\0") for path in paths]
-
-    def said(self, option: str) -> list[str]:
-        """The value of an option for each job."""
-        return [next(word for word in words if word.startswith(f"{option}=")).partition("=")[2] for words in self.told]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from unbroken.slurm.sbatch import outside
 from unbroken.system import fs, jsontext
 
 PATIENCE_SECONDS = 1800.0
+DYING_SECONDS = 10.0
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -146,6 +147,8 @@ def _call(command: Sequence[str], folder: Path, more: Mapping[str, str] = _NOTHI
         code = child.wait(PATIENCE_SECONDS)
     except subprocess.TimeoutExpired as error:
         child.kill()
+        with suppress(subprocess.TimeoutExpired):  # one that a file server holds does not even die
+            child.wait(DYING_SECONDS)
         return f"{error}"
     except OSError as error:
         return f"{error}"

@@ -1,0 +1,218 @@
+"""Jobs without a driver where Slurm, the disk or another job is in the way: nothing is lost, nothing is done twice."""
+
+from pathlib import Path
+
+import pytest
+from support.slurm_commands import Slurm
+from support.toyrun import toy_run
+
+from unbroken.detached import chain_job, early_start, pending_jobs, resubmit, segment_command, successors, targets
+from unbroken.detached.chain_job import DetachedJob
+from unbroken.detached.early_start import ask_to_leave, wait_until_left
+from unbroken.detached.resubmit import Again
+from unbroken.detached.successors import BEFORE, Template
+from unbroken.errors import StorageError
+from unbroken.runs import lease, submissions
+from unbroken.runs.claim import claim_path
+from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.submissions import Key
+from unbroken.system import fs
+
+REFUSED = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    targets.keep(toy_run(goal=10**6, segments=9))
+    return Slurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Template:
+    words = ("--parsable", "--output", "x", "--comment", "y", "--mem", "100")
+    return Template(4, "toy_segment", str(tmp_path / "logs"), words, f"do --after={BEFORE} it", 100, 1.5, 1)
+
+
+@pytest.fixture
+def job(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> tuple[DetachedJob, list[str]]:
+    """This job of a chain, and what it said."""
+    told: list[str] = []
+    monkeypatch.setattr(DetachedJob, "tell", lambda self, line: told.append(line))
+    return DetachedJob("demo", 9, ("17",), "", 3, 2, 1.5, ("true",)), told
+
+
+def held_by(slurm_job: str) -> lease.Lease:
+    return lease.take(RunFolder("demo").lease, 1, 0.0, print, environment={"SLURM_JOB_ID": slurm_job})
+
+
+# --- a job behind another one ---
+
+
+def test_a_job_that_slurm_refuses_leaves_no_trace_of_a_submission(slurm: Slurm, template: Template) -> None:
+    slurm.refuses(REFUSED)
+
+    job, said = successors.submit_behind(Key("demo", 2), template, "17")
+
+    assert job == "" and "Invalid account" in said
+    assert submissions.newest(Key("demo", 2)) is None
+
+
+def test_where_somebody_else_submits_the_job_nobody_submits_it_twice(slurm: Slurm, template: Template) -> None:
+    assert submissions.take(Key("demo", 2), None)
+
+    assert successors.submit_behind(Key("demo", 2), template, "17") == ("", "")
+
+    assert slurm.told == []
+
+
+def test_nothing_is_cancelled_where_slurm_does_not_answer(slurm: Slurm) -> None:
+    slurm.answer("squeue", "exit 1")
+    slurm.answer("scancel", f"touch {slurm.folder}/cancelled")
+
+    assert pending_jobs.cancel_waiting("demo") is None
+
+    assert not (slurm.folder / "cancelled").exists()
+
+
+def test_whoever_cannot_be_started_is_told_by_the_reason(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resubmit, "PATIENCE_SECONDS", 0.2)
+    again = Again(str(Path.cwd()), ("sleep", "600"))
+
+    resubmit.keep("demo", again)
+    assert "timed out after 0.2 seconds" in resubmit.submit("demo", "", "17")
+
+    resubmit.keep("demo", Again(str(Path.cwd()), ("no-such-program",)))
+    assert "No such file or directory: 'no-such-program'" in resubmit.submit("demo", "", "17")
+
+
+# --- a run that another job holds ---
+
+
+def test_behind_the_job_that_works_on_the_run_the_waiting_one_waits_for_its_end(
+    slurm: Slurm, job: tuple[DetachedJob, list[str]]
+) -> None:
+    slurm.shows(18, "PENDING", segment=2)
+    slurm.answer("scontrol", f'echo "$@" > {slurm.folder}/update')
+    with held_by("40"):
+        chain_job._leave_to_holder(job[0], "17")
+
+    assert (slurm.folder / "update").read_text() == "update JobId=18 Dependency=afterany:40\n"
+    assert job[1] == ["job 18 waits for the end of Slurm job 40, which works on this run"]
+
+
+@pytest.mark.parametrize(("holder", "said"), [("40", 1), ("17", 0), ("", 0)])
+def test_where_no_job_waits_that_is_said_if_another_job_has_the_run(
+    slurm: Slurm, job: tuple[DetachedJob, list[str]], holder: str, said: int
+) -> None:
+    with held_by(holder):
+        chain_job._leave_to_holder(job[0], "17")
+
+    line = "no job of this run is pending behind this one; Slurm job 40 goes on with it"
+    assert job[1] == [line] * said
+
+
+def test_a_claim_that_cannot_be_read_moves_no_job(slurm: Slurm, job: tuple[DetachedJob, list[str]]) -> None:
+    slurm.shows(18, "PENDING", segment=2)
+    slurm.answer("scontrol", f"touch {slurm.folder}/update")
+    path = claim_path(RunFolder("demo").lease, 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("spoilt")
+
+    chain_job._leave_to_holder(job[0], "17")
+
+    assert job[1] == [] and not (slurm.folder / "update").exists()
+
+
+def test_a_job_that_ends_before_its_work_says_whether_another_one_waits(
+    slurm: Slurm, job: tuple[DetachedJob, list[str]]
+) -> None:
+    chain_job._leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
+
+    assert job[1][-2:] == [
+        "this job ends before its work and submits no other: the disk is away",
+        "no job of this run is pending; fix the cause, then start snakemake again",
+    ]
+
+    slurm.shows(18, "PENDING", segment=2)
+    chain_job._leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
+
+    assert job[1][-1] == "this job ends before its work and submits no other: the disk is away"
+
+
+def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_say(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain_job, "ENDING_SECONDS", 0.0)
+    slurm.answer("sacct", "echo '17|TIMEOUT'")
+    slurm.answer("scontrol", "exit 1")
+
+    assert chain_job._how_slurm_ends("17") == "TIMEOUT"
+
+
+# --- a job that starts while the one before is at work ---
+
+
+def test_nobody_is_asked_to_leave_where_the_lease_does_not_say_who_works(slurm: Slurm) -> None:
+    path = claim_path(RunFolder("demo").lease, 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("spoilt")
+
+    ask_to_leave(RunFolder("demo"), ("16", "17"), "18", lambda line: pytest.fail(line))
+
+
+def test_a_holder_that_is_dead_is_not_waited_for(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_start, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(early_start, "LOOK_SECONDS", 0.01)
+    held = held_by("17")
+    path = claim_path(held.folder, 1)
+    path.write_text(path.read_text().replace(f'"host": "{held.claim.host}"', '"host": "elsewhere"'))
+    told: list[str] = []
+
+    ask_to_leave(RunFolder("demo"), ("16", "17"), "18", told.append)
+
+    assert told == ["Slurm job 17 is at work: it is asked to save and leave (queue_wait_minutes)"]
+
+
+def test_where_the_disk_takes_no_request_the_job_waits_as_ever(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise StorageError("no room")
+
+    told: list[str] = []
+    with held_by("17"):
+        monkeypatch.setattr(fs, "create_exclusive", refuse)
+        ask_to_leave(RunFolder("demo"), ("16", "17"), "18", told.append)
+        monkeypatch.undo()
+
+    assert told[-1] == "it cannot be asked: no room"
+
+
+def test_an_array_s_next_task_waits_until_the_one_before_has_left(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_start, "QUEUE_LOOK_SECONDS", 0.01)
+    gone = f"echo x >> {slurm.folder}/looks; [ $(wc -l < {slurm.folder}/looks) -gt 3 ] || cat {slurm.folder}/queue"
+    slurm.shows("17_1", "COMPLETING")
+    slurm.answer("squeue", gone)
+
+    wait_until_left(["17_1"])
+
+    assert (slurm.folder / "looks").read_text().count("x") == 4
+
+
+# --- the segment's own process ---
+
+
+def test_a_process_that_ends_without_a_word_is_told_by_what_stands_in_its_way(slurm: Slurm) -> None:
+    places = RunFolder("demo")
+    places.root.mkdir(parents=True)
+    places.history.mkdir()  # cannot be read
+    words = ["sh", "-c", "exit 3"]
+
+    ended = segment_command.SegmentCommand(places, 2, "17", words, print)._once(lambda: None, 0, 0, None)
+
+    assert (ended.code, ended.why) == (3, BeforeWork.UNAVAILABLE)
+    assert ended.message == "the segment's process ended with exit code 3"
