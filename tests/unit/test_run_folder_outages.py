@@ -1,0 +1,165 @@
+"""What stands in a run's folder is spoilt, gone, or cannot be read now: said in one line, and nothing is guessed."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.making import publish
+from support.toyrun import rewrite_passport, toy, until
+
+from unbroken.errors import CheckpointError, FormatError, OutageError, StorageError
+from unbroken.runs import lease, submissions
+from unbroken.runs.adopted import HANDED, read_handed
+from unbroken.runs.attempts import attempt_at_work
+from unbroken.runs.beside import start_beside
+from unbroken.runs.claim import claim_path, request_path
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.obstacles import obstacle
+from unbroken.runs.passport import read_passport
+from unbroken.runs.store import FORMAT_FILE, Store
+from unbroken.runs.submissions import UNANSWERED_SECONDS, Key
+from unbroken.system import fs
+
+
+def failing(number: int) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "checkpoints")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> RunFolder:
+    return RunFolder("demo", tmp_path)
+
+
+# --- the lease ---
+
+
+@pytest.mark.parametrize("instead", [None, "a file"])
+def test_a_holder_whose_folder_was_moved_away_writes_nothing_more(places: RunFolder, instead: str | None) -> None:
+    with lease.take(places.lease, 1, 0.0, print) as held:
+        places.lease.rename(places.lease.with_name("moved"))
+        if instead:
+            places.lease.write_text(instead)
+        with pytest.raises(StorageError, match=r"/lease: gone; somebody moved, removed or linked the run's folder"):
+            held.confirm()
+        assert not held.is_lost
+
+
+def test_a_holder_that_the_disk_does_not_answer_is_not_lost(places: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lease.take(places.lease, 1, 0.0, print) as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(lease.os, "listdir", failing(errno.EIO))
+            with pytest.raises(OutageError, match="Input/output error; start again when that is over"):
+                held.confirm()
+        held.confirm()
+        assert not held.is_lost
+
+
+def test_the_heart_beats_on_after_an_outage(places: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    with lease.take(places.lease, 1, 0.0, print) as held:
+        moved = places.lease.with_name("moved")
+        places.lease.rename(moved)
+        time.sleep(0.1)  # some beats find no folder; on a machine that makes none the test says less
+        moved.rename(places.lease)
+        request_path(places.lease, held.claim.token).touch()
+
+        until(lambda: held.is_asked_for)
+
+
+def test_where_the_lease_does_not_say_who_works_nobody_is_shown_at_work(places: RunFolder) -> None:
+    path = claim_path(places.lease, 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("spoilt")
+
+    assert attempt_at_work(places, []) is None
+
+
+# --- checkpoints and records ---
+
+
+def test_a_passport_of_no_known_version_is_not_guessed_at(store: Store) -> None:
+    folder = publish(store, 1).folder
+    rewrite_passport(folder, schema_version=0)
+
+    with pytest.raises(FormatError, match="found format 0, unbroken .* reads 1 to 2; nothing was changed"):
+        read_passport(folder)
+
+
+@pytest.mark.parametrize("text", ["spoilt", "[]", '{"format": "one"}'])
+def test_a_store_whose_format_is_spoilt_is_not_read(store: Store, text: str) -> None:
+    publish(store, 1)
+    (store.root / FORMAT_FILE).write_text(text)
+
+    with pytest.raises(FormatError, match=FORMAT_FILE):
+        store.readable()
+
+
+def test_a_link_to_what_is_pruned_leads_to_the_newest(store: Store) -> None:
+    old, *_ = [publish(store, number) for number in range(1, 5)]
+    fs.point_link(store.root / "latest", old.name)  # the disk refused the new one
+
+    store.prune(keep=2, milestone_every=0)
+
+    assert (store.root / "latest").resolve().name == store.names()[-1]
+
+
+def test_a_record_that_is_newer_than_the_next_one_is_made_as_old(tmp_path: Path) -> None:
+    """Snakemake takes a file whose input is newer for undone."""
+    toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
+    first, second = (RunFolder("demo", tmp_path).record(number) for number in (1, 2))
+    ahead = time.time() + 3600
+    os.utime(first, (ahead, ahead))
+
+    toy(tmp_path, 2, goal=10**6, segment_minutes=0.01)
+
+    assert first.stat().st_mtime_ns == second.stat().st_mtime_ns
+
+
+def test_what_a_training_is_handed_is_read_or_refused(tmp_path: Path) -> None:
+    assert read_handed(None) is None
+    assert read_handed(tmp_path) is None
+    (tmp_path / HANDED).write_text('{"path": "a", "epoch": "x"}')
+
+    with pytest.raises(CheckpointError, match=r"adopted\.json: cannot be read"):
+        read_handed(tmp_path)
+
+
+# --- around them ---
+
+
+def test_what_stands_in_the_way_is_said_by_the_disk_s_own_words(
+    places: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.root.mkdir(parents=True)
+    monkeypatch.setattr(fs, "free_bytes", failing(errno.ESTALE))
+
+    assert obstacle(places) == f"{places.root}: {os.strerror(errno.ESTALE)}"
+
+
+def test_a_command_beside_the_work_that_cannot_be_started_harms_nobody(tmp_path: Path) -> None:
+    assert start_beside(["/no/such/program"], tmp_path, tmp_path / "log") is None
+
+
+def test_a_submission_that_cannot_be_read_is_taken_for_one_that_nobody_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert submissions.take(Key("demo", 1), None)
+    found = submissions.newest(Key("demo", 1))
+    assert found is not None
+    found.path.write_text("spoilt")
+
+    again = submissions.newest(Key("demo", 1))
+
+    assert again is not None and (again.job_id, again.age_seconds) == ("", UNANSWERED_SECONDS)
