@@ -92,7 +92,7 @@ def test_a_passport_of_no_known_version_is_not_guessed_at(store: Store) -> None:
     folder = publish(store, 1).folder
     rewrite_passport(folder, schema_version=0)
 
-    with pytest.raises(FormatError, match="found format 0, unbroken .* reads 1 to 2; nothing was changed"):
+    with pytest.raises(FormatError, match=r"found format 0, unbroken .* reads 1 to 2; nothing was changed"):
         read_passport(folder)
 
 

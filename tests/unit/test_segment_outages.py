@@ -1,0 +1,117 @@
+"""Logs and records of a segment where the disk is in the way: its work does not suffer, and what it needs is named."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.making import publish
+from support.toyrun import KEYS, toy, toy_job, toy_run
+
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.store import Store
+from unbroken.segment import from_ticket, job
+from unbroken.segment.job import STARTING, Assignment, attempt_log
+from unbroken.segment.ticket import Ticket
+
+
+def failing(number: int) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.fixture
+def ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of a run whose files are seen at once."""
+    monkeypatch.chdir(tmp_path)
+    return Ticket(Assignment(toy_run(), KEYS), "no-script.py", "toy_segment", 1, {}, 0.0).write()
+
+
+def test_each_attempt_has_a_second_name_for_the_log_where_there_are_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "logs" / "demo" / "001.log"
+
+    assert attempt_log(log) == log.with_suffix(".1.log")
+    log.unlink()
+    assert attempt_log(log) == log.with_suffix(".2.log")
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    assert attempt_log(log) == log
+
+
+def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_people_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = RunFolder("demo", tmp_path)
+    first = attempt_log(places.log(1))
+    first.write_text(f"demo segment 1: {STARTING}\nworked\n")
+    places.log(1).unlink()
+    second = attempt_log(places.log(1))
+    second.write_text("held by another\n")
+    attempt = toy_job(tmp_path)
+    object.__setattr__(attempt, "attempt_log", second)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", failing(errno.EPERM))
+        assert job._log_of_the_last_that_ran(attempt) == second
+    assert second.read_text() == "held by another\n"
+
+    assert job._log_of_the_last_that_ran(attempt) == first
+    assert places.log(1).read_text().endswith("worked\nheld by another\nheld by another\n")
+    assert not second.exists()
+
+
+def test_a_target_that_names_no_segment_is_refused(ticket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert from_ticket.main([str(ticket), "toy_segment:run=demo"]) == 1
+
+    told = "found toy_segment:run=demo, allowed: <rule>:run=<run>,segment=<number>"
+    assert told in capsys.readouterr().err
+
+
+def test_a_record_that_is_not_to_be_seen_is_waited_for_and_then_named(
+    ticket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert from_ticket.main([str(ticket), "toy_segment:run=demo,segment=002"]) == 1
+
+    assert f"{RunFolder('demo').record(1)}: not there after 0 s; type: snakemake" in capsys.readouterr().err
+
+
+def test_a_disk_that_takes_no_record_is_named(
+    ticket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunFolder("demo").root.mkdir(parents=True)
+    RunFolder("demo").segments.write_text("a file where the records go")
+
+    assert from_ticket.main([str(ticket), "toy_segment:run=demo,segment=001"]) == 1
+
+    assert "/segments: " in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_set_aside_since_its_record_is_not_waited_for(tmp_path: Path) -> None:
+    toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
+    places = RunFolder("demo", tmp_path)
+    store = Store(places.checkpoints)
+    shows = from_ticket._shows_checkpoint_of
+
+    assert shows(places.record(1), places)
+    hidden = store.root.rename(store.root.with_name("hidden"))
+    assert not shows(places.record(1), places)
+    hidden.rename(store.root)
+    store.quarantine(store.names()[-1], "it is torn")
+    assert shows(places.record(1), places)
+    places.record(1).write_text("spoilt")
+    assert shows(places.record(1), places)
+
+
+def test_a_newer_checkpoint_than_that_of_the_record_is_as_good(tmp_path: Path) -> None:
+    toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
+    places = RunFolder("demo", tmp_path)
+    store = Store(places.checkpoints)
+    publish(store, 1000)
+    for name in store.names()[:-1]:
+        (store.root / name).rename(tmp_path / name)
+
+    assert from_ticket._shows_checkpoint_of(places.record(1), places)
