@@ -16,6 +16,24 @@ steps = [line.split(",")[0] for line in open("table.csv")][1:]
 open("restart.txt", "w").writelines(f"saved 0 of {step}\\n" for step in steps)
 sys.exit(code)
 """
+# Saves three times, the last time at its end.
+FEW_SAVES = """
+import json, os, sys, time
+from pathlib import Path
+goal, stop, state = int(sys.argv[1]), Path(sys.argv[2]), Path("state.json")
+step = json.loads(state.read_text())["step"] if state.exists() else 0
+def save():
+    Path("state.tmp").write_text(json.dumps({"step": step}))
+    os.replace("state.tmp", state)
+while step < goal:
+    time.sleep(0.04)
+    step += 1
+    if step in (40, 70, goal):
+        save()
+    if stop.exists() and step < goal:
+        save()
+        sys.exit(85)
+"""
 # The verdict, and what its reason says.
 FAULTS = {
     "outside": ("differs", f"{IN_TABLE}; {WENT_ON}"),
@@ -47,6 +65,16 @@ def test_a_program_that_really_resumes_is_identical(with_fault):
     assert re.search(f"^demo: {read}$", done.said, re.M)
     assert re.fullmatch(read, done.noted["progress_read"])
     assert not (done.folder / "results" / "demo").exists()
+
+
+@pytest.mark.slow
+def test_a_program_that_saves_twice_more_is_killed_at_one_of_them(with_fault, tmp_path):
+    (tmp_path / "few.py").write_text(FEW_SAVES)
+    own = {"start": [sys.executable, "few.py", "{goal}", "{stop}"], "inputs": ["few.py"], "outputs": {}}
+
+    done = with_fault("", goal=100, **own)
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
 
 
 @pytest.mark.slow
