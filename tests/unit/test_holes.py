@@ -53,7 +53,7 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
 
 
 def test_a_segment_of_one_length_is_over_with_a_job_that_got_less(tmp_path: Path) -> None:
-    start_segment(tmp_path, environment=in_slurm(2), **{**SLOW, "least_minutes": None}).end()
+    start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "least_minutes": None}).end()
 
     assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED]
 
@@ -140,7 +140,7 @@ def test_where_holes_are_given_whole_sbatch_is_told_and_nothing_is_lowered(monke
 
 
 def test_the_same_segment_goes_on_after_a_job_that_used_its_hole(tmp_path: Path) -> None:
-    start_segment(tmp_path, environment=in_slurm(2), **SLOW).end()
+    start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "segment_minutes": 0.5}).end()
     (attempt,) = history(toy_job(tmp_path))
     segment = Segment(toy_run(), 1, "toy_segment", ("demo", "001"))
 
