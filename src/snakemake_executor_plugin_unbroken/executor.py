@@ -27,7 +27,7 @@ from snakemake_executor_plugin_unbroken.records import is_near_end, is_record_of
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
 from snakemake_executor_plugin_unbroken.submitting import Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
-from unbroken.errors import FormatError, LeaseError, UnbrokenError
+from unbroken.errors import FormatError, LeaseError, OutageError, UnbrokenError
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import STARTED
 from unbroken.runs.outcome import Outcome
@@ -38,6 +38,8 @@ from unbroken.slurm.queue import my_jobs
 HELD_SECONDS = 10.0
 # Between two questions which jobs have not begun, once the driver is told to end.
 PENDING_SECONDS = 15.0
+# The file server, for a moment.
+AWAY = (OSError, OutageError)
 
 
 class Executor(Submitting):
@@ -118,10 +120,8 @@ class Executor(Submitting):
             found = of_note(work, out.job_id, end.state, paused, self._paused.get(work.places.root, 0))
             if found is None:
                 found = self._by_policy(info, out, work, end)
-        except OSError as error:
-            self._tell(f"{work.name}: {error}; retried")
-            out.not_before = time.monotonic() + HELD_SECONDS
-            return False
+        except AWAY as error:
+            return self._look_again(out, error)
         except FormatError as error:
             paused, found = None, JobOutcome(Follows.STOP, str(error))
         if paused is not None:
@@ -164,10 +164,8 @@ class Executor(Submitting):
             out.not_before = time.monotonic() + HELD_SECONDS
             if time.monotonic() - end.since < LEAVING_SECONDS:
                 return False
-        except OSError as error:
-            self._tell(f"{segment.name}: {error}; retried")  # the file server is away for a moment
-            out.not_before = time.monotonic() + HELD_SECONDS
-            return False
+        except AWAY as error:
+            return self._look_again(out, error)
         except UnbrokenError as error:
             self._fail(info, segment, JobOutcome(Follows.STOP, str(error)))
             return True
@@ -175,10 +173,18 @@ class Executor(Submitting):
         partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
         try:
             verdict = self._watch.verdict(out, end.state, partition, nodes, self._tell)
+        except AWAY as error:
+            return self._look_again(out, error)
         except FormatError as error:  # a newer unbroken was installed, and its job has written the history
             verdict = JobOutcome(Follows.STOP, str(error))
+        self._watch.forget_job(out)
         self._follow(info, segment, verdict)
         return True
+
+    def _look_again(self, out: Out, error: Exception) -> bool:
+        self._tell(f"{out.segment.name}: {error}; retried")
+        out.not_before = time.monotonic() + HELD_SECONDS
+        return False
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
         if verdict.follows in (Follows.RETRY, Follows.STOP):

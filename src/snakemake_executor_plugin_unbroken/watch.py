@@ -98,10 +98,10 @@ class JobWatch:
     def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> JobOutcome:
         """What follows the end of a job that left no record and whose work cannot be settled.
 
-        It asked for so many nodes of that partition; of the default one if it named none.
+        It asked for so many nodes of that partition; of the default one if it named none.  OSError or OutageError while
+        the file server is away.
         """
         segment = out.segment
-        self._known.pop(out.job_id, None)
         job = ended_job(out.job_id) or EndedJob(out.job_id, state, "", 0)
         if is_held(job):
             return verdict(segment, out.job_id, Evidence(state, None, is_held=True))

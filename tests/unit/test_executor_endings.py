@@ -1,0 +1,187 @@
+"""How `executor: unbroken` acts upon the end of a job while its run is held, or its files cannot be read.
+
+A file server that is away for a moment ends no run; what a newer unbroken wrote, or a spoilt file, stops its own run
+only.
+"""
+
+from pathlib import Path
+
+import pytest
+from support.driver import LATENCY_SECONDS, Driver, ended
+from support.newer import newer_line
+from support.toyrun import toy
+from unit.test_executor_interruptible import work
+from unit.test_executor_outages import slurm
+from unit.test_executor_parts import attempt, segment
+from unit.test_successors import Slurm
+
+from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.segments import out_of
+from unbroken.runs import submissions
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.lease import take
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+
+__all__ = ["slurm"]  # a fixture
+
+
+@pytest.fixture
+def driver(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(monkeypatch, slurm)
+
+
+def without_record(number: int = 1) -> RunFolder:
+    """A segment whose work is done and whose record is missing."""
+    toy(Path(), goal=10**6, segment_minutes=0.001)
+    places = RunFolder("demo")
+    places.record(number).unlink()
+    return places
+
+
+def unreadable(path: Path) -> None:
+    if path.is_dir():
+        path.rename(path.with_name("aside"))
+        path.write_text("")
+    else:
+        path.unlink(missing_ok=True)
+        path.mkdir(parents=True)
+
+
+def test_a_job_that_ended_with_its_work_done_gets_its_record(driver: Driver) -> None:
+    places = without_record()
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+
+    assert driver.executor._close(info, out_of(info), ended())
+
+    assert (driver.done, driver.failed) == ([job], [])
+    assert places.record(1).exists()
+
+
+def test_the_end_of_a_job_is_looked_at_again_while_another_one_holds_the_run_and_not_for_ever(driver: Driver) -> None:
+    places = without_record()
+    job = driver.job(segment(goal=10**6))
+    info = driver.out(job, segment(goal=10**6))
+    out = out_of(info)
+    assert out is not None
+
+    with take(places.lease, 2, 0.0, print):
+        is_over = driver.executor._close(info, out, ended("TIMEOUT"))
+        assert (is_over, driver.done, driver.failed, driver.submitted) == (False, [], [], [])
+        assert out.not_before > 0
+        assert driver.executor._close(info, out, ended("TIMEOUT", LEAVING_SECONDS + 1))
+        assert driver.postponed() == [job]  # nothing is submitted for a run that is held
+    assert (driver.done, driver.failed, driver.submitted) == ([], [], [])
+
+
+@pytest.mark.parametrize("where", ["history of a run without a checkpoint", "history", "lease"])
+def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_driver(
+    driver: Driver, where: str
+) -> None:
+    """A folder stands in for a file that cannot be read, and a file for a folder that cannot be made."""
+    places = RunFolder("demo") if "without" in where else without_record()
+    unreadable(places.lease if where == "lease" else places.history)
+    submissions.take(segment().key, None)
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+    out = out_of(info)
+    assert out is not None
+
+    assert not driver.executor._close(info, out, ended())
+
+    assert (driver.done, driver.failed, job.attempt) == ([], [], 1)
+    assert out.not_before > 0
+    (line,) = driver.lines()
+    assert line.startswith("demo segment 1: ") and line.endswith("; retried")
+    assert submissions.newest(segment().key) is not None  # it still counts as submitted
+
+
+def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Driver) -> None:
+    places = without_record()
+    (places.checkpoints / "format.json").write_text("{")
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+
+    assert driver.executor._close(info, out_of(info), ended())
+
+    assert (driver.done, driver.failed, job.attempt) == ([], [job], job.restart_times + 1)
+    assert "format.json" in driver.lines()[0]
+
+
+def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
+    places = RunFolder("demo")
+    newer_line(places)
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+
+    assert driver.executor._close(info, out_of(info), ended())
+
+    assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
+    assert str(places.history) in driver.lines()[0]
+
+
+def test_a_record_that_vanished_is_made_anew_and_told(driver: Driver) -> None:
+    toy(Path(), goal=10**6, segment_minutes=0.001)
+    done, places = segment(1, goal=10**6), RunFolder("demo")
+    driver.executor._newest_done["demo"] = done
+    driver.executor._records.arrived([done])
+    places.record(1).unlink()
+    driver.executor._records.arrived([segment(2, goal=10**6)])
+
+    driver.executor._restore_vanished()
+
+    record = read_record(places.record(1))
+    assert record is not None and record.outcome is Outcome.PAUSED
+    assert driver.lines() == ["demo segment 1: its job was ended in its last moment, its record is made anew"]
+    driver.executor._restore_vanished()
+    assert driver.lines() == []
+
+
+# --- jobs of anybody's rules ---
+
+
+def test_of_an_interruptible_job_the_end_is_looked_at_again_when_the_file_server_answers(driver: Driver) -> None:
+    told = work("paused", store=Path("store"))
+    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
+    info = driver.out(job, told, leaves_record=False)
+    out = out_of(info)
+    assert out is not None
+    unreadable(Path("store/history.jsonl"))
+
+    assert not driver.executor._close_interruptible(info, out, ended())
+    assert (driver.done, driver.failed, driver.submitted) == ([], [], [])
+    assert out.not_before > 0
+    (line,) = driver.lines()
+    assert line.startswith("net/de: ") and line.endswith("; retried")
+
+
+def test_of_an_interruptible_job_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
+    told = work("paused", store=Path("store"))
+    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
+    info = driver.out(job, told, leaves_record=False)
+    newer_line(told.places)
+
+    assert driver.executor._close_interruptible(info, out_of(info), ended())
+
+    assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
+    assert "store/history.jsonl" in driver.lines()[0]
+
+
+@pytest.mark.parametrize(("outcome", "is_written"), [("", False), ("paused", False), ("paused", True)])
+def test_a_note_and_the_line_of_a_pause_may_be_seen_after_the_end_of_their_job(
+    driver: Driver, outcome: str, is_written: bool
+) -> None:
+    told = work(outcome, store=Path("store"))
+    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
+    info = driver.out(job, told, leaves_record=False)
+    out = out_of(info)
+    driver.slurm.answer("squeue", "exit 1")  # so it is handed over, and not submitted
+    if is_written:
+        History(told.places.history).append(attempt(Outcome.PAUSED, slurm_job="17"))
+
+    assert driver.executor._close_interruptible(info, out, ended(ago_seconds=LATENCY_SECONDS - 1)) == is_written
+    assert driver.failed == []
+    assert driver.postponed() == [job] * is_written
+    assert is_written or driver.executor._close_interruptible(info, out, ended(ago_seconds=LATENCY_SECONDS + 1))
