@@ -136,9 +136,7 @@ def test_what_sbatch_never_takes_is_not_tried_again(driver: Driver, is_segment: 
 
 def test_an_error_without_words_of_sbatch_is_an_attempt_like_any_other(driver: Driver) -> None:
     job = driver.job(segment())
-
     driver.executor._report_job_error_threadsafe(SubmittedJobInfo(job), "no such file: sbatch")
-
     assert (driver.failed, job.attempt, driver.lines()) == ([job], 1, [])
 
 
@@ -228,7 +226,9 @@ except Exception as error: print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "submit_string")], ids=["missing", "foreign"])
+@pytest.mark.parametrize(
+    ("parent", "lacks"), [("", "halted"), (FOREIGN, "get_submit_command")], ids=["missing", "foreign"]
+)
 def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_same(
     tmp_path: Path, parent: str, lacks: str
 ) -> None:
@@ -238,6 +238,7 @@ def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_s
         folder = tmp_path / "snakemake_executor_plugin_slurm"
         folder.mkdir()
         (folder / "__init__.py").write_text(parent)
+        (folder / "submit_string.py").touch()
         hide = f"sys.path.insert(0, {str(tmp_path)!r})\n"
     code = f"import json, sys\n{hide}{REGISTER}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
