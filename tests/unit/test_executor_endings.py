@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.driver import LATENCY_SECONDS, Driver, ended
-from support.newer import newer_line
+from support.newer import newer_line, newer_record
 from support.toyrun import toy
 from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
@@ -185,3 +185,15 @@ def test_a_note_and_the_line_of_a_pause_may_be_seen_after_the_end_of_their_job(
     assert driver.failed == []
     assert driver.postponed() == [job] * is_written
     assert is_written or driver.executor._close_interruptible(info, out, ended(ago_seconds=LATENCY_SECONDS + 1))
+
+
+def test_a_record_of_a_newer_unbroken_is_the_end_of_its_job(driver: Driver) -> None:
+    """It was installed while this driver is at work; the next job reads the record, or says that it cannot."""
+    toy(Path(), goal=10**6, segment_minutes=0.001)
+    newer_record(RunFolder("demo"))
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+
+    assert driver.executor._records.arrived([segment()]) == {segment()}
+    assert driver.executor._close(info, out_of(info), ended())
+    assert (driver.done, driver.failed) == ([job], [])
