@@ -4,8 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from support.toyrun import toy_run
 
+from unbroken.detached import targets
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
+from unbroken.detached.successors import BEFORE, Template
+
+WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
 
 
 class Slurm:
@@ -47,3 +52,17 @@ class Slurm:
     def said(self, option: str) -> list[str]:
         """The value of an option for each job."""
         return [next(word for word in words if word.startswith(f"{option}=")).partition("=")[2] for words in self.told]
+
+
+def job_of_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """This process is job 17 of a run of nine segments, in an empty folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    targets.keep(toy_run(goal=10**6, segments=9))
+    return Slurm(tmp_path, monkeypatch)
+
+
+def template_in(tmp_path: Path) -> Template:
+    """How the jobs of that run are submitted."""
+    return Template(4, "toy_segment", str(tmp_path / "logs"), WORDS, f"do --after={BEFORE} it", 100, 1.5, 1)

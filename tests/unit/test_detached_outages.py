@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from support.slurm_commands import Slurm
-from support.toyrun import toy_run
+from support.slurm_commands import Slurm, job_of_a_chain, template_in
 
-from unbroken.detached import chain_job, early_start, pending_jobs, resubmit, segment_command, successors, targets
+from unbroken.detached import chain_job, early_start, pending_jobs, resubmit, segment_command, successors
 from unbroken.detached.chain_job import DetachedJob
 from unbroken.detached.early_start import ask_to_leave, wait_until_left
 from unbroken.detached.resubmit import Again
-from unbroken.detached.successors import BEFORE, Template
+from unbroken.detached.successors import Template
 from unbroken.errors import StorageError
 from unbroken.runs import lease, submissions
 from unbroken.runs.claim import claim_path
@@ -24,17 +23,12 @@ REFUSED = "sbatch: error: Batch job submission failed: Invalid account or accoun
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    targets.keep(toy_run(goal=10**6, segments=9))
-    return Slurm(tmp_path, monkeypatch)
+    return job_of_a_chain(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def template(tmp_path: Path) -> Template:
-    words = ("--parsable", "--output", "x", "--comment", "y", "--mem", "100")
-    return Template(4, "toy_segment", str(tmp_path / "logs"), words, f"do --after={BEFORE} it", 100, 1.5, 1)
+    return template_in(tmp_path)
 
 
 @pytest.fixture

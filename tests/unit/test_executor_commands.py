@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Driver
+from support.slurm_commands import Slurm
 from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
-from unit.test_successors import Slurm
 
 from snakemake_executor_plugin_unbroken.parent import behind, by_ticket, in_the_batch_step, local_script, plain_tmpdir
 

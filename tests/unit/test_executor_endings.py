@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from support.driver import LATENCY_SECONDS, Driver, ended
 from support.newer import newer_line, newer_record
+from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
 from unit.test_executor_parts import attempt, segment
-from unit.test_successors import Slurm
 
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import out_of

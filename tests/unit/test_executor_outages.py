@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from support.slurm_commands import WORDS, Slurm
 from unit.test_executor_parts import segment
-from unit.test_successors import WORDS, Slurm
 
 from snakemake_executor_plugin_unbroken import adoption
 from snakemake_executor_plugin_unbroken.adoption import LOOK_SECONDS, AdoptedJob, Adoption

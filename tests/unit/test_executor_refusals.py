@@ -11,10 +11,10 @@ import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from support.driver import Driver
+from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_outages import shows, slurm, template, ticket
 from unit.test_executor_parts import segment
-from unit.test_successors import Slurm
 
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import segment_of

@@ -1,9 +1,9 @@
 """What `executor: unbroken` takes from Slurm about jobs that are out: a silence, or one odd answer, ends no job."""
 
 import pytest
+from support.slurm_commands import Slurm
 from unit.test_executor_outages import Clock, shows, slurm
 from unit.test_executor_parts import segment
-from unit.test_successors import Slurm
 
 from snakemake_executor_plugin_unbroken.segments import Out
 from snakemake_executor_plugin_unbroken.watch import LOST_LOOKS, JobWatch

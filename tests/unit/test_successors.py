@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.making import ATTEMPT
-from support.slurm_commands import Slurm
+from support.slurm_commands import Slurm, job_of_a_chain, template_in
 from support.toyrun import toy, toy_run
 
 from unbroken.detached import resubmit, segment_command, successors, targets
 from unbroken.detached.resubmit import Again
-from unbroken.detached.successors import BEFORE, DONE, ENDED, NO_ROOM, VERSION, NeedsSnakemake, Template
+from unbroken.detached.successors import DONE, ENDED, NO_ROOM, VERSION, NeedsSnakemake, Template
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
@@ -23,22 +23,17 @@ from unbroken.slurm.job_end import EndState
 from unbroken.slurm.queue import number_of, tasks_of
 from unbroken.slurm.this_job import hide_array, own_job_id
 
-WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
 FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)"
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    targets.keep(toy_run(goal=10**6, segments=9))
-    return Slurm(tmp_path, monkeypatch)
+    return job_of_a_chain(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def template(tmp_path: Path) -> Template:
-    return Template(4, "toy_segment", str(tmp_path / "logs"), WORDS, f"do --after={BEFORE} it", 100, 1.5, 1)
+    return template_in(tmp_path)
 
 
 def test_behind_the_job_at_work_as_many_are_submitted_as_may_be_out(slurm: Slurm, template: Template) -> None:
