@@ -182,8 +182,7 @@ coverage: setup ## lines and branches that all tests reach, and what they start,
 	@$(MAKE) --no-print-directory coverage-table
 
 coverage-table: ## the table of what `make coverage` measured; WRITE=docs/evidence.md
-	@$(BIN)/coverage combine --keep --quiet
-	@$(BIN)/coverage json --quiet --ignore-errors -o build/coverage/coverage.json
+	@$(BIN)/coverage json --keep-combined --quiet --ignore-errors -o build/coverage/coverage.json
 	@$(BIN)/python tools/coverage_table.py build/coverage/coverage.json $(if $(WRITE),--write $(WRITE))
 
 # Not part of the set-up: it brings a screen of its own.
