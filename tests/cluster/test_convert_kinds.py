@@ -173,7 +173,7 @@ def test_espresso_comes_to_the_same_molecule(site: Site) -> None:
 @pytest.mark.needs("gromacs")
 def test_grompp_and_mdrun_that_submit_themselves_come_to_the_same_structure(site: Site) -> None:
     water = gmx_systems.water()
-    steps = gmx_systems.steps_in(40, least=3000)
+    steps = gmx_systems.steps_in(80, least=6000)
     gmx_systems.write_mdp(water / "npt.mdp", {**gmx_systems.NVT, "nsteps": steps, "nstxout-compressed": 0})
     names = {"npt.mdp": "npt.mdp", "conf.gro": "nvt.gro", "topol.top": "topol.top", "index.ndx": "index.ndx"}
     put(site, "gromacs_grompp", **{name: (water / own).read_text() for own, name in names.items()})
