@@ -182,7 +182,9 @@ class Executor(Submitting):
         return True
 
     def _look_again(self, out: Out, error: Exception) -> bool:
-        self._tell(f"{out.segment.name}: {error}; retried")
+        if str(error) != out.told_away:  # once, however long that lasts
+            self._tell(f"{out.segment.name}: {error}; retried every {HELD_SECONDS:g} s")
+        out.told_away = str(error)
         out.not_before = time.monotonic() + HELD_SECONDS
         return False
 

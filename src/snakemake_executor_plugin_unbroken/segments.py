@@ -87,6 +87,7 @@ class Out:
     # Looks in a row in which Slurm said that the job has ended: it may only be about to be queued again.
     ended: list[str] = field(default_factory=list)
     told_waiting: str = ""
+    told_away: str = ""
     heard: float = 0.0
     first_heard: float | None = None
     claim: tuple[int, int] = (0, 0)  # its number, and when its file was changed
