@@ -10,8 +10,8 @@ from support.toyrun import toy_job, toy_run
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.progress import Progress
-from unbroken.segment.classify import describe_exit, has_newer, is_finished, judge
+from unbroken.runs.progress import FileDigest, Progress
+from unbroken.segment.classify import Judgement, describe_exit, explained, has_newer, is_finished, judge
 from unbroken.segment.supervisor import Work
 
 
@@ -39,8 +39,22 @@ class Attempt:
     segment_minutes: float = 1.0
     had_seconds: float = 0.0
     worked_seconds: float = 0.0
+    is_out_of_memory: bool = False
+    unsaid: str = ""
     task: object = field(init=False)
     exit_means: int | None = field(init=False)
+
+    def why_nothing_newer(self, task: object) -> str:
+        """What its engine knows of it."""
+        assert task is self
+        return self.unsaid
+
+    def explained(self, outcome: Outcome) -> tuple[str, bool]:
+        self.task = self.engine = self
+        self.job = toy_job(self.base)
+        found = explained(Judgement(outcome, "it ended"), self)  # type: ignore[arg-type]
+        assert found.outcome is outcome
+        return found.message, found.is_storage_failure
 
     def judged(self) -> tuple[Outcome, str]:
         self.task = self
@@ -118,6 +132,66 @@ def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tm
     assert attempt.judged()[0] is Outcome.PAUSED
     attempt.left_seconds_at_stop = 12.1  # of 120
     assert attempt.judged()[0] is Outcome.INTERRUPTED
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kept_bytes", "free", "words"),
+    [
+        (Outcome.FAILED, None, MIB - 1, "the disk is full, 1,048,575 bytes free, at least 1 missing"),
+        (Outcome.INTERRUPTED, None, MIB, "the disk is full, 1,048,576 bytes free, at least 0 missing"),
+        (Outcome.FAILED, None, MIB + 1, ""),
+        (Outcome.FAILED, 7 * MIB, 7 * MIB, "the disk is full, 7,340,032 bytes free, at least 0 missing"),
+        (Outcome.FAILED, 7 * MIB, 3 * MIB, "the disk is full, 3,145,728 bytes free, at least 4,194,304 missing"),
+        (Outcome.FAILED, 7 * MIB, 7 * MIB + 1, ""),
+        (Outcome.PAUSED, 7 * MIB, 0, ""),
+        (Outcome.FINISHED, None, 0, ""),
+    ],
+)
+def test_a_disk_without_room_for_a_checkpoint_like_the_last_is_told_with_the_bytes(
+    tmp_path: Path,
+    outcome: Outcome,
+    kept_bytes: int | None,
+    free: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = toy_job(tmp_path).places.root
+    monkeypatch.setattr("unbroken.segment.classify.fs.free_bytes", lambda path: free if path == root else -1)
+    last = None
+    if kept_bytes is not None:
+        files = {"state": FileDigest(kept_bytes - 1, "0"), "more": FileDigest(1, "0")}
+        last = Checkpoint(Path("x"), replace(PASSPORT, files=files))
+
+    message, is_storage_failure = Attempt(tmp_path, last, None).explained(outcome)
+
+    assert message == (f"it ended; {root}: {words}" if words else "it ended")
+    assert is_storage_failure is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome.FAILED, "it ended; it wrote no file; killed: out of memory; the next attempt asks for 1.5 times"),
+        (Outcome.INTERRUPTED, "it ended; killed: out of memory; the next attempt asks for 1.5 times"),
+        (Outcome.PAUSED, "it ended"),
+    ],
+)
+def test_an_attempt_that_failed_is_told_with_what_the_engine_and_the_kernel_know(
+    tmp_path: Path, outcome: Outcome, words: str
+) -> None:
+    attempt = Attempt(tmp_path, None, None, unsaid="it wrote no file", is_out_of_memory=True)
+
+    message, is_storage_failure = attempt.explained(outcome)
+
+    assert message == (f"{words} as much (memory_growth)" if "memory" in words else words)
+    assert not is_storage_failure
+
+
+def test_nothing_is_added_to_a_failure_of_which_nobody_knows_more(tmp_path: Path) -> None:
+    assert Attempt(tmp_path, None, None).explained(Outcome.FAILED) == ("it ended", False)
 
 
 # A run with segments of eight hours that takes jobs of one hour and more: this one had two hours, 110 minutes of work.

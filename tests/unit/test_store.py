@@ -135,6 +135,12 @@ def test_what_was_bad_may_come_back_the_newest_first_also_without_a_reason_or_wi
     assert store.set_aside_as_bad() == targets[3::-1]
 
 
+def test_the_newest_that_was_bad_is_that_of_the_highest_number_of_however_many_digits(store: Store) -> None:
+    targets = [store.quarantine(publish(store, number).name, "torn") for number in (999_999, 1_000_000)]
+
+    assert store.set_aside_as_bad() == targets[::-1]
+
+
 @pytest.mark.parametrize(
     ("name", "age"),
     [
