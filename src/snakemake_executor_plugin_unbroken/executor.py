@@ -25,21 +25,17 @@ from snakemake_executor_plugin_unbroken.interruptible import (
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.records import is_near_end, is_record_of
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
-from snakemake_executor_plugin_unbroken.submitting import Submitting
+from snakemake_executor_plugin_unbroken.submitting import AWAY, HELD_SECONDS, Submitting
 from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
-from unbroken.errors import FormatError, LeaseError, OutageError, UnbrokenError
+from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import STARTED
 from unbroken.runs.outcome import Outcome
 from unbroken.segment.already_done import settle
 from unbroken.slurm.queue import my_jobs
 
-# Between two attempts to make a record whose run another job still holds; each may ask Slurm who that is.
-HELD_SECONDS = 10.0
 # Between two questions which jobs have not begun, once the driver is told to end.
 PENDING_SECONDS = 15.0
-# The file server, for a moment.
-AWAY = (OSError, OutageError)
 
 
 class Executor(Submitting):
@@ -182,9 +178,7 @@ class Executor(Submitting):
         return True
 
     def _look_again(self, out: Out, error: Exception) -> bool:
-        if str(error) != out.told_away:  # once, however long that lasts
-            self._tell(f"{out.segment.name}: {error}; retried every {HELD_SECONDS:g} s")
-        out.told_away = str(error)
+        out.told_away = self._tell_away(out.segment, error, out.told_away)
         out.not_before = time.monotonic() + HELD_SECONDS
         return False
 

@@ -38,7 +38,7 @@ from unbroken.detached import resubmit, targets
 from unbroken.detached.early_start import early_minutes
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
 from unbroken.detached.successors import ARRAY_LOG, BEFORE, Template, array
-from unbroken.errors import LeaseError, UnbrokenError
+from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
@@ -48,6 +48,10 @@ from unbroken.slurm.job_comment import log_of
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_no_array, is_queue_full, is_transient, refusal
 
+# Between two looks at a run that cannot be looked at: its job is not out of it yet, or the file server is away.
+HELD_SECONDS = 10.0
+# The file server, for a moment.
+AWAY = (OSError, OutageError)
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
 # More inputs make too long a command line; the parent then writes them into a file in a folder of the driver's.
@@ -67,6 +71,7 @@ class Submitting(SlurmParent):
         self._out_lock = threading.Lock()
         self._later = Later()
         self._leaving: dict[Segment, float] = {}
+        self._told_away: dict[Segment, str] = {}
         self._noted: set[str] = set()
         self._known: set[str] = set()
         self._newest_done: dict[str, Segment] = {}
@@ -106,9 +111,25 @@ class Submitting(SlurmParent):
                 return True
             self._note_what_is_wanted(job, segment)
             self._run_segment(job, segment)
-        except (UnbrokenError, OSError) as error:
+        except AWAY as error:
+            self._look_later(job, segment, error)
+        except UnbrokenError as error:
             self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
         return True
+
+    def _look_later(self, job: Any, segment: Segment, error: Exception) -> None:
+        """Costs no retry; without a driver nobody looks later, and whoever typed the command is told."""
+        if self._detached is not None:
+            self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
+            return
+        self._told_away[segment] = self._tell_away(segment, error, self._told_away.get(segment, ""))
+        self._later.add(HELD_SECONDS, job)
+
+    def _tell_away(self, segment: Segment, error: Exception, told: str) -> str:
+        """What was told, which is told once, however long that lasts."""
+        if str(error) != told:
+            self._tell(f"{segment.name}: {error}; retried every {HELD_SECONDS:g} s")
+        return str(error)
 
     def _note_what_is_wanted(self, job: Any, segment: Segment) -> None:
         """Jobs that are out are told of what was changed since: the settings, and if their run was extended."""

@@ -99,6 +99,21 @@ def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_dr
     assert submissions.newest(segment().key) is not None  # it still counts as submitted
 
 
+@pytest.mark.parametrize("where", ["history", "lease"])
+def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: Driver, where: str) -> None:
+    places = without_record()
+    unreadable(places.lease if where == "lease" else places.history)
+    job = driver.job(segment(goal=10**6))
+
+    for _ in range(3):  # told once
+        assert driver.executor.is_complete(job)
+        assert driver.executor._later.all() == [job]
+
+    assert (driver.done, driver.failed, driver.submitted, job.attempt) == ([], [], [], 1)
+    (line,) = driver.lines()
+    assert line.startswith("demo segment 1: ") and line.endswith("; retried every 10 s")
+
+
 def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Driver) -> None:
     places = without_record()
     (places.checkpoints / "format.json").write_text("{")
