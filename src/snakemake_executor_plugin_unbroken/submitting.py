@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Iterable
@@ -14,37 +13,29 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import interruptible, still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
-from snakemake_executor_plugin_unbroken.detached import Detached, chain_command, template_of
+from snakemake_executor_plugin_unbroken.detached import Detached
 from snakemake_executor_plugin_unbroken.early import EarlyJobs
-from snakemake_executor_plugin_unbroken.holes import Holes
-from snakemake_executor_plugin_unbroken.interruptible import Interruptible, interruptible_of, work_of
+from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
+from snakemake_executor_plugin_unbroken.job_commands import JobCommands
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
-    SlurmParent,
-    behind,
-    by_ticket,
-    in_the_batch_step,
-    is_immediate,
     note_began,
-    with_our_commands,
 )
 from snakemake_executor_plugin_unbroken.records import Records
 from snakemake_executor_plugin_unbroken.retry_later import Later
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
-from snakemake_executor_plugin_unbroken.ticket_jobs import MODULE, began_unix, ticket_of
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out
+from snakemake_executor_plugin_unbroken.ticket_jobs import began_unix, ticket_of
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
 from unbroken.detached.early_start import early_minutes
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
-from unbroken.detached.successors import ARRAY_LOG, BEFORE, Template, array
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.runs.submissions import Submission
 from unbroken.slurm import time_min
-from unbroken.slurm.job_comment import log_of
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_no_array, is_queue_full, is_transient, refusal
 
@@ -54,14 +45,12 @@ HELD_SECONDS = 10.0
 AWAY = (OSError, OutageError)
 # A controller that is away, or a limit on jobs in the queue.
 TRANSIENT_SECONDS = 15.0
-# More inputs make too long a command line; the parent then writes them into a file in a folder of the driver's.
-MOST_INPUTS = 20
 ALONE = (
     "only one may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: --profile slurm"
 )
 
 
-class Submitting(SlurmParent):
+class Submitting(JobCommands):
     """The parent with segments in mind, as far as submission goes; it knows of a job's end what `_succeed` is told."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
@@ -81,9 +70,7 @@ class Submitting(SlurmParent):
         self._watch, self._interruptible_watch = JobWatch(*times), JobWatch(*times)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
-        self._detached = Detached(settings.ahead, settings.array_chains) if is_immediate(workflow) else None
         self._early = EarlyJobs()
-        self._holes = Holes()
         self._others_seconds = 0.0
         self._others_due = 0.0
         self._pending_due = 0.0
@@ -139,21 +126,16 @@ class Submitting(SlurmParent):
             begun.note_if_there(RunFolder(run.name))
             if (ticket := ticket_of(job, segment, self.latency_seconds())) is not None:
                 ticket.write()
-            template = self._template(job, segment) if ticket is not None and self._needs_template(run) else None
+            template = self.template(job, segment) if ticket is not None and self._needs_template(run) else None
             if self._detached is not None:
                 if run.least_minutes is not None and not self._holes.are_given_whole:
                     self._tell(f"{run.name}: {time_min.ONLY_WITH_DRIVER}")
                 self._detached.keep(segment, template)
             elif template is not None:
-                self._early.keep(run.name, template, self._last_segment(run.name))
+                self._early.keep(run.name, template, self.last_segment(run.name))
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)
-
-    def _last_segment(self, run: str) -> int:
-        """The last one of a run that this driver is asked for."""
-        own = (job for job in self.jobs_to_be_run() if run in job.wildcards)
-        return max((segment.number for job in own if (segment := segment_of(job)) is not None), default=0)
 
     def _needs_template(self, run: Run) -> bool:
         return self._detached is not None or early_minutes(run) is not None
@@ -238,71 +220,6 @@ class Submitting(SlurmParent):
             self._detached.now = segment
         self.submit_now(job)
 
-    def more_sbatch_words(self, job: Any) -> str:
-        """Those that put a job without a driver behind the one before, or that warn an interruptible one.
-
-        And those by which a segment's job may start in a shorter hole of the queue.
-        """
-        early = interruptible.early_signal(job.resources.get("runtime")) if interruptible_of(job) else ""
-        segment = segment_of(job)
-        words = self._holes.words(segment.run) if segment is not None else []
-        if segment is not None and (count := self._array_size(segment)) > 1:
-            log = self.log_folder() / log_of(segment.rule, segment.wildcards, ARRAY_LOG)
-            words += [*array(count), shlex.quote(f"--output={log}")]
-        return " ".join([early, *words]) + (self._detached.dependency() if self._detached else "")
-
-    def _array_size(self, segment: Segment) -> int:
-        if self._detached is None or not self._detached.is_array(segment.run):
-            return 1  # before all jobs are looked through for the last one
-        return self._detached.array_size(segment, self._last_segment(segment.run.name))
-
-    def command_of(self, job: Any, command: str) -> str:
-        """A segment's script runs in the batch step, below a module of ours that follows it.
-
-        By its ticket, without a Snakemake, wherever that does the same.  An interruptible job's Snakemake runs in the
-        batch step too, without the module.
-        """
-        if interruptible_of(job) is not None:
-            return with_our_commands(in_the_batch_step(command, keeps_incomplete=False))
-        segment = segment_of(job)
-        if segment is None:
-            return command
-        if self._detached is not None:
-            return self._detached.behind_chain(self._chain_command(job, segment, command), segment)
-        if early_minutes(segment.run) is not None:
-            return self._chain_command(job, segment, command).replace(BEFORE, "")
-        words = ["--run", segment.run.name, "--segment", str(segment.number), "--start", driver_start.current()]
-        return self._by_ticket(job, segment, behind(in_the_batch_step(command), "unbroken.detached.driven_job", words))
-
-    def _chain_command(self, job: Any, segment: Segment, command: str) -> str:
-        is_driven = self._detached is None
-        command = chain_command(in_the_batch_step(command), segment, self.retries_of(job), is_driven)
-        return self._by_ticket(job, segment, command)
-
-    def _by_ticket(self, job: Any, segment: Segment, command: str) -> str:
-        ticket = ticket_of(job, segment, self.latency_seconds())
-        return command if ticket is None else by_ticket(command, MODULE, ticket.write(), job)
-
-    def _template(self, job: Any, segment: Segment) -> Template:
-        script = self._chain_command(job, segment, self.command_alone(job))
-        ahead = self._detached.ahead_of(segment) if self._detached is not None else 1
-        words = [*self.sbatch_words(job), *self._holes.words(segment.run)]
-        is_array = self._detached is not None and self._detached.is_array(segment.run)
-        return template_of(segment, ahead, self.log_folder(), words, script, is_array)
-
-    def files_to_wait_for(self, job: Any) -> list[str] | None:
-        """The record before; without a driver nobody knows which segment a job will do, so it waits for none.
-
-        An interruptible job may wait in the queue for longer than its driver lives.
-        """
-        if interruptible_of(job) is not None:
-            inputs = self.inputs_to_wait_for(job)
-            return inputs if len(inputs) <= MOST_INPUTS else None
-        if segment_of(job) is None:
-            return None
-        previous = job.input.previous
-        return [] if self._detached is not None else [previous] if isinstance(previous, str) else list(previous)
-
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """The job is out."""
         segment = work_of(job_info.job)
@@ -324,7 +241,7 @@ class Submitting(SlurmParent):
         """Of an array that has just been submitted its first task."""
         if isinstance(segment, Interruptible) or self._detached is None or self._detached.now != segment:
             return info
-        if (size := self._array_size(segment)) == 1:
+        if (size := self.array_size(segment)) == 1:
             return info
         return self.adopted(info.job, self._detached.split(segment, str(info.external_jobid), size))
 
@@ -361,7 +278,7 @@ class Submitting(SlurmParent):
 
         Where it takes no array there may be room for some of its jobs.
         """
-        if self._array_size(segment) > 1:
+        if self.array_size(segment) > 1:
             detached.make_no_array(segment)
             self._later.add(0.0, job)
             return
