@@ -8,7 +8,7 @@ from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
 from unbroken.program.stop_reason import StopReason
-from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.segment.classify import Judgement, describe_exit, explained, has_newer, is_finished, judge
@@ -57,13 +57,17 @@ class Attempt:
         return found.message, found.is_storage_failure
 
     def judged(self) -> tuple[Outcome, str]:
+        found = self.judgement()
+        assert found.is_partial is ("goes on in the next job" in found.message)
+        return found.outcome, found.message
+
+    def judgement(self) -> Judgement:
         self.task = self
         self.exit_means = self.exit_code
         self.publisher = self
         minutes = {"segment_minutes": self.segment_minutes, "least_minutes": self.least_minutes}
         self.job = toy_job(self.base, goal=self.goal, stall_minutes=self.stall_minutes, **minutes)
-        found = judge(self)  # type: ignore[arg-type]
-        return found.outcome, found.message
+        return judge(self)  # type: ignore[arg-type]
 
 
 CASES = [
@@ -74,8 +78,8 @@ CASES = [
     (100, 10, -9, StopReason.DEADLINE, Outcome.FINISHED, "goal reached"),
     (20, 10, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but its last checkpoint says 20 of 100 steps"),
     (None, None, 0, None, Outcome.FAILED, "the program ended with exit code 0 (goal reached) but left no checkpoint; "),
-    (10, 10, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
-    (None, None, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint"),
+    (10, 10, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
+    (None, None, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
     (20, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; kept: 20 of 100 steps; read "),
     (10, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; nothing new was saved; read "),
     (10, 10, -11, None, Outcome.FAILED, "the program was ended by SIGSEGV; nothing new was saved"),
@@ -83,7 +87,9 @@ CASES = [
     (10, 10, -15, StopReason.DEADLINE, Outcome.FAILED, "was ended by SIGTERM and left no newer checkpoint"),
     (20, 10, 85, StopReason.WARNED, Outcome.PAUSED, "paused at 20"),
     (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; saved at 20 of 100 steps"),
-    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "nothing to save yet"),
+    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; nothing to save yet; start "),
+    (20, 10, 85, StopReason.HANDED_OVER, Outcome.PAUSED, "paused at 20"),
+    (10, 10, 85, StopReason.HANDED_OVER, Outcome.INTERRUPTED, "takes over; there was nothing newer to save"),
     (20, 10, 85, StopReason.STALLED, Outcome.FAILED, "no progress in 3 minutes (stall_minutes); read "),
 ]
 
@@ -104,13 +110,19 @@ def test_the_store_decides_and_not_the_exit_code(
     ("code", "reason", "words"),
     [
         (1, None, "the program ended with exit code 1: KeyError: 'a' in b.py, line 2; kept: 20 of 100 steps; read "),
+        (
+            85,
+            None,
+            "the program ended with exit code 85 and left no newer checkpoint; KeyError: 'a' in b.py, line 2; read ",
+        ),
         (1, StopReason.DEADLINE, "paused at 20 of 100 steps; the program ended with exit code 1"),
     ],
 )
 def test_what_the_program_said_of_its_failure_is_in_the_line(
     tmp_path: Path, code: int, reason: StopReason | None, words: str
 ) -> None:
-    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), code, reason, error="KeyError: 'a' in b.py, line 2")
+    origin = checkpoint(20 if code == 85 else 10)
+    attempt = Attempt(tmp_path, checkpoint(20), origin, code, reason, error="KeyError: 'a' in b.py, line 2")
 
     assert attempt.judged()[1].startswith(words)
 
@@ -242,6 +254,16 @@ def test_a_raised_goal_reopens_and_a_lowered_one_does_not(
     said = reached is None or done >= reached
 
     assert is_finished(checkpoint(done, reached, said), toy_run(goal=goal)) is claim
+
+
+def test_a_program_that_reached_the_goal_before_it_was_raised_is_not_judged_to_have_finished(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, checkpoint(100, 100), checkpoint(10), 85, goal=150)
+
+    assert attempt.judged()[0] is Outcome.PAUSED
+
+
+def test_how_far_a_run_without_a_goal_is_names_no_goal() -> None:
+    assert describe_done(checkpoint(20, None)) == "20 steps"
 
 
 def test_no_checkpoint_is_not_finished() -> None:

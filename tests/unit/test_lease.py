@@ -460,6 +460,26 @@ def test_a_look_leaves_nothing_behind(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["000001.json"]
 
 
+def test_earlier_claims_go_with_what_lies_beside_them_and_only_what_a_killed_writer_left_long_ago(folder: Path) -> None:
+    with take_now(folder) as held:
+        (folder / "000000.json.gone").write_text("")
+        (folder / "000001.json.more").write_text("")
+        new, old = (folder / fs.unique_name("draft") for _ in range(2))
+        new.write_text("")
+        old.write_text("")
+        os.utime(old, (1, 1))
+
+        held.forget_earlier()
+
+    assert {path.name for path in folder.iterdir()} == {"000001.json", "000001.json.more", new.name}
+
+
+def test_claims_that_cannot_be_removed_end_no_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with take_now(folder) as held:
+        monkeypatch.setattr(Path, "iterdir", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "no answer")))
+        held.forget_earlier()
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"token": 1}', "null"])
 def test_a_malformed_claim_stops_with_the_file_to_remove(folder: Path, text: str) -> None:
     (folder / "000003.json").write_text(text)
