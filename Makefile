@@ -189,7 +189,7 @@ coverage-table: ## the table of what `make coverage` measured; WRITE=docs/eviden
 mutants: setup ## change store, lease, passport and classify in a thousand ways; which changes no test sees
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[mutants]"
 	@$(BIN)/mutmut run --max-children $(or $(JOBS),2)
-	@$(BIN)/mutmut results
+	@$(BIN)/python tools/mutants_table.py $(if $(WRITE),--write $(WRITE))
 
 clean: ## remove .venv, caches and what the examples left (not results/ of your own)
 	rm -rf .apptainer .venv .venv-tensorflow .venv-torch-* .venv-python* build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -287,6 +287,31 @@ def test_pruning_keeps_milestones(store: Store) -> None:
     assert left(store) == [3, 6, 7]
 
 
+def test_a_link_that_a_killed_writer_left_goes_and_what_it_names_stays(store: Store, tmp_path: Path) -> None:
+    publish(store, 1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data").write_text("1")
+    (store.root / unique_name("latest")).symlink_to(tmp_path / "mine")
+
+    store.remove_leftovers()
+
+    assert (tmp_path / "mine" / "data").exists()
+    assert [path.name for path in store.root.iterdir() if path.is_symlink()] == ["latest"]
+
+
+@pytest.mark.parametrize("name", ["latest", "best"])
+def test_a_link_that_still_names_what_is_pruned_is_put_right_first(store: Store, name: str) -> None:
+    """The disk may have refused the new link when the checkpoint was published."""
+    names = [publish(store, sequence, is_best=name == "best" and sequence < 3).name for sequence in (1, 2, 3)]
+    (store.root / name).unlink()
+    (store.root / name).symlink_to(names[0])
+
+    store.prune(keep=1, milestone_every=0)
+
+    assert os.readlink(store.root / "latest") == names[2]
+    assert name == "latest" or os.readlink(store.root / "best") == names[1]
+
+
 def test_pruning_keeps_the_last_best_and_its_link(store: Store) -> None:
     for sequence in range(1, 6):
         publish(store, sequence, is_best=sequence in {1, 2})
