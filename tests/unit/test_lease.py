@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.errors import FencedError, LeaseError
+from unbroken.errors import FencedError, LeaseError, OutageError, StorageError
 from unbroken.runs import holder, lease
 from unbroken.runs.claim import Claim
 from unbroken.runs.holder import HolderWatch
@@ -474,6 +474,56 @@ def test_earlier_claims_go_with_what_lies_beside_them_and_only_what_a_killed_wri
     assert {path.name for path in folder.iterdir()} == {"000001.json", "000001.json.more", new.name}
 
 
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (
+            errno.ENOENT,
+            StorageError,
+            "gone; somebody moved, removed or linked .* while this job worked; nothing more ",
+        ),
+        (errno.ESTALE, OutageError, "Stale file handle; start again when that is over"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_from_one_that_cannot_be_seen(
+    folder: Path, number: int, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newest(folder: Path) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with take_now(folder) as held, monkeypatch.context() as patch:
+        patch.setattr(lease, "_newest_token", newest)
+        with pytest.raises(kind, match=f"^{folder}: {words}"):
+            held.confirm()
+
+
+def test_a_run_that_cannot_be_given_back_hides_no_error_of_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise StorageError("the disk is full")
+
+    def away(path: Path, text: str) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    with pytest.raises(ZeroDivisionError), take_now(folder):
+        monkeypatch.setattr(fs, "write_atomic", full)
+        monkeypatch.setattr(fs, "overwrite", away)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_claim_that_is_spoilt_or_just_forgotten_is_of_no_newer_unbroken(
+    folder: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "000003.json"
+    if is_there:
+        path.write_text("{")
+    monkeypatch.setattr(lease, "_claim_paths", lambda folder: [path])
+
+    lease.refuse_newer(folder)
+
+
 def test_claims_that_cannot_be_removed_end_no_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with take_now(folder) as held:
         monkeypatch.setattr(Path, "iterdir", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "no answer")))
@@ -598,9 +648,9 @@ def test_a_run_that_cannot_be_given_back_hides_no_error(folder: Path, monkeypatc
 def test_no_heart_beats_on_after_the_run_was_given_back(folder: Path) -> None:
     before = set(threading.enumerate())  # a training of another test may still have its folder
     with take_now(folder):
-        during = [thread.name for thread in set(threading.enumerate()) - before]
+        during = [(thread.name, thread.daemon) for thread in set(threading.enumerate()) - before]
 
-    assert during == ["lease-heartbeat"]
+    assert during == [("lease-heartbeat", True)]  # a process that is leaving does not wait for it
     assert set(threading.enumerate()) <= before
 
 

@@ -26,7 +26,9 @@ def test_a_published_checkpoint_holds_the_files_and_a_passport_that_names_each(s
     assert sorted(checkpoint.passport.files) == ["state", "sub/more"]
     assert checkpoint.passport.files["state"].size_bytes == 4
     assert sorted(item.name for item in checkpoint.folder.iterdir()) == ["manifest.json", "state", "sub"]
-    verify_files(checkpoint)
+    seen: list[int] = []
+    verify_files(checkpoint, seen.append)
+    assert seen == [4, checkpoint.passport.files["sub/more"].size_bytes]
 
 
 def test_files_stand_in_a_passport_in_order_of_folder_and_name(store: Store) -> None:
@@ -282,9 +284,24 @@ def test_pruning_keeps_milestones(store: Store) -> None:
     for sequence in range(1, 8):
         publish(store, sequence)
 
+    store.prune(keep=1, milestone_every=1)
+    assert len(left(store)) == 7
     store.prune(keep=1, milestone_every=3)
 
     assert left(store) == [3, 6, 7]
+
+
+def test_pruning_leaves_alone_what_its_owner_keeps_elsewhere(store: Store, tmp_path: Path) -> None:
+    moved = publish(store, 1).folder
+    for sequence in (2, 3):
+        publish(store, sequence)
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+
+    assert store.prune(keep=1, milestone_every=0) == []
+
+    assert left(store) == [1, 3]
+    assert (tmp_path / "elsewhere" / "state").exists()
 
 
 def test_a_link_that_a_killed_writer_left_goes_and_what_it_names_stays(store: Store, tmp_path: Path) -> None:
@@ -312,13 +329,14 @@ def test_a_link_that_still_names_what_is_pruned_is_put_right_first(store: Store,
     assert name == "latest" or os.readlink(store.root / "best") == names[1]
 
 
-def test_pruning_keeps_the_last_best_and_its_link(store: Store) -> None:
+@pytest.mark.parametrize("best", [1, 2, 3])
+def test_pruning_keeps_the_last_best_and_its_link(store: Store, best: int) -> None:
     for sequence in range(1, 6):
-        publish(store, sequence, is_best=sequence in {1, 2})
+        publish(store, sequence, is_best=sequence <= best)
 
     store.prune(keep=1, milestone_every=0)
 
-    assert left(store) == [2, 5]
+    assert left(store) == [best, 5]
     assert (store.root / "best" / "state").exists()
 
 
