@@ -18,6 +18,7 @@ import pytest
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError
 from unbroken.runs import holder, lease
 from unbroken.runs.claim import Claim
+from unbroken.runs.driver_start import START
 from unbroken.runs.holder import HolderWatch
 from unbroken.runs.lease import current_claim, take, watched_claim
 from unbroken.slurm import cluster
@@ -75,6 +76,29 @@ def take_now(folder: Path, told: list[str] | None = None) -> lease.Lease:
 def test_the_first_one_gets_the_run(folder: Path) -> None:
     with take_now(folder) as held:
         assert (held.claim.token, held.claim.pid, held.claim.segment) == (1, os.getpid(), 2)
+
+
+def test_a_claim_says_which_process_of_which_job_holds_the_run(folder: Path) -> None:
+    job = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "big", START: "4711"}
+    with take(folder, 2, 0, print, environment=job, mem_mb=4000) as held:
+        claim = held.claim
+    assert (claim.slurm_job, claim.slurm_node, claim.slurm_cluster, claim.start) == ("17", "n1", "big", "4711")
+    assert claim.mem_mb == 4000
+    assert (claim.host, claim.pid, claim.pid_start) == (platform.node(), os.getpid(), host.process_start(os.getpid()))
+    assert (claim.pid_namespace, claim.boot_id, claim.user) == (host.pid_namespace(), host.boot_id(), getpass.getuser())
+
+    with take(folder, 2, 0, print, environment={}) as held:
+        claim = held.claim
+    assert (claim.slurm_job, claim.slurm_node, claim.slurm_cluster, claim.start) == ("", "", "", "")
+    assert claim.mem_mb == 0
+
+
+def test_a_lease_knows_how_far_this_clock_is_ahead_of_the_file_servers(folder: Path) -> None:
+    """Both are one here."""
+    with take_now(folder) as held:
+        assert abs(held.clock_ahead_seconds) < 60
+
+    assert lease._ahead_seconds(folder / "none") == 0
 
 
 def test_numbers_only_grow(folder: Path) -> None:
@@ -560,6 +584,24 @@ def test_the_heart_beats_while_the_run_is_held(folder: Path, monkeypatch: pytest
             time.sleep(0.01)
 
     assert current_claim(folder)[1] == "released"
+
+
+def test_the_heart_beats_on_after_the_file_server_was_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    asked: list[Path] = []
+
+    def newest(folder: Path) -> int:
+        asked.append(folder)
+        if len(asked) < 3:
+            raise OSError(errno.EIO, "no answer")
+        return 1
+
+    with take_now(folder):
+        monkeypatch.setattr(lease, "_newest_token", newest)
+        give_up = time.monotonic() + 30
+        while len(asked) < 5:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize("is_forgotten", [True, False])

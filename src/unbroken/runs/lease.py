@@ -262,7 +262,7 @@ def _claim_paths(folder: Path) -> list[Path]:
 
 
 def _claim_next(
-    folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str], mem_mb: int = 0
+    folder: Path, held: Claim | None, segment: int, environment: Mapping[str, str], mem_mb: int
 ) -> Lease | None:
     token = 1 + (held.token if held else 0)
     claim = Claim(
