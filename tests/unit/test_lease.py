@@ -419,6 +419,39 @@ def test_silence_is_said_of_those_alone_who_cannot_be_seen_and_were_silent_for_l
     assert lease.long_silence(folder, held) == ""
 
 
+@pytest.mark.parametrize(
+    ("leaves", "error", "words"),
+    [
+        (True, LeaseError, "held, .*, which is at work; this job waits on no node$"),
+        (False, TimeoutError, "asked twice"),
+    ],
+)
+def test_a_job_leaves_a_run_to_a_holder_that_is_seen_at_work_if_it_is_told_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool, error: type[Exception], words: str
+) -> None:
+    """Whoever waits occupies a node."""
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    path = put(folder, our_claim(**OTHER_HOST))
+    asked, looks, told = list[str](), list[int](), list[str]()
+
+    def look() -> None:
+        if len(asked) == 2:
+            raise TimeoutError("asked twice")
+        looks.append(1)
+        os.utime(path, (len(looks), len(looks)))
+
+    def leaves_to(held: Claim) -> bool:
+        assert looks  # not before its heart was seen to beat
+        asked.append(held.describe())
+        return leaves
+
+    with pytest.raises(error, match=words):
+        take(folder, 1, 60, told.append, look, leaves_to=leaves_to)
+
+    assert asked == [our_claim(**OTHER_HOST).describe()] * (1 if leaves else 2)
+    assert told == [f"waiting: the run is held, {asked[0]}; only one job may write it"]
+
+
 def test_whoever_would_move_a_run_watches_until_the_heart_beats(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
     path = put(folder, our_claim(**OTHER_HOST), 10**6)
