@@ -452,6 +452,24 @@ def test_a_job_leaves_a_run_to_a_holder_that_is_seen_at_work_if_it_is_told_to(
     assert told == [f"waiting: the run is held, {asked[0]}; only one job may write it"]
 
 
+def test_what_to_type_about_a_holder_that_does_nothing_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(HolderWatch, "remark", lambda watch, held: "it is stopped; type kill -CONT 1")
+    claim, told = our_claim(**OTHER_HOST), list[str]()
+    put(folder, claim)
+    looks = iter(range(3))
+
+    with pytest.raises(StopIteration):
+        take(folder, 2, 60, told.append, lambda: next(looks) and None)
+
+    assert told == [
+        f"waiting: the run is held, {claim.describe()}; only one job may write it",
+        "it is stopped; type kill -CONT 1",
+    ]
+
+
 def test_whoever_would_move_a_run_watches_until_the_heart_beats(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
     path = put(folder, our_claim(**OTHER_HOST), 10**6)
