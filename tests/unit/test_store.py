@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -7,7 +8,7 @@ import pytest
 from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
-from unbroken.errors import CheckpointError, FencedError
+from unbroken.errors import CheckpointError, FencedError, StorageError
 from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
@@ -221,6 +222,18 @@ def test_a_size_that_the_program_named_wrongly_is_refused(store: Store) -> None:
 
     with pytest.raises(CheckpointError, match="4 bytes found, the program wrote 5"):
         store.publish(draft(store), passport, lambda: None)
+
+
+def test_a_disk_that_is_full_is_told_with_the_bytes_of_the_checkpoint(store: Store) -> None:
+    def confirm() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = draft(store)
+    needed = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    with pytest.raises(StorageError, match=f"^{store.root}: No space left on device; {needed} bytes needed, "):
+        store.publish(folder, PASSPORT, confirm)
+
+    assert store.names() == []
 
 
 def test_a_file_that_the_program_named_and_did_not_write_is_refused(store: Store) -> None:
