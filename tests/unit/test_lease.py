@@ -613,6 +613,13 @@ def test_a_malformed_claim_stops_with_the_file_to_remove(folder: Path, text: str
         take_now(folder)
 
 
+def test_a_claim_that_cannot_be_read_says_so(folder: Path) -> None:
+    (folder / "000003.json").mkdir()
+
+    with pytest.raises(LeaseError, match=r"/000003\.json: Is a directory; it says who holds the run$"):
+        take_now(folder)
+
+
 def test_other_files_in_the_folder_are_no_claims(folder: Path) -> None:
     (folder / "notes.json").write_text("mine")
     (folder / ".nfs01").touch()

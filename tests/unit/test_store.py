@@ -224,6 +224,12 @@ def test_a_size_that_the_program_named_wrongly_is_refused(store: Store) -> None:
         store.publish(draft(store), passport, lambda: None)
 
 
+def test_a_store_is_made_with_the_folders_above_it(store: Store, tmp_path: Path) -> None:
+    new = Store(tmp_path / "of" / "a" / "run")
+
+    assert new.publish(draft(store), PASSPORT, lambda: None).folder.parent == new.root
+
+
 def test_a_disk_that_is_full_is_told_with_the_bytes_of_the_checkpoint(store: Store) -> None:
     def confirm() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -239,7 +245,7 @@ def test_a_disk_that_is_full_is_told_with_the_bytes_of_the_checkpoint(store: Sto
 def test_a_file_that_the_program_named_and_did_not_write_is_refused(store: Store) -> None:
     passport = replace(PASSPORT, files={"gone": FileDigest(5, "0"), "away": FileDigest(5, "0")})
 
-    with pytest.raises(CheckpointError, match="the program named files that are not there: away, gone$"):
+    with pytest.raises(CheckpointError, match=r"the program named files that are not there: away, gone$"):
         store.publish(draft(store), passport, lambda: None)
 
 
