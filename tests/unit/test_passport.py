@@ -11,7 +11,7 @@ from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
 from unbroken.runs.adopted import Adopted
-from unbroken.runs.passport import SCHEMA_VERSION, parse_passport, read_passport
+from unbroken.runs.passport import SCHEMA_VERSION, parse_passport, read_passport, refuse_newer
 from unbroken.runs.progress import FileDigest, Progress
 
 
@@ -23,6 +23,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
     assert read_passport(folder) == PASSPORT
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{"), lambda path: path.write_text("[]")])
+def test_whatever_is_wrong_with_a_passport_it_is_none_of_a_newer_unbroken(folder: Path, spoil) -> None:
+    spoil(folder / "manifest.json")
+
+    refuse_newer(folder)
 
 
 def test_what_a_run_was_adopted_from_stands_in_it_and_in_no_other(folder: Path) -> None:
