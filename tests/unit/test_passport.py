@@ -25,6 +25,11 @@ def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
     assert read_passport(folder) == PASSPORT
 
 
+def test_no_number_that_json_has_not_is_written(folder: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        replace(PASSPORT, work_seconds=float("nan")).to_text()
+
+
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{"), lambda path: path.write_text("[]")])
 def test_whatever_is_wrong_with_a_passport_it_is_none_of_a_newer_unbroken(folder: Path, spoil) -> None:
     spoil(folder / "manifest.json")

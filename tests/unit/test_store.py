@@ -8,7 +8,7 @@ import pytest
 from support.making import PASSPORT, draft, publish
 from support.toyrun import flip_byte
 
-from unbroken.errors import CheckpointError, FencedError, StorageError
+from unbroken.errors import CheckpointError, FencedError, FormatError, StorageError
 from unbroken.runs.checkpoint import Checkpoint, age_by_name, folder_name, verify_files
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.store import Store
@@ -284,6 +284,39 @@ def test_a_unit_that_is_longer_than_a_files_name_makes_a_good_checkpoint(store: 
 
     assert store.readable()[0].passport.progress.unit == unit
     assert len(made.name) < 100
+
+
+def test_names_stand_in_order_of_their_numbers_and_bad_ones_hide_none(store: Store) -> None:
+    numbers = (1_000_000, 999_999, 5, 6, 7)
+    made = {number: publish(store, number) for number in numbers}
+    (made[6].folder / "manifest.json").write_text("{")
+
+    assert store.names() == [made[number].name for number in (5, 6, 7, 999_999, 1_000_000)]
+    assert [found.name for found in store.readable()] == [made[number].name for number in (5, 7, 999_999, 1_000_000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ('{"format": 1}', True),
+        ('{"format": 1000}', False),
+        ('{"format": "1"}', False),
+        ("{}", False),
+        ("1", False),
+        ("{", False),
+    ],
+)
+def test_a_format_of_the_folder_that_is_not_known_stops_whoever_reads_it(
+    store: Store, text: str, is_known: bool
+) -> None:
+    publish(store, 1)
+    (store.root / "format.json").write_text(text)
+
+    if is_known:
+        assert len(store.readable()) == 1
+    else:
+        with pytest.raises(FormatError, match="format.json"):
+            store.readable()
 
 
 def left(store: Store) -> list[int]:
