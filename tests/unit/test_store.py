@@ -315,7 +315,7 @@ def test_a_format_of_the_folder_that_is_not_known_stops_whoever_reads_it(
     if is_known:
         assert len(store.readable()) == 1
     else:
-        with pytest.raises(FormatError, match="format.json"):
+        with pytest.raises(FormatError, match=r"format\.json"):
             store.readable()
 
 
