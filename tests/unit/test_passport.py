@@ -103,6 +103,7 @@ def test_a_passport_says_the_oldest_format_that_holds_what_it_says(folder: Path)
     ):
         data = json.loads(passport.to_text())
         assert data["schema_version"] == version
+        assert ("environment" in data, "adopted" in data) == (bool(passport.environment), passport.adopted is not None)
         assert parse_passport(data, "here") == passport
 
 
@@ -110,6 +111,14 @@ def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path)
     rewrite_passport(folder, schema_version=SCHEMA_VERSION + 1)
 
     with pytest.raises(FormatError, match=r"found format 3, unbroken \S+ reads 1 to 2"):
+        read_passport(folder)
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None])
+def test_a_schema_version_that_never_was_is_refused(folder: Path, version: object) -> None:
+    rewrite_passport(folder, schema_version=version)
+
+    with pytest.raises(FormatError, match=rf"found format {version!r}, unbroken \S+ reads 1 to 2"):
         read_passport(folder)
 
 
