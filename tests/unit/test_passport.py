@@ -11,7 +11,7 @@ from support.toyrun import flip_byte, rewrite_passport
 
 from unbroken.errors import CheckpointError, FormatError, OutageError
 from unbroken.runs.adopted import Adopted
-from unbroken.runs.passport import SCHEMA_VERSION, parse_passport, read_passport, refuse_newer
+from unbroken.runs.passport import SCHEMA_VERSION, data_digest, parse_passport, read_passport, refuse_newer
 from unbroken.runs.progress import FileDigest, Progress
 
 
@@ -23,6 +23,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_passport_reads_back_as_it_was_written(folder: Path) -> None:
     assert read_passport(folder) == PASSPORT
+
+
+def test_the_digest_of_a_passport_is_that_of_its_canonical_json() -> None:
+    """sha256 of `{"a":[1,null],"b":{"c":0.5,"d":"x"}}`; another one would make each passport there is an altered one."""
+    data = {"b": {"d": "x", "c": 0.5}, "a": [1, None]}
+
+    assert data_digest(data) == "a81aafc617931d14cb195e9243cb994df6fbd4d4774b9905bd31d4025d84ea7e"
 
 
 def test_no_number_that_json_has_not_is_written(folder: Path) -> None:
@@ -118,7 +125,9 @@ def test_another_schema_version_is_named_with_the_one_that_is_read(folder: Path)
 def test_a_schema_version_that_never_was_is_refused(folder: Path, version: object) -> None:
     rewrite_passport(folder, schema_version=version)
 
-    with pytest.raises(FormatError, match=rf"found format {version!r}, unbroken \S+ reads 1 to 2"):
+    with pytest.raises(
+        FormatError, match=rf"^{folder}/manifest\.json: found format {version!r}, unbroken \S+ reads 1 to 2"
+    ):
         read_passport(folder)
 
 
@@ -138,7 +147,7 @@ def test_a_schema_version_that_never_was_is_refused(folder: Path, version: objec
 def test_a_passport_of_another_shape_is_refused(folder: Path, changes: dict[str, object], words: str) -> None:
     rewrite_passport(folder, **changes)
 
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=f"^{folder / 'manifest.json'}: .*{words}"):
         read_passport(folder)
 
 
@@ -167,7 +176,7 @@ def test_a_passport_that_cannot_be_read_now_is_not_called_bad(folder: Path, monk
 
     monkeypatch.setattr(Path, "read_text", stale)
 
-    with pytest.raises(OutageError, match="Stale file handle; that says nothing about the checkpoint"):
+    with pytest.raises(OutageError, match=r"manifest\.json: Stale file handle; that says nothing about the checkpoint"):
         read_passport(folder)
 
 
