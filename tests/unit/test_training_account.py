@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def kill_at(step: int, folder: Path) -> None:
         try:
             train(folder, stop_at=step, number=signal.SIGKILL, saves=EACH_STEP)
         finally:
+            traceback.print_exc()  # of what went wrong instead
             os._exit(1)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
