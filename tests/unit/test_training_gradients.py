@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E40
 
 from unbroken.training.torch import Saves, Training, seed_everything  # noqa: E402
 from unbroken.training.torch.gradients import Gradients  # noqa: E402
+from unbroken.training.torch.state import load  # noqa: E402
 
 PROGRAM = Path(gradient_ranks.__file__).read_text()
 BATCHES, EPOCHS = 6, 2
@@ -168,7 +169,7 @@ def test_gradients_are_saved_only_where_they_are_needed(tmp_path: Path) -> None:
     for do in (each_batch, every_fourth):
         train(tmp_path / do.__name__, do, [6, 8])
         for stop in (6, 8):
-            state = torch.load(tmp_path / do.__name__ / "checkpoints" / "latest" / "state.pt", weights_only=True)
+            state = load(tmp_path / do.__name__ / "checkpoints" / "latest")
             found[do.__name__, stop] = len(state["longhaul.gradients"]["tensors"])
             train(tmp_path / do.__name__, do, [8])
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import tracemalloc
+import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
 from pathlib import Path
@@ -575,6 +576,22 @@ def test_parts_may_have_the_names_of_options(told: Path) -> None:
         Training(model=parts["best"], state={"model": parts["best"], "best": parts["best"]})
     with pytest.raises(TypeError, match=r"Training\(best=\.\.\.\) is a int"):
         Training(state={"best": 5})
+
+
+def test_what_torch_remarks_on_sparse_tensors_spoils_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch 2.14 and later; warnings are errors here, as with `python -W error`."""
+    path, load = tmp_path / "state.pt", torch.load
+    save_verified({"rows": torch.eye(3).to_sparse()}, path)
+
+    def remarking(*words, **more):
+        warnings.warn("Validating sparse tensor invariants because weights_only=True; this may be slow", stacklevel=2)
+        return load(*words, **more)
+
+    monkeypatch.setattr(torch, "load", remarking)
+
+    assert torch.equal(torch_state.load_file(path)["rows"].to_dense(), torch.eye(3))
 
 
 @pytest.mark.parametrize("can_be_mapped", [True, False])

@@ -21,7 +21,7 @@ from unbroken.runs.progress import FileDigest
 from unbroken.system import fs
 from unbroken.system.digests import digest_file, preferred_algorithm
 from unbroken.training.torch.serialization import INLINE_ALGORITHM, save_verified
-from unbroken.training.torch.state import tensor_bytes
+from unbroken.training.torch.state import tensor_bytes, torch_load
 
 DIGEST_SUFFIX = ".digest"
 
@@ -77,7 +77,7 @@ def verified_torch_load(
                 raise
             print(f"unbroken: {error}; trying the copy {following}", flush=True)
     try:
-        return torch.load(place, map_location=map_location, weights_only=not trusted)
+        return torch_load(place, map_location=map_location, weights_only=not trusted)
     except Exception as error:  # what is in the file decides what loading it raises
         raise CheckpointError(_refusal(place, error, trusted)) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -272,16 +273,27 @@ def load_file(path: Path, is_mapped: bool = False) -> dict[str, Any]:
     """
     try:
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+            state = torch_load(path, mmap=is_mapped)
         except (OSError, RuntimeError):
             if not is_mapped:
                 raise
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch_load(path)
     except Exception as error:  # reading a file that is no archive ends in whatever its bytes lead to
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"{path}: not a state that unbroken saved")
     return state
+
+
+def torch_load(path: Path, **options: Any) -> Any:
+    """`torch.load` of tensors alone onto the CPU, where `options` say nothing else.
+
+    Without the remark of torch 2.14 and later that it checks sparse tensors: nobody can act upon it, and where
+    warnings are errors (`python -W error`) it would make a good checkpoint one that cannot be read.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Validating sparse tensor invariants")
+        return torch.load(path, **{"map_location": "cpu", "weights_only": True, **options})
 
 
 def _state_of(generator: RandomGenerator) -> object:
