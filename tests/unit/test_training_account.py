@@ -3,8 +3,9 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
-import traceback
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ from unbroken.training.torch.serialization import save_verified
 
 EACH_STEP = Saves(steps=1)
 WHOLE_STEPS = 8
+KILLED = """
+import signal, sys
+from pathlib import Path
+from unit.test_training_home import train
+from unbroken.training.torch import Saves
+train(Path(sys.argv[1]), stop_at=int(sys.argv[2]), number=signal.SIGKILL, saves=Saves(steps=1))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +73,10 @@ def note(job: int) -> tuple[str, str, str, int]:
 
 
 def kill_at(step: int, folder: Path) -> None:
-    """Trains in a process that is killed in its step."""
-    if (child := os.fork()) == 0:
-        try:
-            train(folder, stop_at=step, number=signal.SIGKILL, saves=EACH_STEP)
-        finally:
-            traceback.print_exc()  # of what went wrong instead
-            os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    """Trains in a process that is killed in its step; not in a fork of this one, whose autograd may have threads."""
+    words = [sys.executable, "-c", KILLED, str(folder), str(step)]
+    ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert ended.returncode == -signal.SIGKILL
 
 
 def test_a_pause_a_signal_and_the_end_are_lines_of_the_history_and_notes_of_their_jobs(tmp_path: Path, in_job) -> None:
