@@ -12,6 +12,8 @@ from cluster.lab import Cluster, LabError
 from support.toyrun import programs_of
 from support.workdir import Driver, WorkDir
 
+from unbroken.system import host
+
 REPAIR_SECONDS = 20.0
 # So many in a hundred meet any run at work, the others wait for one that has come further since it was hit.
 ANY_RUN = 25
@@ -74,7 +76,7 @@ class Accidents:
         run = self.dice.choice(found)
         self._came_to[run] = self._place(run)
         time.sleep(self.dice.uniform(0, 0.3))
-        return holders[run]
+        return self._holder(run)
 
     def begin(self, runs: list[str]) -> None:
         """From now on it is these that things happen to."""
@@ -86,12 +88,13 @@ class Accidents:
         return 0, 0
 
     def _holder(self, run: str) -> int | None:
+        """None also where the number of one that is gone is that of somebody else's process by now."""
         try:
-            pid = self.work.holder(run)
-            os.kill(pid, 0)
-        except (OSError, IndexError, ValueError):
+            claim = self.work.claim(run)
+            pid = int(claim["pid"])
+        except (OSError, IndexError, ValueError, KeyError):
             return None
-        return pid
+        return pid if host.process_start(pid) == claim["pid_start"] else None
 
     def _kill_segment(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
