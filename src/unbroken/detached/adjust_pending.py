@@ -19,8 +19,8 @@ def learn(run: str, jobs: Sequence[str], last: Attempt, growth: float) -> Iterat
     """Changes the waiting jobs of a run after its last attempt; a line for each thing that was changed."""
     if ran_out_of_memory(last):
         yield _give_more_memory(run, jobs, last.mem_mb, growth)
-    elif not last.outcome.settles and (avoid := nodes_to_avoid(run)[: own_spare_nodes()]):
-        yield from _keep_off(jobs, avoid)
+    elif not last.outcome.settles and (avoid := nodes_to_avoid(run)):
+        yield from _keep_off(jobs, avoid, own_spare_nodes())
 
 
 def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float) -> str:
@@ -33,16 +33,27 @@ def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float)
     return f"{ended}; the pending jobs now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
 
 
-def _keep_off(jobs: Sequence[str], avoid: Sequence[str]) -> Iterator[str]:
-    """Excludes nodes beside those that the jobs exclude already."""
+def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
+    """Excludes nodes beside those that the jobs exclude already; in all no more than the partition can spare.
+
+    A job that no node is left for waits for ever (BadConstraints).
+    """
     rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
     already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
-    if all(node in ",".join(already).split(",") for node in avoid):
+    excluded = _expanded(already)
+    fresh = [node for node in avoid if node not in excluded][: max(0, spare - len(excluded))]
+    if not fresh:
         return
-    nodes = ",".join(dict.fromkeys([*already, *avoid]))
-    where = f"{', '.join(avoid)}, where it failed repeatedly"
-    is_done = _change(jobs, f"ExcNodeList={nodes}")
+    where = f"{', '.join(fresh)}, where it failed repeatedly"
+    is_done = _change(jobs, f"ExcNodeList={','.join([*already, *fresh])}")
     yield f"the pending jobs avoid {where}" if is_done else f"Slurm refused to let the pending jobs avoid {where}"
+
+
+def _expanded(lists: Sequence[str]) -> set[str]:
+    """The nodes of Slurm's lists, such as `node[1-3],big7`."""
+    named = ",".join(lists)
+    said = ask("scontrol", "show", "hostnames", named) if named else None
+    return set((said or named.replace(",", " ")).split())
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:
