@@ -38,6 +38,7 @@ from unbroken.runs.submissions import Submission
 from unbroken.slurm import time_min
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_no_array, is_queue_full, is_transient, refusal
+from unbroken.system import fs
 
 # Between two looks at a run that cannot be looked at: its job is not out of it yet, or the file server is away.
 HELD_SECONDS = 10.0
@@ -93,16 +94,21 @@ class Submitting(JobCommands):
         if segment is None:
             return False
         try:
-            if isinstance(segment, Interruptible):
-                self._submit_or_adopt(job, segment)
-                return True
-            self._note_what_is_wanted(job, segment)
-            self._run_segment(job, segment)
+            with fs.storage_errors(segment.places.root):  # what somebody has to mend is not waited for
+                self._look_before_submission(job, segment)
+            self._told_away.pop(segment, None)
         except AWAY as error:
             self._look_later(job, segment, error)
         except UnbrokenError as error:
             self.report_job_error(SubmittedJobInfo(job), msg=f"{error}. ")
         return True
+
+    def _look_before_submission(self, job: Any, segment: Segment) -> None:
+        if isinstance(segment, Interruptible):
+            self._submit_or_adopt(job, segment)
+            return
+        self._note_what_is_wanted(job, segment)
+        self._run_segment(job, segment)
 
     def _look_later(self, job: Any, segment: Segment, error: Exception) -> None:
         """Costs no retry; without a driver nobody looks later, and whoever typed the command is told."""

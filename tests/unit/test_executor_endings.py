@@ -4,6 +4,8 @@ A file server that is away for a moment ends no run; what a newer unbroken wrote
 only.
 """
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,34 @@ def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: D
     assert (driver.done, driver.failed, driver.submitted, job.attempt) == ([], [], [], 1)
     (line,) = driver.lines()
     assert line.startswith("demo segment 1: ") and line.endswith("; retried every 10 s")
+
+
+def test_an_outage_before_a_submission_is_told_again_once_it_was_over(driver: Driver) -> None:
+    job, errors = driver.job(segment()), iter([OSError(errno.ESTALE, "stale"), None, OSError(errno.ESTALE, "stale")])
+
+    def look(*words: object) -> None:
+        if (error := next(errors)) is not None:
+            raise error
+
+    driver.executor._look_before_submission = look  # type: ignore[method-assign]
+    for _ in range(3):
+        driver.executor.is_complete(job)
+
+    assert len(driver.lines()) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_what_somebody_has_to_mend_before_a_submission_is_not_waited_for(driver: Driver, number: int) -> None:
+    job = driver.job(segment())
+
+    def look(*words: object) -> None:
+        raise OSError(number, os.strerror(number), ".snakemake/unbroken")
+
+    driver.executor._look_before_submission = look  # type: ignore[method-assign]
+    driver.executor.is_complete(job)
+
+    assert (driver.failed, driver.executor._later.all()) == ([job], [])
+    assert os.strerror(number) in driver.errors[0]
 
 
 def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Driver) -> None:

@@ -17,6 +17,7 @@ from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.slurm.excluded_nodes import more_to_exclude
 from unbroken.slurm.partitions import partitions_in
 from unbroken.slurm.tables import rows_in
 
@@ -211,3 +212,8 @@ def test_slurm_without_a_site_is_refused_and_other_executors_pass():
         "own file; type --profile slurm without it, or name both: --configfile profiles/slurm/site.yaml YOURS"
     )
     assert [missing_site(name) for name in ("local", "dryrun", "lsf")] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("spare", "more"), [(0, []), (1, []), (2, ["node3"]), (3, ["node3", "node2"])])
+def test_nodes_that_the_user_excludes_count_among_those_that_a_partition_can_spare(spare: int, more: list[str]) -> None:
+    assert more_to_exclude(["node1"], ["node3", "node2", "node1"], spare) == more

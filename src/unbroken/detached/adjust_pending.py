@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of, ran_out_of_memory
 from unbroken.runs.history import Attempt
 from unbroken.slurm.commands import ask
+from unbroken.slurm.excluded_nodes import more_to_exclude
 from unbroken.slurm.nodes import numbers_of, own_partition, own_spare_nodes
 from unbroken.slurm.tables import table
 
@@ -34,26 +35,14 @@ def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float)
 
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
-    """Excludes nodes beside those that the jobs exclude already; in all no more than the partition can spare.
-
-    A job that no node is left for waits for ever (BadConstraints).
-    """
+    """Excludes nodes beside those that the jobs exclude already; in all no more than the partition can spare."""
     rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
     already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
-    excluded = _expanded(already)
-    fresh = [node for node in avoid if node not in excluded][: max(0, spare - len(excluded))]
-    if not fresh:
+    if not (fresh := more_to_exclude(already, avoid, spare)):
         return
     where = f"{', '.join(fresh)}, where it failed repeatedly"
     is_done = _change(jobs, f"ExcNodeList={','.join([*already, *fresh])}")
     yield f"the pending jobs avoid {where}" if is_done else f"Slurm refused to let the pending jobs avoid {where}"
-
-
-def _expanded(lists: Sequence[str]) -> set[str]:
-    """The nodes of Slurm's lists, such as `node[1-3],big7`."""
-    named = ",".join(lists)
-    said = ask("scontrol", "show", "hostnames", named) if named else None
-    return set((said or named.replace(",", " ")).split())
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:

@@ -19,7 +19,7 @@ from unbroken.runs import submissions
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.submissions import Key, Submission
-from unbroken.slurm.excluded_nodes import without_exclude
+from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.job_comment import comment_of, log_of, run_in
 from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
 from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
@@ -216,9 +216,8 @@ def _as_learnt(run: str, words: list[str], template: Template) -> list[str]:
         words = _with(words, {"--mem": str(grown_memory(template.mem_mb, template.memory_growth, times, most))})
     if avoid := nodes_to_avoid(run):
         words, excluded = without_exclude(words)
-        spare = spare_nodes(partition, template.nodes)
-        nodes = list(dict.fromkeys([*",".join(excluded).split(","), *avoid[:spare]]))
-        words += [f"--exclude={','.join(filter(None, nodes))}"] if any(nodes) else []
+        excluded += more_to_exclude(excluded, avoid, spare_nodes(partition, template.nodes))
+        words += [f"--exclude={','.join(excluded)}"] if excluded else []
     return words
 
 

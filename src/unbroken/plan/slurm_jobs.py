@@ -18,6 +18,7 @@ from unbroken.plan.snakemake_speed import asked_often
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.jobs_out import jobs_out
 from unbroken.slurm.partitions import ask_partitions
 
@@ -118,7 +119,8 @@ class SlurmPlan:
         partition = self._cluster.of(self._requests[run.name])
         spare = max(0, (partition.node_count if partition else 0) - (run.nodes or run.tasks))
         # As with the memory: without a driver the segments behind the next one are submitted now.
-        avoid = self._bad_nodes.get(run.name, [])[:spare]
+        _, excluded = without_exclude(self._requests[run.name].words)
+        avoid = more_to_exclude(excluded, self._bad_nodes.get(run.name, []), spare)
         if avoid:
             self._tell_once(f"{run.name}: not on {', '.join(avoid)}, where it failed repeatedly")
         return avoid
