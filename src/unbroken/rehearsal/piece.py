@@ -25,7 +25,9 @@ from unbroken.rehearsal.stage import SEGMENT_LOG, Stage
 from unbroken.runs import driver_start
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import read_progress
+from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.job import STARTING
@@ -58,6 +60,8 @@ class Ended:
     way: Way
     is_met: bool  # it ended in that way; False if the program was done before, or the time was up
     is_out_of_time: bool = False
+    # By its record: a segment that finds the goal reached, by a piece that was killed right after, makes no attempt.
+    outcome: Outcome | None = None
     said: str = ""  # the last line of a segment that failed
     met_file: str = ""  # the file that was seen growing
     is_cut: bool = False  # its save was not over when the program was stopped dead
@@ -109,6 +113,8 @@ class Piece:
         if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
             told = [line for line in lines if line.startswith("stopped: ")]
             ended.said = next(reversed(told or lines), "")
+        if self._process.returncode == 0 and (record := read_record(self.places.record(self.segment))):
+            ended.outcome = record.outcome
         ended.seconds, ended.has_saved = time.monotonic() - began, self._has_saved
         return ended
 

@@ -167,7 +167,7 @@ class Course:
         attempts = piece.attempts()
         if ended.is_out_of_time:
             raise NotTested(f"it is not done within {self.minutes:g} minutes; type --minutes {self._more()}")
-        if not ended.is_met or not attempts or attempts[-1].outcome is not Outcome.FINISHED:
+        if not ended.is_met or not attempts or ended.outcome is not Outcome.FINISHED:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
             raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
@@ -220,7 +220,7 @@ class Course:
         ended, piece = self._played(Way.END, carried, 2 * self._limit())
         attempts = piece.attempts()
         self._note_origin(Way.KILL_SAVE, piece, attempts)
-        if not ended.is_met or attempts[-1].outcome is not Outcome.FINISHED:
+        if not ended.is_met or ended.outcome is not Outcome.FINISHED:
             self.stage.carry(piece.folder)
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
@@ -232,7 +232,7 @@ class Course:
         ended, piece = self._played(way, carried, self._limit())
         before = BEFORE.get(way)
         attempts = piece.attempts()
-        if way is Way.STOP and ended.is_met and attempts and attempts[-1].outcome is not Outcome.PAUSED:
+        if way is Way.STOP and ended.outcome is not Outcome.PAUSED:
             ended = replace(ended, is_met=False)
         took, saved = attempts[-1].stop_seconds if attempts else None, piece.done()
         carried = self.stage.carry(piece.folder)
@@ -256,7 +256,7 @@ class Course:
                 if way is not Way.STOP
                 else f"{way.value}: it does not leave; read the logs in {self.root / 'logs'}"
             )
-        if attempts and attempts[-1].outcome is Outcome.FINISHED:
+        if ended.outcome is Outcome.FINISHED:
             raise DoneBefore(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
         if not ended.has_saved and not self.origins:
             raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")

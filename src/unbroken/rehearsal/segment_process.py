@@ -22,14 +22,14 @@ from unbroken.system import fs
 
 
 def main(words: Sequence[str]) -> int:
-    """0 if the segment ended as a segment does, 1 with the reason as the last line if not."""
+    """0 if the segment ended as a segment does, and its record is there; 1 with the reason as the last line if not."""
     guard.die_with(int(words[2]))
     try:
         assignment = read(Path(words[0])).assignment
         job = Job(assignment.run, assignment.keys, int(words[1]), 1)
         with fs.os_errors(job.places.root):
             job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
-            run_segment(job, engine_of(job.run, job.base))
+            run_segment(job, engine_of(job.run, job.base)).write(job.places.record(job.segment))
     except UnbrokenError as error:
         print(f"stopped: {error}", file=sys.stderr, flush=True)
         return 1
