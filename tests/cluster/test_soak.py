@@ -121,6 +121,8 @@ def test_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Clu
     while time.monotonic() < end:
         rounds.append(Round(work, cluster, case, f"r{len(rounds):03d}"))
         rounds[-1].play(accidents, end)
+        came = f"{sum(len(each.runs) for each in rounds)} runs, {accidents.kills.total()} kills"
+        print(f"{(time.monotonic() - begin) / 60:.0f} of {MINUTES:g} minutes: {came}", flush=True)
 
     found = {
         "day": f"{datetime.now(UTC):%Y-%m-%d}",
