@@ -34,6 +34,24 @@ while step < goal:
         save()
         sys.exit(85)
 """
+# Its saves are never seen growing: they come from elsewhere in one step.
+UNSEEN_SAVES = """
+import json, os, sys, tempfile, time
+from pathlib import Path
+goal, save, resume = int(sys.argv[1]), Path(os.environ["UNBROKEN_SAVE"]), os.environ["UNBROKEN_RESUME"]
+step = int((Path(resume) / "step").read_text()) if resume else 0
+while step < goal:
+    time.sleep(0.02)
+    step += 1
+    is_told = os.path.exists(os.environ["UNBROKEN_STOP"])
+    if step % 20 == 0 or is_told:
+        draft = Path(tempfile.mkdtemp())
+        (draft / "step").write_text(str(step))
+        (draft / "progress.json").write_text(json.dumps({"done": step, "goal": goal, "unit": "steps"}))
+        os.rename(draft, save / f"{step:06d}.ready")
+    if is_told and step < goal:
+        sys.exit(85)
+"""
 # The verdict, and what its reason says.
 FAULTS = {
     "outside": ("differs", f"{IN_TABLE}; {WENT_ON}"),
@@ -75,6 +93,17 @@ def test_a_program_that_saves_twice_more_is_killed_at_one_of_them(with_fault, tm
     done = with_fault("", goal=100, **own)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+
+
+@pytest.mark.slow
+def test_a_program_whose_saves_are_too_quick_to_be_seen_is_killed_right_after_one(rehearse, tmp_path):
+    (tmp_path / "unseen.py").write_text(UNSEEN_SAVES)
+    settings = {"start": [sys.executable, "unseen.py", "{goal}"], "inputs": ["unseen.py"], "goal": 400}
+
+    done = rehearse({"engine": "command", "segments": 9, "segment_minutes": 60, "settings": settings})
+
+    assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert re.search(r"^demo: a SIGKILL in mid-save of \d+\.ready after .* \(right after it: ", done.said, re.M)
 
 
 @pytest.mark.slow

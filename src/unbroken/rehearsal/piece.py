@@ -154,7 +154,8 @@ class Piece:
                 self._note_pace(now - began)
             if has_started and self.way is Way.KILL_SAVE:
                 self._look_for_programs(now)
-                if seen.writing and (ended := self._kill_in_save(events, seen.writing)):
+                name = seen.writing or seen.unseen
+                if name and (ended := self._kill_in_save(events, name)):
                     return ended
             self._has_saved |= has_started and bool(seen.complete_names)
             if has_started and seen.complete_names:

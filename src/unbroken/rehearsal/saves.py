@@ -17,9 +17,13 @@ _MEANING = {"{progress}": r"\d+", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "
 
 @dataclass
 class Seen:
-    """What some events say: a file of a save that was seen growing, and the saves that are complete."""
+    """What some events say: a file of a save that was seen growing, and the saves that are complete.
+
+    `unseen` is one of which nothing was seen growing: its files were written in a new folder before that was watched.
+    """
 
     writing: str = ""
+    unseen: str = ""
     complete_names: list[str] = field(default_factory=list)
 
     @property
@@ -41,6 +45,7 @@ class SaveWatch:
     _moving: dict[int, str] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
     _gone: set[str] = field(default_factory=set)  # renamed or removed since they were written
+    _has_grown: bool = False  # something was written since a save was last complete
 
     def __post_init__(self) -> None:
         self._written, self._complete = _patterns(self.files.written), _patterns(self.files.complete)
@@ -69,7 +74,7 @@ class SaveWatch:
         elif event.what & Happened.MOVED_TO:
             before = self._moving.pop(event.cookie, "")
             if _matches(self._complete, name):
-                seen.complete_names.append(before or name)
+                self._complete_save(before or name, seen)
                 if before and not event.what & Happened.IS_FOLDER:
                     self._drafts.add(_DIGITS.sub("0", before))
         elif event.what & Happened.DELETED:
@@ -78,9 +83,15 @@ class SaveWatch:
             was_open = name in self._open
             self._open.discard(name)
             if was_open and _matches(self._complete, name):
-                seen.complete_names.append(name)
+                self._complete_save(name, seen)
         elif event.what & (Happened.WRITTEN | Happened.CREATED) and not event.what & Happened.IS_FOLDER:
             self._grow(event, seen)
+
+    def _complete_save(self, name: str, seen: Seen) -> None:
+        seen.complete_names.append(name)
+        if not self._has_grown:
+            seen.unseen = name
+        self._has_grown = False
 
     def _grow(self, event: FileEvent, seen: Seen) -> None:
         name = event.name
@@ -89,6 +100,7 @@ class SaveWatch:
         self._gone.difference_update(_with_parents(name))
         if event.what & Happened.WRITTEN:
             self._open.add(name)
+            self._has_grown = True
             seen.writing = name
 
     def _leave(self, name: str) -> None:
