@@ -11,9 +11,10 @@ import pytest
 from support.toyrun import toy, toy_run
 
 from unbroken.detached import last_look, resubmit, run_end, segment_command, targets
-from unbroken.detached.chain_job import DetachedJob, Stop
-from unbroken.detached.chain_job import _go_on as go_on
-from unbroken.detached.chain_job import _look_after_the_rest as look_after_the_rest
+from unbroken.detached.after_work import _go_on as go_on
+from unbroken.detached.after_work import look_after_the_rest
+from unbroken.detached.detached_job import DetachedJob
+from unbroken.detached.next_attempt import Stop
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME, run_of_detached_job, waiting
 from unbroken.detached.resubmit import Again
 from unbroken.detached.segment_command import PATIENCE

@@ -5,8 +5,16 @@ from pathlib import Path
 import pytest
 from support.slurm_commands import Slurm, job_of_a_chain, template_in
 
-from unbroken.detached import chain_job, early_start, pending_jobs, resubmit, segment_command, successors
-from unbroken.detached.chain_job import DetachedJob
+from unbroken.detached import (
+    after_work,
+    early_start,
+    ended_before_work,
+    pending_jobs,
+    resubmit,
+    segment_command,
+    successors,
+)
+from unbroken.detached.detached_job import DetachedJob
 from unbroken.detached.early_start import ask_to_leave, wait_until_left
 from unbroken.detached.resubmit import Again
 from unbroken.detached.successors import Template
@@ -92,7 +100,7 @@ def test_behind_the_job_that_works_on_the_run_the_waiting_one_waits_for_its_end(
     slurm.shows(18, "PENDING", segment=2)
     slurm.answer("scontrol", f'echo "$@" > {slurm.folder}/update')
     with held_by("40"):
-        chain_job._leave_to_holder(job[0], "17")
+        ended_before_work.leave_to_holder(job[0], "17")
 
     assert (slurm.folder / "update").read_text() == "update JobId=18 Dependency=afterany:40\n"
     assert job[1] == ["job 18 waits for the end of Slurm job 40, which works on this run"]
@@ -103,7 +111,7 @@ def test_where_no_job_waits_that_is_said_if_another_job_has_the_run(
     slurm: Slurm, job: tuple[DetachedJob, list[str]], holder: str, said: int
 ) -> None:
     with held_by(holder):
-        chain_job._leave_to_holder(job[0], "17")
+        ended_before_work.leave_to_holder(job[0], "17")
 
     line = "no job of this run is pending behind this one; Slurm job 40 goes on with it"
     assert job[1] == [line] * said
@@ -116,7 +124,7 @@ def test_a_claim_that_cannot_be_read_moves_no_job(slurm: Slurm, job: tuple[Detac
     path.parent.mkdir(parents=True)
     path.write_text("spoilt")
 
-    chain_job._leave_to_holder(job[0], "17")
+    ended_before_work.leave_to_holder(job[0], "17")
 
     assert job[1] == [] and not (slurm.folder / "update").exists()
 
@@ -124,7 +132,7 @@ def test_a_claim_that_cannot_be_read_moves_no_job(slurm: Slurm, job: tuple[Detac
 def test_a_job_that_ends_before_its_work_says_whether_another_one_waits(
     slurm: Slurm, job: tuple[DetachedJob, list[str]]
 ) -> None:
-    chain_job._leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
+    ended_before_work.leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
 
     assert job[1][-2:] == [
         "this job ends before its work and submits no other: the disk is away",
@@ -132,7 +140,7 @@ def test_a_job_that_ends_before_its_work_says_whether_another_one_waits(
     ]
 
     slurm.shows(18, "PENDING", segment=2)
-    chain_job._leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
+    ended_before_work.leave_before_work(job[0], "17", BeforeWork.UNAVAILABLE, "the disk is away")
 
     assert job[1][-1] == "this job ends before its work and submits no other: the disk is away"
 
@@ -140,11 +148,11 @@ def test_a_job_that_ends_before_its_work_says_whether_another_one_waits(
 def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_say(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_job, "ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(after_work, "ENDING_SECONDS", 0.0)
     slurm.answer("sacct", "echo '17|TIMEOUT'")
     slurm.answer("scontrol", "exit 1")
 
-    assert chain_job._how_slurm_ends("17") == "TIMEOUT"
+    assert after_work.how_slurm_ends("17") == "TIMEOUT"
 
 
 # --- a job that starts while the one before is at work ---

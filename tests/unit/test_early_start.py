@@ -12,6 +12,7 @@ from support.toyrun import program, start_segment, toy_job, toy_run, until
 from snakemake_executor_plugin_unbroken.detached import Detached, template_of
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import chain_job, early_start, segment_command
+from unbroken.detached.detached_job import DetachedJob
 from unbroken.detached.early_start import ask_to_leave, dependency, early_minutes
 from unbroken.runs import lease
 from unbroken.runs.claim import request_path
@@ -138,7 +139,7 @@ def test_a_job_asks_before_it_looks_what_is_to_be_done(tmp_path: Path, monkeypat
     words = ["--run", "demo", "--segments", "0", "--after=16,17", "--", "python", "--attempt", "1"]
 
     for more in ([], ["--early"]):
-        job = chain_job._slot([*more, *words])
+        job = DetachedJob.parse([*more, *words], None)
         chain_job._Chain(job, "18", None).work()  # type: ignore[arg-type]
 
     assert asked == [(("16", "17"), "18")]

@@ -36,6 +36,11 @@ def waiting(jobs: Sequence[MyJob], run: str, base: Path) -> list[str]:
     return [job.job_id for job in jobs if job.state == "PENDING" and is_detached_job_of(job, run, base)]
 
 
+def has_waiting(run: str, base: Path = Path()) -> bool:
+    """False also if Slurm does not answer: that is no job that waits."""
+    return bool(waiting(my_jobs() or [], run, base))
+
+
 def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
     """Lets the first of these waiting jobs wait for the end of anybody's job; the others stand behind it anyway.
 
