@@ -14,7 +14,7 @@ from support.toyrun import toy_script
 
 from unbroken.cli import main as cli
 from unbroken.engines.found import known_schemas, read_checked_runs
-from unbroken.plan.plan import load_plan
+from unbroken.plan.load import load_plan
 from unbroken.segment.job import Job
 
 SETTINGS = {"goal": 20, "step_seconds": 0, "save_steps": 5}

@@ -31,7 +31,7 @@ SNAKEMAKE = (
     "unbroken.engines.gromacs.prepare",
     "unbroken.engines.gromacs.report",
     "unbroken.report.overview",
-    "unbroken.plan.plan",
+    "unbroken.plan.load",
     "unbroken.report.status",
     "unbroken.training.core.report_targets",
     "snakemake.cli:get_argument_parser",

@@ -18,7 +18,7 @@ from snakemake_logger_plugin_unbroken import LogHandler, live_area
 from snakemake_logger_plugin_unbroken.console import Console
 from snakemake_logger_plugin_unbroken.live_area import LiveArea
 from unbroken.engines.found import read_checked_runs
-from unbroken.plan import plan
+from unbroken.plan import load
 from unbroken.plan.plan import Plan
 from unbroken.runs import driver_screen
 from unbroken.runs.history import Attempt, History
@@ -51,7 +51,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(driver_screen.VARIABLE, raising=False)
     config = {"runs": {"demo": {"engine": "toy", "segments": 20, "segment_minutes": 1, "settings": {"goal": 300}}}}
-    monkeypatch.setattr(plan, "_driven", [Plan(tuple(read_checked_runs(config, tmp_path)))])
+    monkeypatch.setattr(load, "_driven", [Plan(tuple(read_checked_runs(config, tmp_path)))])
 
 
 def handler(**settings: Any) -> tuple[LogHandler, io.StringIO]:

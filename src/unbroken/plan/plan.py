@@ -6,57 +6,29 @@ it runs, so a chain of thousands of segments stays cheap (a dynamic one grows wi
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
-from unbroken.accounting.forecast import forecast
-from unbroken.accounting.forecast_words import budget_words, least_segments
-from unbroken.config import yaml_file
-from unbroken.config.site import Site, read_site, with_site_of_the_profile
+from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
-from unbroken.engines.found import found_engines, known_schemas, read_checked_runs
-from unbroken.errors import AbsentFileError, ConfigError, ForeignFolderError, FormatError, UnbrokenError
-from unbroken.plan import snakemake_inside
-from unbroken.plan.outdated import Outdated, has_finished, last_record
-from unbroken.plan.slurm_jobs import SlurmPlan, missing_site
-from unbroken.plan.snakemake_speed import spare_the_collector, telling_pattern
-from unbroken.program import environment
-from unbroken.runs import driver_screen, driver_start, elsewhere, job_note
-from unbroken.runs.attempts import all_attempts
-from unbroken.runs.environment import changes
-from unbroken.runs.environment import refusal as environment_refusal
-from unbroken.runs.history import Attempt
-from unbroken.runs.identity import content_files, identity_of, usable_identities
-from unbroken.runs.known_formats import refuse_newer
+from unbroken.engines.found import found_engines, known_schemas
+from unbroken.errors import ConfigError, FormatError
+from unbroken.plan.outdated import Outdated, has_finished
+from unbroken.plan.refusals import future_files, newer, not_its_own
+from unbroken.plan.slurm_jobs import SlurmPlan
+from unbroken.plan.snakemake_speed import telling_pattern
+from unbroken.plan.standing import standing
+from unbroken.plan.tell import tell
+from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
-from unbroken.runs.own_folder import confirm_all_own
-from unbroken.runs.progress import amount
-from unbroken.runs.record import Record
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
-from unbroken.runs.select import refusal
-from unbroken.runs.store import Store
-from unbroken.segment import ticket
 from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
-from unbroken.system import fs
-
-# With a console, the driver's own lines come in their order among Snakemake's.
-_SNAKEMAKES_LOGGER = "snakemake.logging"
-# File servers' clocks differ by a little, and no segment is over so soon.
-FUTURE_SECONDS = 2.0
-
-
-_driven: list[Plan] = []
 
 
 class Plan:
@@ -152,14 +124,14 @@ class Plan:
     def refuse_newer(self) -> None:
         """FormatError with a line for each run of which a newer unbroken wrote a file; of a finished one only its end
         is asked, since nothing of it will be touched."""
-        if lines := [line for run in self.runs if (line := self._newer(run))]:
+        if lines := [line for run in self.runs if (line := newer(run, self.base))]:
             raise FormatError("\n".join(lines))
 
     def check(self, files: Sequence[str] = ()) -> None:
         """ConfigError naming each file from the future, each run that is not what its checkpoints belong to, and what
         this machine or cluster cannot do."""
-        mistakes = [line for assignment in self._assignments.values() for line in self._future_files(assignment)]
-        mistakes += [line for assignment in self._assignments.values() for line in self._refusals(assignment)]
+        mistakes = [line for assignment in self._assignments.values() for line in future_files(assignment, self.base)]
+        mistakes += [line for assignment in self._assignments.values() for line in not_its_own(assignment, self.base)]
         unfinished = (run for run in self.runs if not has_finished(RunFolder(run.name, self.base), run))
         mistakes += start.mistakes(unfinished, self.base, tell)
         if self.slurm and not self.has_nothing_to_do():
@@ -184,7 +156,7 @@ class Plan:
 
     def report(self) -> list[str]:
         """One line for each run that is not finished: how far, and what to type."""
-        return [line for run in self.runs if (line := self._report(run))]
+        return [line for run in self.runs if (line := standing(run, self.base))]
 
     def _targets(self, run: Run) -> Iterator[str]:
         places = RunFolder(run.name)
@@ -192,181 +164,3 @@ class Plan:
             yield str(places.final / SUMMARY)
             return
         yield from (str(places.record(segment)) for segment in range(1, run.segments + 1))
-
-    def _newer(self, run: Run) -> str:
-        places = RunFolder(run.name, self.base)
-        try:
-            if not has_finished(places, run):
-                refuse_newer(places)
-            ticket.refuse_newer(run.name, self.base)
-        except FormatError as error:
-            return f"runs.{run.name}: {error}"
-        return ""
-
-    def _future_files(self, assignment: Assignment) -> Iterator[str]:
-        """Snakemake calls a job failed whose input is newer than its output, also for `ancient` inputs."""
-        for key, name in content_files(assignment.run, assignment.keys):
-            ahead = (self.base / name).stat().st_mtime - time.time()
-            if ahead > FUTURE_SECONDS:
-                found = f"{name} was changed {ahead:.0f} s in the future, says its time stamp"
-                yield f"runs.{assignment.run.name}.settings.{key}: {found}; type: touch {name}"
-
-    def _refusals(self, assignment: Assignment) -> Iterator[str]:
-        run = assignment.run
-        places = RunFolder(run.name, self.base)
-        if not has_finished(places, run):
-            try:
-                confirm_all_own(places.own)
-            except ForeignFolderError as error:
-                yield f"runs.{run.name}: {error}"
-                return
-        store = Store(places.checkpoints)
-        checkpoints = store.readable()[-1:] if store.names() else []
-        if not checkpoints:
-            return
-        identity = identity_of(run, assignment.keys, self.base)
-        accepted = usable_identities(identity, places.accepted, checkpoints)
-        if checkpoints[0].passport.identity not in accepted:
-            yield refusal(run.name, checkpoints[0], identity)
-        elif run.is_strict and not has_finished(places, run):
-            now = environment.on_disk(run, self.base)
-            if found := changes(checkpoints[0].passport, now, environment.unread(run, now) | environment.NOT_ON_DISK):
-                yield environment_refusal(run.name, found)
-
-    def _report(self, run: Run) -> str:
-        places = RunFolder(run.name, self.base)
-        last, attempts = last_record(places), all_attempts(places)
-        if has_finished(places, run):
-            return ""
-        if attempts and not attempts[-1].outcome.settles:
-            return f"{run.name}: {_stopped(attempts[-1], run)}"
-        if last is None:
-            return f"{run.name}: not started{_log_of(places, 1)}"
-        progress = last.progress
-        done = _how_far(progress.done, run.goal or progress.goal, progress.unit)
-        if last.segment >= run.segments:
-            more = run.segments + needed_segments(last, run)
-            return f"{run.name}: {done}, all {run.segments} segments used; set segments: {more} and start again"
-        log = _log_of(places, last.segment + 1)
-        budget = _budget(attempts, last, run)
-        return f"{run.name}: {done} after segment {last.segment} of {run.segments}{log}; start again to go on{budget}"
-
-
-def driven_plans() -> list[Plan]:
-    """The plans that this process drives; a workflow may import unbroken more than once."""
-    return list(_driven)
-
-
-def load_plan(
-    config: Mapping[str, object],
-    is_driver: bool,
-    files: Sequence[str] = (),
-    brought: Mapping[str, object] | None = None,
-    typed_directory: str | Path | None = None,
-) -> Plan:
-    """The plan of a config, everything checked; a user's mistakes are printed, one line each, and end the process.
-
-    `files` are those that the config was read from, `brought` is what the profile and the command line add to it, and
-    `typed_directory` is Snakemake's `--directory`.  Only the driver checks identities, asks Slurm and makes records
-    anew; its jobs read the same Snakefile and need none of it.
-    """
-    spare_the_collector()
-    if is_driver:
-        snakemake_inside.quicken()
-        driver_start.begin()
-        elsewhere.note_typed(typed_directory)
-    os.environ.setdefault("PATH", os.defpath)  # Snakemake's scheduler fails in an empty environment
-    try:
-        with fs.os_errors(Path()):
-            if lines := [line for file in files for line in yaml_file.mistakes(Path(file))]:
-                raise ConfigError(lines)
-            config = with_site_of_the_profile(config, brought or {})
-            plan = Plan(read_checked_runs(config, Path()), Path(), read_site(config, known_schemas()), is_driver)
-            if is_driver:
-                plan.refuse_newer()
-            plan.targets()  # reads what the Snakefile is then given
-            if is_driver:
-                _driven.append(plan)
-                plan.check(files)
-                plan.hide_outdated()
-                if plan.has_nothing_to_do():
-                    tell(plan.report())
-    except UnbrokenError as error:
-        job_note.tell_refused(error)
-        _leave(str(error).splitlines())
-    return plan
-
-
-def refuse_unreadable(file: str) -> None:
-    """Ends the process with one line where Snakemake would read a config for minutes, or print a traceback."""
-    if lines := yaml_file.unreadable(Path(file)):
-        job_note.tell_refused(AbsentFileError(lines))  # somebody may just be editing it
-        _leave(lines)
-
-
-def refuse_missing_site(plan: Plan, executor: str) -> None:
-    """Ends the process with one line where jobs would go to Slurm without its settings."""
-    if plan.slurm is None and (line := missing_site(executor)):
-        _leave([line])
-
-
-def _leave(lines: Iterable[str]) -> NoReturn:
-    """Ends the process: below any error that is raised in a Snakefile, Snakemake 9 prints a traceback."""
-    tell(lines)
-    sys.exit(1)
-
-
-def tell(lines: Iterable[str]) -> None:
-    """Lines of the driver's own, on its screen."""
-    for line in map(elsewhere.from_where_it_was_typed, lines):
-        if driver_screen.is_taken_over():
-            logging.getLogger(_SNAKEMAKES_LOGGER).info("unbroken: %s", line)
-        else:
-            # In one piece: Snakemake's threads print too.
-            sys.stderr.write(f"unbroken: {line}\n")
-
-
-def needed_segments(last: Record, run: Run) -> int:
-    """How many more segments a run needs at the pace it had, at least one."""
-    goal = run.goal or last.progress.goal
-    if goal is None or last.progress.done <= 0:
-        return 1
-    per_segment = last.progress.done / last.segment
-    return max(1, -int(-(goal - last.progress.done) // per_segment))
-
-
-def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
-    """That the segments of the config are likely not to do."""
-    goal = run.goal or last.progress.goal
-    if goal is None:
-        return ""
-    made = forecast(attempts, last.progress.done, goal, time.time(), run.segment_minutes * 60)
-    least = least_segments(attempts, last.progress.done, goal)
-    words = budget_words(made, last.segment, run.segments, least)
-    return f"; {words}" if words else ""
-
-
-# What to do after an attempt that settled nothing, where its own message does not say it.
-_NEXT = {Outcome.FAILED: "; fix the cause, then start again", Outcome.DIED: "; start again to go on"}
-
-
-def _stopped(attempt: Attempt, run: Run) -> str:
-    """How far a run is whose last attempt settled nothing, why, and what to do."""
-    if attempt.outcome is Outcome.INTERRUPTED:
-        return attempt.message  # says both, and there is nothing to read
-    done = _how_far(attempt.progress_to, run.goal, attempt.unit)
-    log = RunFolder(run.name).log(attempt.segment)
-    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
-    todo = _NEXT.get(attempt.outcome, "")
-    return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {attempt.message}{where}{todo}"
-
-
-def _how_far(done: float, goal: float | None, unit: str) -> str:
-    of_goal = f" of {goal:.10g}" if goal is not None else ""
-    return f"{amount(done)}{of_goal} {unit}".rstrip()
-
-
-def _log_of(places: RunFolder, segment: int) -> str:
-    """Where to read on, if the segment has been tried."""
-    log = places.log(segment)
-    return f"; log: {RunFolder(places.name).log(segment)}" if log.exists() else ""
