@@ -67,8 +67,7 @@ def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path
 
 
 def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_claim_says(tmp_path: Path) -> None:
-    patch = {"segment.lifecycle.NO_LIMIT_MINUTES": 1e9}
-    held = start_segment(tmp_path, 1, patch=patch, goal=100_000, step_seconds=0.01)
+    held = start_segment(tmp_path, 1, goal=100_000, step_seconds=0.01)
     places = RunFolder("demo", tmp_path)
     until(lambda: (places.lease / "000001.json").exists())
     held.kill(signal.SIGKILL)

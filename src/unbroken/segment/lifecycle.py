@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from unbroken.engines.base import Engine, Task
 from unbroken.errors import (
     CancelledSegment,
     DivergedError,
-    ForeignFolderError,
     FormatError,
     IdentityError,
     InterruptedSegment,
@@ -35,7 +33,7 @@ from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.own_folder import confirm_all_own, confirm_own
+from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.select import refusal, select
@@ -43,18 +41,19 @@ from unbroken.runs.store import Store
 from unbroken.segment import salvage
 from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import NEARLY_ALL, Judgement, explained, is_finished, judge
-from unbroken.segment.deadline import NO_LIMIT_MINUTES, deadline_for, learn_margin
+from unbroken.segment.classify import Judgement, explained, is_finished, judge
+from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.environment import environment_for
 from unbroken.segment.job import Job
+from unbroken.segment.job_time import job_time
 from unbroken.segment.orphans import name_orphans
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.rejected import Rejections
 from unbroken.segment.second_place import SecondPlaceCopier
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
+from unbroken.segment.tidy import Tidy
 from unbroken.segment.turn import leaves_to, patience_seconds
-from unbroken.slurm.this_job import job_around_us
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
@@ -125,6 +124,7 @@ class _Segment:
         self.store = Store(self.job.places.checkpoints)
         self.rejections = Rejections(self.store, self.job.tell)
         self.attempts = AttemptLog(self.job, self.held)
+        self.tidy = Tidy(self.job.places, self.store, self.held.claim.token, self.job.tell)
 
     def run(self) -> Record:
         self.held.confirm()
@@ -156,7 +156,7 @@ class _Segment:
         refuse_newer(self.job.places)  # whoever held it until now may have been a newer one
         self.attempts.refuse_same_again()
         self.identity = identity_of(self.job.run, self.job.keys, self.job.base)
-        self._clean()
+        self.tidy.make_folders()
         origin = self._select()
         claims = self.held.earlier_claims()
         name_orphans(self.job, claims)
@@ -164,51 +164,13 @@ class _Segment:
         for claim, following in itertools.pairwise([*claims, self.held.claim]):
             self.attempts.close_died(claim, self.store, following.started_utc)
         self.held.forget_earlier()
-        self._clear_attempt_folders()
+        self.tidy.remove_attempt_folders()
         record = self._settled(origin)
         if record is not None:
             return record
         if self.attempts.goes_back() and origin is not None:
             return self._one_before(origin)
         return self._new_work(origin)
-
-    def _clean(self) -> None:
-        """Removes what killed attempts left half done."""
-        places = self.job.places
-        with fs.storage_errors(places.root):
-            places.work.mkdir(parents=True, exist_ok=True)
-            places.checkpoints.mkdir(parents=True, exist_ok=True)
-            places.segments.mkdir(parents=True, exist_ok=True)
-        confirm_all_own(places.own)
-        try:
-            self._tell_removed(self.store.remove_leftovers() + final.remove_leftovers(places))
-        except OSError as error:
-            self._tell_not_removed(places.root, str(error))
-
-    def _clear_attempt_folders(self) -> None:
-        """Removes the desks of killed attempts, once what was complete on them is saved."""
-        left = []
-        confirm_own(self.job.places.work)
-        try:
-            for attempt_folder in self.job.places.work.iterdir():
-                if (
-                    attempt_folder.name < f"{self.held.claim.token:06d}"
-                ):  # never that of a successor, should we have slept here
-                    if why := fs.remove_tree(attempt_folder):
-                        self._tell_not_removed(attempt_folder, why)
-                    else:
-                        left.append(f"work/{attempt_folder.name}")
-        except OSError as error:
-            self._tell_not_removed(self.job.places.work, str(error))
-        self._tell_removed(left)
-
-    def _tell_removed(self, left: list[str]) -> None:
-        if left:
-            self.job.tell(f"removed the unfinished files of a killed attempt: {', '.join(sorted(left))}")
-
-    def _tell_not_removed(self, folder: Path, why: str) -> None:
-        """Tidying up may fail; it never ends work."""
-        self.job.tell(f"{folder}: not removed yet ({why}); nobody needs it, and a later segment tries again")
 
     def _one_before(self, newest: Checkpoint) -> Work:
         """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
@@ -286,7 +248,7 @@ class _Segment:
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             work.task.attempt_folder.close()
-            self._remove_attempt_folder(work.task.attempt_folder.root)
+            self.tidy.remove_attempt_folder(work.task.attempt_folder.root)
             return self._work(self._or_noted(lambda: self._new_work(self._select())))
         work.publisher.prune()
         self._close(work, judgement, error)
@@ -304,74 +266,34 @@ class _Segment:
         work.task.attempt_folder.close()
         try:
             with fs.storage_errors(root):
-                self._remove_attempt_folder(root)
+                self.tidy.remove_attempt_folder(root)
             self.attempts.close(work, judgement)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
 
-    def _remove_attempt_folder(self, root: Path) -> None:
-        try:
-            confirm_own(root.parent)
-        except (ForeignFolderError, OSError) as error:
-            self._tell_not_removed(root, str(error))
-            return
-        if why := fs.remove_tree(root):
-            self._tell_not_removed(root, why)
-
     def _new_work(self, origin: Checkpoint | None) -> Work:
-        run = self.job.run
-        seconds = run.segment_minutes * 60
-        slurm_job = job_around_us()
-        if slurm_job is not None and slurm_job.end_unix is None:
-            alone = f"counting on {run.segment_minutes:g} minutes alone"
-            self.job.tell(f"Slurm does not say when it ends job {slurm_job.job_id}: {alone}")
-        if slurm_job is not None and slurm_job.remark:
-            self.job.tell(slurm_job.remark)
         environment = environment_for(self.job, origin)
-        deadline = deadline_for(seconds, slurm_job)
-        left_seconds = deadline.left_seconds()
-        margin = learn_margin(self.attempts.all(), min(seconds, left_seconds), run.first_margin_seconds)
-        if run.least_minutes is not None and left_seconds < NEARLY_ALL * seconds:
-            self.job.tell(f"Slurm gives this job {left_seconds / 60:.3g} of {run.segment_minutes:g} minutes")
-        if left_seconds < NO_LIMIT_MINUTES * 60 - margin.longest_seconds:
-            self.job.tell(f"time: {left_seconds:.0f} s, told to stop {margin.stop_seconds:.1f} s before the end")
+        given = job_time(self.job, self.attempts.all())
+        deadline, margin, slurm_job = given.deadline, given.margin, given.slurm_job
         attempt_folder = AttemptFolder(self.job.places.work / f"{self.held.claim.token:06d}")
         with fs.storage_errors(attempt_folder.root):
             attempt_folder.prepare()
             attempt_folder.write_deadline(deadline.unix(margin.publish_seconds))
             salvage.leave_note(attempt_folder, origin, salvage.Note(self.identity, environment))
         ends, told = deadline.unix(margin.publish_seconds), deadline.unix(margin.stop_seconds)
-        task = Task(
-            run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, lambda: bool(self.alarm.heard)
-        )
+        run, is_stopped = self.job.run, lambda: bool(self.alarm.heard)
+        task = Task(run, self.job.segment, origin, attempt_folder, ends, told, self.job.tell, is_stopped)
         moments = Moments(attempt_folder.times, slurm_job, self.held.clock_ahead_seconds)
         moments.begin(own_start_unix(), next(reversed(self.attempts.all()), None))
         publisher = Publisher(
-            self.job,
-            self.engine,
-            self.store,
-            self.held,
-            self.identity,
-            environment,
-            slurm_job,
-            origin,
-            copier=self.copier,
-            clock=moments.watch.clock,
-        )
+            self.job, self.engine, self.store, self.held, self.identity, environment, slurm_job, origin,
+            copier=self.copier, clock=moments.watch.clock,
+        )  # fmt: skip
         return Work(
-            self.job,
-            self.engine,
-            task,
-            publisher,
-            deadline,
-            margin,
-            self.alarm,
-            slurm_job,
-            moments,
-            lambda: self.held.is_asked_for,
-            self.attempts.worked_seconds(),
-        )
+            self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments,
+            lambda: self.held.is_asked_for, self.attempts.worked_seconds(),
+        )  # fmt: skip
 
     def _write_final(self, checkpoint: Checkpoint) -> None:
         if not self.engine.fills_final or final.is_current(self.job.places, checkpoint):
