@@ -5,11 +5,13 @@ import os
 import signal
 from pathlib import Path
 
-from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
+import pytest
+from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, toy_run, until
 from support.venvs import install, make_venv
 
 from unbroken.engines.base import Task
-from unbroken.program.contract import AttemptFolder, HandedOver
+from unbroken.engines.found import engine_of
+from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
 from unbroken.segment.lifecycle import run_segment
@@ -150,6 +152,38 @@ def test_what_a_killed_attempt_had_handed_over_is_saved(tmp_path: Path) -> None:
     assert not list(work.iterdir())
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_what_a_killed_attempt_was_publishing_is_saved_with_all_that_it_says(tmp_path: Path, is_taken: bool) -> None:
+    killed(tmp_path)
+    (root,) = (tmp_path / "results/demo/work").iterdir()
+    (root / "save/1.ready/final").mkdir(parents=True)
+    (root / "save/1.ready/final/result").write_text("1")
+    (root / "save/1.ready/progress.json").write_text('{"done": 9, "goal": null, "unit": "s", "is_finished": true}')
+    (root / "progress.json").write_text('{"done": 11, "unit": "s"}')
+    (found,) = ready_states(AttemptFolder(root))
+    if is_taken:
+        found.taken()
+
+    record = run_segment(toy_job(tmp_path, goal=None), ProgramEngine(program("one_step")))
+
+    assert (record.outcome, record.progress.done, record.progress.unit) == (Outcome.FINISHED, 9, "s")
+    assert (tmp_path / "results/demo/final/result").read_text() == "1"
+
+
+def test_a_state_that_is_found_twice_says_the_same_twice(tmp_path: Path) -> None:
+    """As at the end of an attempt in which it could not be published."""
+    attempt_folder = AttemptFolder(tmp_path / "000001")
+    attempt_folder.prepare()
+    (attempt_folder.save / "1.ready").mkdir()
+    (attempt_folder.save / "1.ready/progress.json").write_text('{"done": 9}')
+    attempt_folder.progress.write_text('{"done": 11}')
+
+    first, second = [ready_states(attempt_folder)[0].handover for _ in range(2)]
+
+    assert first is not None and first.progress.done == 9
+    assert first == second
+
+
 def test_a_state_that_does_not_say_how_far_it_is_is_made_anew(tmp_path: Path) -> None:
     """The progress file of its program may speak of a later moment."""
     killed(tmp_path)
@@ -162,6 +196,18 @@ def test_a_state_that_does_not_say_how_far_it_is_is_made_anew(tmp_path: Path) ->
 
     assert [each.passport.progress.done for each in checkpoints(toy_job(tmp_path))] == [1]
     assert history(toy_job(tmp_path))[0].progress_to == 0
+
+
+@pytest.mark.parametrize("engine", ["dmtcp", "tensorflow", "torch", "toy"])
+def test_no_engine_saves_a_state_that_does_not_say_how_far_it_is(tmp_path: Path, engine: str) -> None:
+    """Without its own word it is torn: an end of a run would be taken for a state to go on from."""
+    run = toy_run(engine=engine)
+    attempt_folder = AttemptFolder(tmp_path / "results/demo/work/000001")
+    attempt_folder.prepare()
+    (attempt_folder.save / "1.ready/final").mkdir(parents=True)
+    task = Task(run, 1, None, attempt_folder, 0.0)
+
+    assert engine_of(run, tmp_path).salvage(task) == []
 
 
 def test_a_link_in_what_was_handed_over_is_no_checkpoint(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,8 @@ READY = ".ready"
 HANDOVER_FILE = "progress.json"
 # Before the name of what is being published.
 TAKEN = "taken-"
+# Before the name of a state, beside the save folder: what it said of itself, until it is a checkpoint.
+TOLD = "told-"
 # What a checkpoint's folder of this name holds is what the user came for.
 FINAL = "final"
 
@@ -105,6 +108,7 @@ class HandedOver:
     handover: Handover | None  # None from a program that says nothing of its progress
     # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
     save: OwnFolder | None = None
+    told: Path | None = None  # the file that holds the handover meanwhile, for a successor
 
     def move(self, target: Path) -> None:
         """Renames it, and never what stands in the place of the save folder by now.
@@ -124,11 +128,17 @@ class HandedOver:
             return self
         target = self.draft.parent.parent / f"{TAKEN}{self.draft.name}"
         self.move(target)
-        return HandedOver(target, self.handover)
+        return HandedOver(target, self.handover, told=self.told)
+
+    def forget(self) -> None:
+        """It is a checkpoint now."""
+        if self.told is not None:
+            with suppress(OSError):
+                self.told.unlink(missing_ok=True)
 
 
 def ready_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
-    """What the program has handed over with `.ready` folders, in name order; removes their progress file.
+    """What the program has handed over with `.ready` folders, in name order, without their progress file.
 
     CheckpointError if a progress file is malformed, ForeignFolderError if the save folder is not ours any more.
     """
@@ -147,6 +157,9 @@ def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
     for path in left_states(attempt_folder):
         target = copies.save / path.name.removeprefix(TAKEN)
         shutil.copytree(path, target, symlinks=True, copy_function=link_or_copy)
+        told = _told(attempt_folder, target.name)
+        if told.is_file() and not os.path.lexists(target / HANDOVER_FILE):
+            shutil.copyfile(told, target / HANDOVER_FILE)
     return _ready_in(copies.open_save(), copies)
 
 
@@ -184,17 +197,23 @@ def _is_draft(save: OwnFolder, name: str) -> bool:
     return name.startswith(".") or name.endswith(".tmp") or (name.startswith("draft") and save.is_folder(name))
 
 
+def _told(attempt_folder: AttemptFolder, state: str) -> Path:
+    return attempt_folder.root / f"{TOLD}{state}.json"
+
+
 def _found(folder: OwnFolder, attempt_folder: AttemptFolder, save: OwnFolder | None = None) -> HandedOver:
-    own = folder.path / HANDOVER_FILE
+    own, told = folder.path / HANDOVER_FILE, _told(attempt_folder, folder.path.name)
     with folder:
-        if HANDOVER_FILE not in folder.names():
+        has_own = HANDOVER_FILE in folder.names()
+        if not has_own and not told.is_file():
             progress = read_progress(attempt_folder.progress)
             return HandedOver(folder.path, Handover(progress) if progress else None, save)
         try:
-            handover = parse_handover(read_told(own), str(own))
+            handover = parse_handover(read_told(own if has_own else told), str(own))
         except ValueError as error:
             raise CheckpointError(f"{own}: not JSON ({error})") from error
         except IsADirectoryError as error:
             raise CheckpointError(f"{own}: a folder, allowed: a file with an object in it") from error
-        folder.remove_file(HANDOVER_FILE)
-    return HandedOver(folder.path, handover, save)
+        if has_own:
+            folder.move_out(HANDOVER_FILE, told)
+    return HandedOver(folder.path, handover, save, told)

@@ -68,11 +68,6 @@ class OwnFolder:
         """A folder in it."""
         return OwnFolder(self.path / name, self)
 
-    def remove_file(self, name: str) -> None:
-        """A link as the link that it is."""
-        with self._named(name):
-            os.unlink(name, dir_fd=self._descriptor)
-
     def move_out(self, name: str, target: Path) -> None:
         """Renames what is in it, a link as the link that it is."""
         with self._named(name):

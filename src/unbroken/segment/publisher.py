@@ -80,6 +80,7 @@ class Publisher:
         is_finished = _is_finished(found, handover, is_its_last)
         passport = self._passport(handover, is_finished)
         self.last = self.store.publish(found.taken().draft, passport, self.writer.confirm)
+        found.forget()
         seconds = self.clock() - began
         self.saves += 1
         self.save_seconds = max(self.save_seconds, seconds)

@@ -50,6 +50,7 @@ class ContractKeeper(CommandSupervisor):
         self._count += 1
         draft = self.task.attempt_folder.root / f"waiting-{self._count:06d}"
         found.move(draft)
+        found.forget()  # it is made anew if we are killed
         return HandedOver(draft, found.handover)
 
     def _with_outputs(self, found: HandedOver, is_closed: bool) -> HandedOver:

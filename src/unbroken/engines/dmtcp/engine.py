@@ -16,7 +16,7 @@ from unbroken.engines.dmtcp.workspace import SLOTS
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError, SegmentError
-from unbroken.program.contract import READY, HandedOver, copied_states, ready_states
+from unbroken.program.contract import READY, HandedOver, ready_states
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
@@ -74,7 +74,3 @@ class DmtcpEngine(Engine):
         if not found and why.exists():
             raise SegmentError(f"runs.{task.run.name}: {why.read_text().strip()}")
         return found
-
-    def salvage(self, task: Task) -> list[HandedOver]:
-        """Checkpoints that the killed attempt had handed over but nobody had published yet."""
-        return copied_states(task.attempt_folder)
