@@ -152,6 +152,28 @@ def test_what_a_killed_attempt_had_handed_over_is_saved(tmp_path: Path) -> None:
     assert not list(work.iterdir())
 
 
+def test_a_job_that_is_killed_while_it_publishes(tmp_path: Path) -> None:
+    process = start_segment(tmp_path, 1, command=program("large_states"), goal=100_000)
+    work = tmp_path / "results/demo/work/000001"
+
+    def is_publishing() -> bool:
+        """Stopped dead in it, and not a moment after it."""
+        process.kill(signal.SIGSTOP)
+        found = list(work.glob("taken-*.ready"))
+        process.kill(signal.SIGCONT if not found else signal.SIGKILL)
+        return bool(found)
+
+    until(lambda: list(work.glob("taken-*.ready")) and is_publishing())
+    process.end()
+    (taken,) = work.glob("taken-*.ready")
+    said = float(taken.name.removeprefix("taken-").removesuffix(".ready"))
+
+    run_segment(toy_job(tmp_path, goal=100_000, keep=99), ProgramEngine(program("one_step")))
+
+    saved = {each.passport.progress.done: each.passport for each in checkpoints(toy_job(tmp_path))}
+    assert (saved[said].token, saved[said].progress.unit, saved[said].progress.goal) == (1, "steps", 100_000)
+
+
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_what_a_killed_attempt_was_publishing_is_saved_with_all_that_it_says(tmp_path: Path, is_taken: bool) -> None:
     killed(tmp_path)
