@@ -441,8 +441,9 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _handed_over(work: Path) -> list[int]:
-    """How far the states are that somebody handed over and nobody published."""
-    return [json.loads(path.read_text())["done"] for path in work.rglob("*.ready/progress.json")]
+    """How far the states are that somebody handed over and nobody published, or was just publishing."""
+    told = [*work.rglob("*.ready/progress.json"), *work.rglob("told-*.ready.json")]
+    return [json.loads(path.read_text())["done"] for path in told]
 
 
 def _is_good(folder: Path) -> bool:
