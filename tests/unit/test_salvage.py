@@ -2,15 +2,20 @@
 
 import json
 import os
+import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.disks import mount_small, unmount
 from support.toyrun import KEYS, ProgramEngine, checkpoints, history, program, start_segment, toy_job, toy_run, until
 from support.venvs import install, make_venv
 
 from unbroken.engines.base import Task
 from unbroken.engines.found import engine_of
+from unbroken.errors import StorageError
+from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
@@ -190,6 +195,47 @@ def test_what_a_killed_attempt_was_publishing_is_saved_with_all_that_it_says(tmp
 
     assert (record.outcome, record.progress.done, record.progress.unit) == (Outcome.FINISHED, 9, "s")
     assert (tmp_path / "results/demo/final/result").read_text() == "1"
+
+
+class FullDisk(ProgramEngine):
+    """The disk is full from the moment at which the killed attempt is looked at."""
+
+    def __init__(self, disk: Path) -> None:
+        super().__init__(program("one_step"))
+        self.filler = disk / "filler"
+
+    def salvage(self, task: Task) -> list[HandedOver]:
+        with self.filler.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        return super().salvage(task)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_full_disk_leaves_what_was_handed_over_to_the_next_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    if not has_links:
+        monkeypatch.setattr(contract, "link_or_copy", shutil.copy2)
+    mount_small(tmp_path, "size=4m")
+    try:
+        run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))  # the history has room for a line
+        killed(tmp_path, 2)
+        (root,) = (tmp_path / "results/demo/work").iterdir()
+        (root / "save/1.ready").mkdir()
+        (root / "save/1.ready/state").write_text("9")
+        (root / "save/1.ready/progress.json").write_text('{"done": 9, "goal": 100}')
+        ready_states(AttemptFolder(root))
+        engine = FullDisk(tmp_path)
+        with pytest.raises(StorageError, match="is not saved yet, and stays where it is"):
+            run_segment(toy_job(tmp_path, 2, goal=100), engine)
+        engine.filler.unlink()
+
+        run_segment(toy_job(tmp_path, 2, 2, goal=100), ProgramEngine(program("one_step")))
+
+        assert [each.passport.progress.done for each in checkpoints(toy_job(tmp_path))] == [9, 10]
+    finally:
+        unmount(tmp_path)
 
 
 def test_a_state_that_is_found_twice_says_the_same_twice(tmp_path: Path) -> None:

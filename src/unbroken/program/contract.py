@@ -159,7 +159,7 @@ def copied_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
         shutil.copytree(path, target, symlinks=True, copy_function=link_or_copy)
         told = _told(attempt_folder, target.name)
         if told.is_file() and not os.path.lexists(target / HANDOVER_FILE):
-            shutil.copyfile(told, target / HANDOVER_FILE)
+            link_or_copy(told, target / HANDOVER_FILE)
     return _ready_in(copies.open_save(), copies)
 
 

@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
         job = Job(assignment.run, assignment.keys, int(words[1]), 1)
         with fs.os_errors(job.places.root):
             job = replace(job, attempt_log=attempt_log(job.places.log(job.segment)))
-            run_segment(job, engine_of(job.run, job.base)).write(job.places.record(job.segment))
+            run_segment(job, engine_of(job.run, job.base))
     except UnbrokenError as error:
         print(f"stopped: {error}", file=sys.stderr, flush=True)
         return 1

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
-from unbroken.errors import CheckpointError, ForeignFolderError, OutageError, SegmentError, UnbrokenError
+from unbroken.errors import (
+    CheckpointError,
+    ForeignFolderError,
+    OutageError,
+    SegmentError,
+    StorageError,
+    UnbrokenError,
+)
 from unbroken.program.contract import AttemptFolder, HandedOver
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
@@ -20,7 +27,7 @@ from unbroken.runs.lease import Lease
 from unbroken.runs.store import Store
 from unbroken.segment.job import Job
 from unbroken.segment.publisher import Publisher
-from unbroken.system import jsontext
+from unbroken.system import fs, jsontext
 from unbroken.system.clock import age_seconds
 
 # What a killed attempt left may be half made in any way; a full disk is not its fault, and it waits for the next one.
@@ -105,7 +112,11 @@ class _Salvage:
             )  # fmt: skip
             for found in states:
                 publisher.publish(found)
-        except _CANNOT_BE_SAVED as error:  # it is made anew
+        except _CANNOT_BE_SAVED as error:
+            if isinstance(error, OSError) and fs.is_full(error):
+                left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
+                raise StorageError(f"{attempt_folder.root}: {error.strerror or 'no room left'}: {left}") from error
+            # It is made anew.
             said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
             self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {said}")
             return self.origin

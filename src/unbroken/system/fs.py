@@ -49,7 +49,9 @@ def free_bytes(path: Path) -> int:
 
 
 def is_full(error: OSError) -> bool:
-    """True if there is no room, or a quota is used up."""
+    """True if there is no room, or a quota is used up; of a whole tree (shutil.Error) if it was so anywhere."""
+    if isinstance(error, shutil.Error):
+        return any(os.strerror(code) in str(error) for code in _FULL_ERRNOS)
     return error.errno in _FULL_ERRNOS
 
 
