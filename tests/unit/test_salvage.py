@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_what_was_handed_over_to_the_next_job(
         (root / "save/1.ready/progress.json").write_text('{"done": 9, "goal": 100}')
         ready_states(AttemptFolder(root))
         engine = FullDisk(tmp_path)
-        with pytest.raises(StorageError, match="No space left on device|no room left"):
+        with pytest.raises(StorageError, match=r"No space left on device|no room left"):
             run_segment(toy_job(tmp_path, 2, goal=100), engine)
         engine.filler.unlink()
 
