@@ -60,7 +60,8 @@ class LogHandler(LogHandlerBase):
                 return
             except Exception as error:  # noqa: BLE001  (any of ours; the record is shown all the same)
                 self._fall_back(error)
-        self._own.handle(record)
+        with driver_screen.lock:
+            self._own.handle(record)
 
     def _fall_back(self, error: Exception) -> None:
         """Snakemake's own output from here on, after a line that says why."""

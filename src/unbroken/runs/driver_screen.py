@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from threading import RLock
 
 from unbroken.slurm.this_job import own_job_id
 
 # `off`: Snakemake's own output, with the segments' lines in it.  Set otherwise by the console, for its segments.
 VARIABLE = "UNBROKEN_CONSOLE"
+
+# Held while a line of Snakemake's output or of ours is written.  Snakemake writes a line and its end in two pieces, for
+# a plugin in a thread of its own, and a line of ours between them would begin in the middle of a line.
+lock = RLock()
 
 
 def is_unwanted() -> bool:
