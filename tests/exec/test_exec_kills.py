@@ -41,6 +41,19 @@ def test_a_program_that_is_killed_goes_on_from_what_was_saved(called):
     assert called.starts() == [0, 6]
 
 
+@pytest.mark.parametrize("keep", [(), ("--keep", "ckpt/*")], ids=["results alone", "kept files"])
+def test_what_was_being_published_is_published_by_the_next_call(called, keep):
+    """The program is done, and is not started again for its results."""
+    options = (*keep, "--save-minutes", "60", "--outputs", "sum.txt")
+    called.killed_while_publishing(*options)
+
+    done = called.call(*options)
+
+    assert (done.returncode, called.starts()) == (0, [0]), done.stderr
+    assert called.result() == expected()
+    assert "saved from the killed attempt 1" in done.stderr
+
+
 def test_a_torn_file_gives_way_to_the_checkpoint_and_is_not_deleted(called):
     kill_at(called, 6)
     torn = called.folder / "ckpt/state.json"

@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from support.toyrun import PYTHONPATH
 
 # Counts to its goal and saves every number.  It rests at each number for which there is a file `rest-at-N`, and saves
 # and leaves with 0 at a TERM, as well-behaved programs do.
@@ -40,6 +43,14 @@ with open(out, "w") as file:
     file.write(f"{state['sum']}\\n")
 """
 
+DYING = """
+import runpy
+from support.killed_publishing import dies_while_publishing
+
+dies_while_publishing()
+runpy.run_module("unbroken", run_name="__main__")
+"""
+
 
 class Called:
     """A folder with the program, and what calls it."""
@@ -62,6 +73,15 @@ class Called:
         return subprocess.run(
             words, cwd=self.folder, env=told, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600
         )
+
+    def killed_while_publishing(self, *options: str) -> None:
+        """The call dies when its next checkpoint only has to be renamed into the store."""
+        words = [sys.executable, "-c", DYING, *self.words(*options)[3:]]
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+        done = subprocess.run(
+            words, cwd=self.folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
 
     def start(self, *options: str, **more) -> subprocess.Popen[str]:
         """In the background."""

@@ -109,6 +109,7 @@ class HandedOver:
     # The save folder, if `draft` lies in it yet: a program that lives can put a link in its place at any moment.
     save: OwnFolder | None = None
     told: Path | None = None  # the file that holds the handover meanwhile, for a successor
+    is_judged: bool = False  # by the attempt that made it: the handover is what the checkpoint says, goal and end too
 
     def move(self, target: Path) -> None:
         """Renames it, and never what stands in the place of the save folder by now.

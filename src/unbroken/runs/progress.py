@@ -64,6 +64,19 @@ class Handover:
     is_milestone: bool = False  # stays for good
     stall_seconds: float | None = None  # where it saves beside its work: how long it stood still for that
 
+    def to_json(self) -> dict[str, object]:
+        files = {name: {"size_bytes": each.size_bytes, "digest": each.digest} for name, each in self.digests.items()}
+        return {
+            **self.progress.to_json(),
+            "is_best": self.is_best,
+            "is_finished": self.is_finished,
+            "versions": dict(self.versions),
+            "save_seconds": self.save_seconds,
+            "digests": {"algorithm": self.algorithm, "files": files},
+            "is_milestone": self.is_milestone,
+            "stall_seconds": self.stall_seconds,
+        }
+
     @property
     def stood_still_seconds(self) -> float:
         """How long the program stood still to save; 0 where it does not say."""

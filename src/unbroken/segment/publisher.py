@@ -11,6 +11,7 @@ from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import ForeignFolderError, SegmentError, StorageError
 from unbroken.program.contract import HandedOver
+from unbroken.program.unpublished import noted
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
@@ -74,12 +75,10 @@ class Publisher:
         `has_ended_done`: the program is gone, with an exit code that says that the goal is reached.
         """
         began = self.clock()
-        is_its_last = has_ended_done and found.draft.name == "loose"
-        handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
+        handover = self._judged(found, is_its_last=has_ended_done and found.draft.name == "loose")
         self._refuse_regress(handover)
-        is_finished = _is_finished(found, handover, is_its_last)
-        passport = self._passport(handover, is_finished)
-        self.last = self.store.publish(found.taken().draft, passport, self.writer.confirm)
+        found = noted(found, handover)
+        self.last = self.store.publish(found.taken().draft, self._passport(handover), self.writer.confirm)
         found.forget()
         seconds = self.clock() - began
         self.saves += 1
@@ -111,6 +110,13 @@ class Publisher:
         for why in left:
             self.job.tell(f"an old checkpoint is not removed yet ({why}); a later save tries again")
 
+    def _judged(self, found: HandedOver, is_its_last: bool) -> Handover:
+        """What the checkpoint says of itself."""
+        if found.is_judged and found.handover is not None:
+            return found.handover
+        handover = self._with_goal(found.handover) if found.handover else self._counted(is_its_last)
+        return replace(handover, is_finished=_is_finished(found, handover, is_its_last))
+
     def _counted(self, is_its_last: bool) -> Handover:
         """For a program that says nothing of its progress: its checkpoints are counted.
 
@@ -135,7 +141,7 @@ class Publisher:
                 f"see {self.job.log}"
             )
 
-    def _passport(self, handover: Handover, is_finished: bool) -> Passport:
+    def _passport(self, handover: Handover) -> Passport:
         run, parent = self.job.run, self.last
         job = self.slurm_job
         return Passport(
@@ -147,7 +153,7 @@ class Publisher:
             parent=parent.name if parent else None,
             parent_digest=parent.passport.digest if parent else None,
             progress=handover.progress,
-            is_finished=is_finished,
+            is_finished=handover.is_finished,
             is_best=handover.is_best,
             algorithm=handover.algorithm or preferred_algorithm(),
             files=handover.digests,

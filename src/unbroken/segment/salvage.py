@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.program.contract import AttemptFolder, HandedOver
+from unbroken.program.unpublished import noted_states
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import Identity
@@ -98,36 +99,52 @@ class _Salvage:
     origin: Checkpoint | None
 
     def of(self, claim: Claim, attempt_folder: AttemptFolder, made: Note) -> Checkpoint | None:
-        job = replace(self.job, segment=claim.segment)
-        task = Task(job.run, claim.segment, self.origin, attempt_folder, time.time(), tell=self.job.tell)
-        estate = Estate(claim, self.held.confirm)
+        saved: list[Checkpoint] = []
         try:
-            worked_seconds = _worked_seconds(claim, attempt_folder.root)
-            states = [found for found in self.engine.salvage(task) if self._is_further(found)]
-            if not states:
-                return self.origin
-            publisher = Publisher(
-                job, self.engine, self.store, estate, made.identity, made.environment, None, self.origin,
-                already_worked_seconds=worked_seconds, started_utc=claim.started_utc,
-            )  # fmt: skip
-            for found in states:
-                publisher.publish(found)
+            for checkpoint in self._published(claim, attempt_folder, made):
+                saved.append(checkpoint)
         except _CANNOT_BE_SAVED as error:
             if isinstance(error, OSError) and fs.is_full(error):
                 left = f"what the killed attempt {claim.token} left is not saved yet, and stays where it is"
                 raise StorageError(f"{attempt_folder.root}: {error.strerror or 'no room left'}: {left}") from error
             # It is made anew.
             said = str(error) if isinstance(error, (UnbrokenError, OSError)) else repr(error)
-            self.job.tell(f"nothing of the killed attempt {claim.token} could be saved: {said}")
-            return self.origin
-        if publisher.last is not None:
-            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(publisher.last)}")
-        return publisher.last
+            nothing = "nothing more" if saved else "nothing"
+            self.job.tell(f"{nothing} of the killed attempt {claim.token} could be saved: {said}")
+        if saved:
+            self.job.tell(f"saved from the killed attempt {claim.token}: {describe_done(saved[-1])}")
+        return saved[-1] if saved else self.origin
 
-    def _is_further(self, found: HandedOver) -> bool:
-        if self.origin is None or found.handover is None:
-            return True
-        return found.handover.progress.done > self.origin.passport.progress.done
+    def _published(self, claim: Claim, attempt_folder: AttemptFolder, made: Note) -> Iterator[Checkpoint]:
+        job, estate = replace(self.job, segment=claim.segment), Estate(claim, self.held.confirm)
+        task = Task(job.run, claim.segment, self.origin, attempt_folder, time.time(), tell=self.job.tell)
+        publisher = Publisher(
+            job, self.engine, self.store, estate, made.identity, made.environment, None, self.origin,
+            already_worked_seconds=_worked_seconds(claim, attempt_folder.root), started_utc=claim.started_utc,
+        )  # fmt: skip
+        for found in self._states(task):
+            publisher.publish(found)
+            if publisher.last is not None:
+                yield publisher.last
+
+    def _states(self, task: Task) -> list[HandedOver]:
+        """What the engine finds, or else what was being published: never both, whose outputs may overlap."""
+        before = self.origin.passport.progress.done if self.origin else None
+        is_done = self.origin is not None and self.origin.passport.is_finished
+        states = [found for found in self.engine.salvage(task) if _is_further(found, before, is_done)]
+        noted = [found for found in noted_states(task.attempt_folder) if _is_further(found, before, is_done)]
+        for found in states:
+            if found.handover is not None:
+                done, is_done = found.handover.progress.done, found.handover.is_finished
+                noted = [each for each in noted if _is_further(each, done, is_done)]
+        return noted or states
+
+
+def _is_further(found: HandedOver, done: float | None, is_done: bool) -> bool:
+    if done is None or found.handover is None:
+        return True
+    now = found.handover.progress.done
+    return now > done or (now == done and found.handover.is_finished and not is_done)
 
 
 def _worked_seconds(claim: Claim, attempt_folder: Path) -> float:

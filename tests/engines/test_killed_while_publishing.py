@@ -1,0 +1,133 @@
+"""A job that is killed after its program has left: what that left is published by the next job, and not made again."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from support.command_jobs import command_job, command_segment, walker_settings
+from support.killed_publishing import killed_while_publishing
+from support.toyrun import checkpoints, history, program, run_program, toy_job
+
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import Record
+
+COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
+START = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "300", "--steps"]
+SAYS = {"progress_file": "state.txt", "progress_pattern": r"^step (\d+)$", "goal": 300}
+
+
+def counter(steps: int, **settings: object) -> dict[str, object]:
+    """Saves only as it leaves."""
+    return {"start": [*START, str(steps)], "files": ["state.txt"], "saved_by": "exit", "exit_paused": [85], **settings}
+
+
+def test_of_a_program_that_saves_as_it_leaves(tmp_path: Path) -> None:
+    settings = counter(200, **SAYS, outputs={"table.csv": "rows"})
+    killed_while_publishing(tmp_path, settings=settings)
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    job = command_job(tmp_path, settings)
+    assert [(one.outcome, one.progress_from, one.progress_to) for one in history(job)] == [
+        (Outcome.DIED, 0, 200),
+        (Outcome.FINISHED, 200, 300),
+    ]
+    saved = checkpoints(job)[0].passport
+    assert (saved.token, saved.progress.done, saved.progress.goal, saved.progress.unit) == (1, 200, 300, "steps")
+    assert record.outcome is Outcome.FINISHED
+    rows = (job.places.final / "table.csv").read_text().splitlines()[2:]
+    assert [int(row.split(",")[0]) for row in rows] == list(range(10, 301, 10))
+    assert not list(job.places.work.iterdir())
+
+
+@pytest.mark.parametrize("says", [SAYS, {}], ids=["says how far", "counted"])
+def test_of_a_program_that_is_done(tmp_path: Path, says: Mapping[str, object]) -> None:
+    """It is not started again, and its results are there."""
+    settings = counter(300, **says, final_files=["table.csv"])
+    killed_while_publishing(tmp_path, settings=settings)
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    job = command_job(tmp_path, settings)
+    assert record.outcome is Outcome.FINISHED
+    assert [one.outcome for one in history(job)] == [Outcome.DIED]
+    assert (job.places.final / "table.csv").read_text().splitlines()[-1] == "300,90000"
+
+
+def test_of_a_program_that_says_nothing_of_its_progress(tmp_path: Path) -> None:
+    settings = counter(200)
+    killed_while_publishing(tmp_path, settings=settings)
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    job = command_job(tmp_path, settings)
+    assert [(one.outcome, one.progress_to) for one in history(job)] == [(Outcome.DIED, 1), (Outcome.FINISHED, 2)]
+    assert [each.passport.progress.unit for each in checkpoints(job)] == ["checkpoints", "checkpoints"]
+    assert record.outcome is Outcome.FINISHED
+
+
+def test_of_the_last_state_of_a_program_that_saves_again_and_again(tmp_path: Path) -> None:
+    """It waits for the results, which the program writes after it; so a running program's is never taken."""
+    settings = walker_settings(step_seconds=0, style="rename")
+    killed_while_publishing(tmp_path, settings=settings)
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    job = command_job(tmp_path, settings)
+    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 200)
+    assert [one.outcome for one in history(job)] == [Outcome.DIED]
+    rows = (job.places.final / "trace.csv").read_text().splitlines()[1:]
+    assert [int(row.split(",")[0]) for row in rows] == list(range(201))
+
+
+@pytest.mark.parametrize("style", ["numbered", "rename", "marker"])
+def test_of_a_program_that_is_at_work_no_row_of_its_outputs_is_there_twice(tmp_path: Path, style: str) -> None:
+    """By now its folder may have more than what was being published."""
+    settings = walker_settings(step_seconds=0.005, style=style)
+    killed_while_publishing(tmp_path, settings=settings)
+
+    record = command_segment(tmp_path, settings, attempt=2)
+
+    job = command_job(tmp_path, settings)
+    died, after = history(job)
+    assert (died.outcome, after.progress_from) == (Outcome.DIED, died.progress_to)
+    assert died.progress_to > 0
+    assert record.outcome is Outcome.FINISHED
+    rows = (job.places.final / "trace.csv").read_text().splitlines()[1:]
+    assert [int(row.split(",")[0]) for row in rows] == list(range(201))
+
+
+def test_a_second_job_that_is_killed_at_the_same_step_spoils_nothing(tmp_path: Path) -> None:
+    settings = counter(200, **SAYS)
+    killed_while_publishing(tmp_path, settings=settings)
+    killed_while_publishing(tmp_path, settings=settings, attempt=2)
+
+    command_segment(tmp_path, settings, attempt=3)
+
+    job = command_job(tmp_path, settings)
+    assert [each.passport.token for each in checkpoints(job)] == [1, 3]
+    assert [each.passport.progress.done for each in checkpoints(job)] == [200, 300]
+
+
+def _of_the_contract(tmp_path: Path, *words: object, then: str = "one_step") -> Callable[[], Record]:
+    killed_while_publishing(tmp_path, command=program(*words), goal=100)
+    return lambda: run_program(tmp_path, program(then), attempt=2, goal=100)
+
+
+def test_of_files_straight_in_the_save_folder(tmp_path: Path) -> None:
+    record = _of_the_contract(tmp_path, "loose", 85)()
+
+    job = toy_job(tmp_path, goal=100)
+    assert [one.passport.token for one in checkpoints(job)] == [1, 2]
+    assert [one.passport.progress.done for one in checkpoints(job)] == [1, 2]
+    assert record.outcome is Outcome.PAUSED
+
+
+def test_of_files_straight_in_the_save_folder_of_a_program_that_is_done(tmp_path: Path) -> None:
+    record = _of_the_contract(tmp_path, "loose", 0)()
+
+    job = toy_job(tmp_path, goal=100)
+    assert [one.passport.token for one in checkpoints(job)] == [1]
+    assert record.outcome is Outcome.FINISHED
+    assert [one.outcome for one in history(job)] == [Outcome.DIED]
