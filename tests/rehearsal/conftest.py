@@ -35,7 +35,7 @@ def rehearse(tmp_path):
         (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("UNBROKEN_")}
         command = [UNBROKEN, "rehearse", "demo", *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, env=environment)
         return Rehearsed(folder, "demo", done)
 
     return rehearse

@@ -27,7 +27,8 @@ def dmtcp(rehearse):
 
     def dmtcp(*command):
         run = {"engine": "dmtcp", "segments": 9, "segment_minutes": 5, "save_minutes": 0.01}
-        return rehearse({**run, "settings": {"command": list(command), "dmtcp": str(PROGRAMS)}})
+        # So many minutes where a busy machine needs them.
+        return rehearse({**run, "settings": {"command": list(command), "dmtcp": str(PROGRAMS)}}, "--minutes", "9")
 
     return dmtcp
 
