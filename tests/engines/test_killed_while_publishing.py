@@ -1,14 +1,22 @@
 """A job that is killed after its program has left: what that left is published by the next job, and not made again."""
 
+import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.command_jobs import command_job, command_segment, walker_settings
+from support.disks import mount_small, unmount
 from support.killed_publishing import killed_while_publishing
 from support.toyrun import checkpoints, history, program, run_program, toy_job
 
+from unbroken.engines.base import Task
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.errors import StorageError
+from unbroken.program import unpublished
+from unbroken.program.contract import HandedOver
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 
@@ -108,6 +116,37 @@ def test_a_second_job_that_is_killed_at_the_same_step_spoils_nothing(tmp_path: P
     job = command_job(tmp_path, settings)
     assert [each.passport.token for each in checkpoints(job)] == [1, 3]
     assert [each.passport.progress.done for each in checkpoints(job)] == [200, 300]
+
+
+def test_on_a_disk_that_is_full_it_waits_for_the_job_after_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has no hard links, so that the copy needs room."""
+    monkeypatch.setattr(unpublished, "link_or_copy", shutil.copy2)
+    mount_small(tmp_path, "size=6m")
+    try:
+        settings = counter(100, **SAYS)
+        command_segment(tmp_path, settings)
+        killed_while_publishing(tmp_path, 2, settings=settings)
+        filler = tmp_path / "filler"
+
+        def full(engine: CommandEngine, task: Task) -> list[HandedOver]:
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            return []
+
+        with monkeypatch.context() as disk, pytest.raises(StorageError, match=r"No space left on device|no room left"):
+            disk.setattr(CommandEngine, "salvage", full)
+            command_segment(tmp_path, settings, 2, 2)
+        filler.unlink()
+
+        command_segment(tmp_path, settings, 2, 3)
+
+        saved = [each.passport for each in checkpoints(command_job(tmp_path, settings))]
+        assert (2, 200) in [(each.token, each.progress.done) for each in saved]
+    finally:
+        unmount(tmp_path)
 
 
 def _of_the_contract(tmp_path: Path, *words: object, then: str = "one_step") -> Callable[[], Record]:

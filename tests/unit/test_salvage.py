@@ -14,7 +14,7 @@ from support.venvs import install, make_venv
 
 from unbroken.engines.base import Task
 from unbroken.engines.found import engine_of
-from unbroken.errors import StorageError
+from unbroken.errors import IdentityError, StorageError
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
 from unbroken.runs.outcome import Outcome
@@ -131,6 +131,20 @@ def test_the_state_keeps_the_identity_that_it_was_made_under(tmp_path: Path) -> 
     saved = checkpoints(toy_job(tmp_path))[0].passport
     assert saved.identity_parts["settings.seed"] == "1"
     assert KEYS.value_keys == ("seed",)
+
+
+def test_a_config_that_was_edited_since_the_kill_does_not_go_on_from_what_is_saved(tmp_path: Path) -> None:
+    """There was no checkpoint yet that could have refused it."""
+    killed(tmp_path)
+
+    with pytest.raises(IdentityError, match=r"settings\.seed was 1, is 2; .*unbroken accept demo .*unbroken restart"):
+        run_segment(toy_job(tmp_path, goal=100, seed=2), Saving(7))
+
+    job = toy_job(tmp_path, goal=100)
+    assert [each.passport.progress.done for each in checkpoints(job)] == [7]
+    assert history(job)[0].outcome is Outcome.DIED
+    run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
+    assert [each.passport.progress.done for each in checkpoints(job)] == [7, 8]
 
 
 # --- programs that keep the contract, whatever the engine ---

@@ -165,6 +165,9 @@ class _Segment:
             self.attempts.close_died(claim, self.store, following.started_utc)
         self.held.forget_earlier()
         self.tidy.remove_attempt_folders()
+        # What was saved just now may be of a config that was edited since.
+        if origin is not None and not self._is_accepted(origin.passport.identity):
+            raise IdentityError(refusal(self.job.run.name, origin, self.identity))
         record = self._settled(origin)
         if record is not None:
             return record
@@ -185,17 +188,18 @@ class _Segment:
         work.publisher.doubtful = newest
         return work
 
-    def _select(self, skip: str = "") -> Checkpoint | None:
-        def is_accepted(identity: str) -> bool:  # asked late: a file server may have answered only then
-            return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
+    def _is_accepted(self, identity: str) -> bool:
+        """Asked late: a file server may have answered only then."""
+        return identity in usable_identities(self.identity, self.job.places.accepted, self.store.readable())
 
+    def _select(self, skip: str = "") -> Checkpoint | None:
         # A later segment is queued only after an earlier one left a checkpoint, whatever the user has removed since.
         has_worked = self.job.segment > 1 or any(attempt.to_checkpoint for attempt in self.attempts.all())
         began = time.monotonic()
         give_up = job_note.give_up_at()
         try:
             origin = select(
-                self.store, self.job.run.name, is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
+                self.store, self.job.run.name, self._is_accepted, self.job.tell, has_worked, self._rest, skip, give_up
             )
         except IdentityError as error:
             raise IdentityError(refusal(self.job.run.name, self.store.readable()[-1], self.identity)) from error
