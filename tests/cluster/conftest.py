@@ -35,7 +35,7 @@ def pytest_runtest_makereport(
 
 
 def _left_in(work: WorkDir) -> Iterator[tuple[str, str]]:
-    for pattern in ("results/*/history.jsonl", "logs/*/*.log", ".snakemake/slurm_logs/**/*.log"):
+    for pattern in ("results/*/history.jsonl", "logs/*/*.log", ".snakemake/slurm_logs/**/*.log", "alone/*.out"):
         for path in sorted(work.root.rglob(pattern)):
             yield str(path.relative_to(work.root)), path.read_text(errors="replace")
 

@@ -263,7 +263,7 @@ class Cluster:
     # --- parts ---
 
     def _write_files(self) -> None:
-        for name in ("run", "log", "state", "spool", "dev", "database", "temporary", "bin"):
+        for name in ("run", "log", "state", "spool", "dev", "database", "temporary", "tmp", "bin"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)  # munge refuses folders that others may write
         files = {"slurm.conf": lab_files.slurm_conf(self.plan), "gres.conf": lab_files.gres_conf(self.plan)}

@@ -9,6 +9,9 @@ CPUS = 4
 MEMORY_MB = 4000
 GPUS = 2
 
+# More than a cluster of the tests runs; times the highest port it is less than Slurm's highest number of a job.
+JOBS_EACH = 1000
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -65,6 +68,10 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/run/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+# PMIx and Open MPI name folders in /tmp and files in /dev/shm after user, job and step, which two clusters of one
+# machine must not share: a step whose folder is there already is not started.
+TmpFS={folder}/tmp
+FirstJobId={plan.first_port * JOBS_EACH}
 SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -80,9 +81,14 @@ class Site:
         path.chmod(0o755)
         return path
 
-    def module(self, name: str, folder: Path) -> None:
+    def module(self, name: str, folder: Path, within: str = "modulefiles") -> None:
         """A module that brings the programs of a folder."""
-        self.work.write(f"modulefiles/{name}", f"#%Module\nprepend-path PATH {folder}\n")
+        self.work.write(f"{within}/{name}", f"#%Module\nprepend-path PATH {folder}\n")
+
+    def first_mdrun_is_cut(self, gmx: str, steps: int) -> Path:
+        """The folder of a gmx that ends the first piece of a converted run after so many steps, on any machine."""
+        is_first = f'case "$*" in *mdrun*-cpi*) ;; *mdrun*-noappend*) set -- "$@" -nsteps {steps} ;; esac'
+        return self.program(f"bin/{gmx}", f'#!/bin/sh\n{is_first}\nexec {shutil.which(gmx)} "$@"\n').parent
 
     def venv(self, name: str) -> None:
         """A Python environment with the packages of ours, in both folders."""
