@@ -16,7 +16,13 @@ from cluster.lab import Cluster
 from engines.conformance import Case, Chain
 from support.workdir import ROOT, Driver, WorkDir, overlaps
 
-ENGINE = os.environ.get("UNBROKEN_SOAK_ENGINE", "toy")
+ASKED = os.environ.get("UNBROKEN_SOAK_ENGINE", "toy")
+# Programs of one engine that another file of tests has the case of.
+ENGINE, CASES = {"command_exit": ("command", "test_killed_while_publishing")}.get(ASKED, (ASKED, f"test_{ASKED}"))
+NAMES = {
+    "command_exit": "command (`saved_by: exit`)",
+    "dmtcp": "dmtcp" if os.environ.get("UNBROKEN_DMTCP") else "dmtcp (stand-in)",
+}
 HOW = os.environ.get("UNBROKEN_SOAK_HOW", "attached")
 MINUTES = float(os.environ.get("UNBROKEN_SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("UNBROKEN_SOAK_SEED", "1"))
@@ -109,7 +115,7 @@ class Round:
 @pytest.mark.soak
 @pytest.mark.timeout(int(MINUTES * 60) + 3600)
 def test_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
-    case = importlib.import_module(f"engines.test_{ENGINE}").CASE
+    case = importlib.import_module(f"engines.{CASES}").CASE
     single = Chain(tmp_path / "whole", ENGINE, case)
     single.configure_whole()
     assert single.run() == 0, single.said()
@@ -126,7 +132,7 @@ def test_runs_survive_whatever_happens_to_them(slurm_work: WorkDir, cluster: Clu
 
     found = {
         "day": f"{datetime.now(UTC):%Y-%m-%d}",
-        "engine": ENGINE if ENGINE != "dmtcp" or os.environ.get("UNBROKEN_DMTCP") else "dmtcp (stand-in)",
+        "engine": NAMES.get(ASKED, ASKED),
         "how": HOW,
         "seed": SEED,
         "minutes": round((time.monotonic() - begin) / 60),

@@ -288,8 +288,11 @@ class Chain:
         return self._stops() > before
 
     def _stops(self) -> int:
-        logs = (self.folder / "logs" / RUN).glob("*.log")
-        return sum(log.read_text(errors="replace").count("stopping the program") for log in logs)
+        """In all logs, of which Snakemake removes those of a job that it starts again."""
+        while True:
+            logs = (self.folder / "logs" / RUN).glob("*.log")
+            with suppress(FileNotFoundError):
+                return sum(log.read_text(errors="replace").count("stopping the program") for log in logs)
 
     def _kill(self, victim: str, driver: Started) -> int:
         if victim == "driver":

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from engines.conformance import Case
 from support.command_jobs import command_job, command_segment, walker_settings
 from support.disks import mount_small, unmount
 from support.killed_publishing import killed_while_publishing
@@ -25,9 +26,23 @@ START = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "300", "--steps"]
 SAYS = {"progress_file": "state.txt", "progress_pattern": r"^step (\d+)$", "goal": 300}
 
 
-def counter(steps: int, **settings: object) -> dict[str, object]:
+def counter(steps: int, step_seconds: float = 0, **settings: object) -> dict[str, object]:
     """Saves only as it leaves."""
-    return {"start": [*START, str(steps)], "files": ["state.txt"], "saved_by": "exit", "exit_paused": [85], **settings}
+    start = [*START, str(steps), "--step-seconds", str(step_seconds)]
+    return {"start": start, "files": ["state.txt"], "saved_by": "exit", "exit_paused": [85], **settings}
+
+
+# For `make soak`: a killed piece is made again, one that was handed over is not, and every piece has the same rows.
+CASE = Case(
+    settings=counter(60, **SAYS, outputs={"table.csv": "rows"}, step_seconds=0.02),
+    whole_settings=counter(60, **SAYS, outputs={"table.csv": "rows"}),
+    segments=8,
+    segment_minutes=0.5,
+    save_minutes=1,
+    final_files=("table.csv",),
+    other_settings={},
+    further_goal=400,
+)
 
 
 def test_of_a_program_that_saves_as_it_leaves(tmp_path: Path) -> None:

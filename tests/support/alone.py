@@ -44,7 +44,8 @@ for epoch in training.epochs(int(os.environ.get("EPOCHS", "6"))):
         training.log(loss=loss.item())
         with open("batches.txt", "a") as file:
             file.write(f"{training.step}\\n")
-        time.sleep(float(os.environ.get("PACE", "0")))
+        if not os.path.exists("hurry"):
+            time.sleep(float(os.environ.get("PACE", "0")))
         accident = f"accident-{training.step}"
         if os.path.exists(accident):
             number = int(open(accident).read())

@@ -21,6 +21,7 @@ def main() -> int:
         table.write("# a comment\nstep,value\n")
         while step < end:
             step += 1
+            time.sleep(options.step_seconds)
             if step % options.every == 0:
                 table.write(f"{step},{step * step}\n")
             if options.save_every and step % options.save_every == 0:
@@ -38,6 +39,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--goal", type=int, required=True)
     parser.add_argument("--steps", type=int, default=494)
+    parser.add_argument("--step-seconds", type=float, default=0.0)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--style", choices=["rename", "in-place"], default="rename")
