@@ -55,5 +55,8 @@ def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_
     assert (run["state"], run["segments"], run["account"]["kills"]) == ("finished", 9, 1)
     assert len(run["attempts"]) == len(history)
     found = account(history, history[-1].times.ended or 0.0)
-    # Slurm says the end of a job in whole seconds: what a job does not use of its last one may be nothing.
     assert {kind for kind in Kind if found.seconds[kind] > 0} >= {Kind.USEFUL, Kind.LOST, Kind.STARTING}
+    # Slurm says the end of a job in whole seconds, so that it may be before that of the segment.
+    known_ends = [(before.times.ended, after.times.previous_job_ended) for before, after in itertools.pairwise(history)]
+    rests = [job_end - ended for ended, job_end in known_ends if ended is not None and job_end is not None]
+    assert (found.seconds[Kind.UNUSED] > 0) == any(rest > 0 for rest in rests), rests

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cluster.lab import Cluster
 from support.toyrun import children_of, is_alive, programs_of
 from support.workdir import ROOT, WorkDir, until
 
@@ -31,6 +32,19 @@ TASK = """
     mv "$1/draft$SLURM_PROCID" "$1/task$SLURM_PROCID"
     wait
 """
+
+
+@pytest.mark.needs("libpmix-dev")
+@pytest.mark.usefixtures("pmix")
+def test_clusters_side_by_side_have_other_job_numbers_and_folders_of_pmix(cluster: Cluster, tmp_path: Path) -> None:
+    """Else a step of one keeps that of the same number of another from starting."""
+    said = tmp_path / "said"
+    job = cluster.sbatch(f"srun --mpi=pmix ls {cluster.folder}/tmp > {said}; ls /tmp > {said}.elsewhere")
+    cluster.wait_until(lambda: not cluster.jobs())
+
+    assert int(job) >= cluster.plan.first_port * 1000
+    assert said.read_text().split() == [f"spmix_appdir_{os.geteuid()}_{job}.0"]
+    assert f"_{job}." not in Path(f"{said}.elsewhere").read_text()
 
 
 @pytest.mark.needs("lammps", "openmpi-bin", "libpmix-dev")

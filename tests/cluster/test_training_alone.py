@@ -47,7 +47,7 @@ def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
     prepare(slurm_work, kind, "resources: runtime=1, segments=20")
 
     driver = start(slurm_work)
-    until(lambda: len(history(slurm_work)) >= 2, PATIENCE_SECONDS)
+    until(lambda: len(history(slurm_work)) >= 2 or driver.process.poll() is not None, PATIENCE_SECONDS)
     slurm_work.write("hurry", "")
     done = driver.wait(PATIENCE_SECONDS)
 

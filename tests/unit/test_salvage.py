@@ -17,6 +17,7 @@ from unbroken.engines.found import engine_of
 from unbroken.errors import IdentityError, StorageError
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
+from unbroken.runs.identity import accept_identity
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
 from unbroken.segment.lifecycle import run_segment
@@ -145,6 +146,29 @@ def test_a_config_that_was_edited_since_the_kill_does_not_go_on_from_what_is_sav
     assert history(job)[0].outcome is Outcome.DIED
     run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
     assert [each.passport.progress.done for each in checkpoints(job)] == [7, 8]
+
+
+def test_it_goes_on_once_the_edited_config_is_accepted(tmp_path: Path) -> None:
+    killed(tmp_path)
+    job = toy_job(tmp_path, goal=100, seed=2)
+    with pytest.raises(IdentityError):
+        run_segment(job, Saving(7))
+
+    accept_identity(job.places.accepted, checkpoints(job)[0].passport.identity, ["settings.seed was 1, is 2"])
+    run_segment(job, ProgramEngine(program("one_step")))
+
+    assert [each.passport.progress.done for each in checkpoints(job)] == [7, 8]
+
+
+def test_a_damaged_note_of_what_was_being_published_takes_nothing_from_what_the_engine_finds(tmp_path: Path) -> None:
+    killed(tmp_path)
+    (folder,) = toy_job(tmp_path, goal=100).places.work.glob("0*")
+    (folder / "state-000001").mkdir()
+    (folder / "whole-state-000001.json").write_bytes(b'{"done": 1')
+
+    run_segment(toy_job(tmp_path, goal=100), Saving(7))
+
+    assert checkpoints(toy_job(tmp_path, goal=100))[0].passport.progress.done == 7
 
 
 # --- programs that keep the contract, whatever the engine ---

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 
+from unbroken.errors import CheckpointError
 from unbroken.program.contract import READY, AttemptFolder, HandedOver
 from unbroken.runs.progress import Handover, parse_handover, read_told
 from unbroken.system.flush import flush_tree
@@ -30,10 +32,10 @@ def noted(found: HandedOver, handover: Handover) -> HandedOver:
     return replace(found, told=note)
 
 
-def noted_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
+def noted_states(attempt_folder: AttemptFolder, tell: Callable[[str], None]) -> list[HandedOver]:
     """Copies of what a killed attempt had noted so and not published, the least progress first.
 
-    CheckpointError if a note is malformed.
+    A malformed note is told of, and takes nothing else with it.
     """
     copies = attempt_folder.root / COPIES
     remove_tree(copies)
@@ -42,7 +44,12 @@ def noted_states(attempt_folder: AttemptFolder) -> list[HandedOver]:
         draft = attempt_folder.root / note.stem.removeprefix(WHOLE)
         if draft.is_symlink() or not draft.is_dir():
             continue  # it is a checkpoint
+        try:
+            handover = parse_handover(read_told(note), str(note))
+        except (CheckpointError, ValueError) as error:
+            said = str(error) if isinstance(error, CheckpointError) else f"{note}: {error}"
+            tell(f"what was being published is left out: {said}")
+            continue
         shutil.copytree(draft, copies / draft.name, symlinks=True, copy_function=link_or_copy)
-        handover = parse_handover(read_told(note), str(note))
         found.append(HandedOver(copies / draft.name, handover, is_judged=True))
     return sorted(found, key=lambda each: each.handover.progress.done if each.handover else 0.0)

@@ -132,7 +132,8 @@ class _Salvage:
         before = self.origin.passport.progress.done if self.origin else None
         is_done = self.origin is not None and self.origin.passport.is_finished
         states = [found for found in self.engine.salvage(task) if _is_further(found, before, is_done)]
-        noted = [found for found in noted_states(task.attempt_folder) if _is_further(found, before, is_done)]
+        kept = noted_states(task.attempt_folder, self.job.tell)
+        noted = [found for found in kept if _is_further(found, before, is_done)]
         for found in states:
             if found.handover is not None:
                 done, is_done = found.handover.progress.done, found.handover.is_finished
