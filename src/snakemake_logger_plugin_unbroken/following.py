@@ -117,6 +117,8 @@ def line_of(run: Run, attempt: Attempt) -> str:
     match attempt.outcome:
         case Outcome.FINISHED:
             return f"{start}: finished, {done}; results: {places.final}"
+        case Outcome.PAUSED if attempt.was_killed_stopping:
+            return f"{start}: saved at {done}: {attempt.message}"
         case Outcome.PAUSED:
             return f"{start}: saved at {done}, {duration(attempt.work_seconds)} of work"
         case Outcome.INTERRUPTED:

@@ -16,6 +16,7 @@ UnbrokenError
 └── SegmentError        the engine failed: read its log
     ├── InterruptedSegment  stopped early but saved: start again, the same segment goes on
     │   └── PartialSegment      Slurm gave its job less time than a segment: the same one goes on in the next job
+    ├── ResultsError        all is computed, and final/ could not be made of it: fix it, the next start makes it alone
     ├── CancelledSegment    somebody cancelled the Slurm job: start again when you want it to go on
     ├── DivergedError       the computation went wrong (NaN, out of limits): fix it, no attempt is made before
     └── StalledError        the engine made no progress, again and again
@@ -99,6 +100,10 @@ class InterruptedSegment(SegmentError):
 
 class PartialSegment(InterruptedSegment):
     """The segment used all the time that Slurm gave its job, which was less than a whole segment; no failure."""
+
+
+class ResultsError(SegmentError):
+    """The goal is reached and its checkpoint is safe, but the results could not be made of it."""
 
 
 class CancelledSegment(SegmentError):

@@ -40,6 +40,7 @@ class Attempt:
     had_seconds: float = 0.0
     worked_seconds: float = 0.0
     is_out_of_memory: bool = False
+    killed_after_seconds: float | None = None
     unsaid: str = ""
     task: object = field(init=False)
     exit_means: int | None = field(init=False)

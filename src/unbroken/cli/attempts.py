@@ -13,10 +13,10 @@ from unbroken.system.clock import duration
 
 
 def attempt_lines(places: RunFolder) -> Iterator[str]:
-    """A line for each attempt, below one that settled nothing why; then the newest log."""
+    """Make a line for each attempt, below it why it settled nothing or was killed; then the newest log."""
     for attempt in all_attempts(places):
         yield _line(attempt)
-        if not attempt.outcome.settles:
+        if not attempt.outcome.settles or attempt.was_killed_stopping:
             yield f"    {attempt.message}"
     if logs := segment_logs(places):
         yield f"log: {logs[max(logs)]}"
@@ -26,7 +26,7 @@ def _line(attempt: Attempt) -> str:
     done = f"{amount(attempt.progress_from)} -> {amount(attempt.progress_to)} {attempt.unit}".rstrip()
     job = f", Slurm job {attempt.slurm_job}" if attempt.slurm_job else ""
     where = f"{attempt.slurm_node or attempt.host}{job}"
-    ended = attempt.cause or attempt.outcome.value
+    ended = attempt.cause or attempt.end_cause or attempt.outcome.value
     return (
         f"segment {attempt.segment}  {ended}  {done}  {duration(attempt.work_seconds)} on {where}  {attempt.ended_utc}"
     )

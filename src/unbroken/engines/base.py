@@ -255,3 +255,14 @@ class Engine(ABC):
         for name in checkpoint.passport.files:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, final / name)
+
+    def expected_results(self, run: Run, checkpoint: Checkpoint) -> Mapping[str, int | None]:
+        """Return the files that `finish` must leave in `final/`, with their sizes in bytes where they are known.
+
+        The run is finished only when they are there.  Of an engine with a `finish` of its own nothing is known.
+        """
+        if type(self).finish is not Engine.finish:
+            return {}
+        sizes = {name: entry.size_bytes for name, entry in checkpoint.passport.files.items()}
+        own = {name.removeprefix(f"{FINAL}/"): size for name, size in sizes.items() if name.startswith(f"{FINAL}/")}
+        return own if (checkpoint.folder / FINAL).is_dir() else sizes

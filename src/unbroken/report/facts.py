@@ -164,7 +164,7 @@ def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Pat
     return {
         "segment": attempt.segment,
         "outcome": attempt.outcome.value,
-        "cause": attempt.cause,
+        "cause": attempt.cause or attempt.end_cause,
         "settles": attempt.outcome.settles,
         "from": attempt.progress_from,
         "to": attempt.progress_to,
@@ -174,6 +174,7 @@ def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Pat
         "node": attempt.slurm_node or attempt.host,
         "job": attempt.slurm_job,
         "message": attempt.message,
+        "is_told": not attempt.outcome.settles or attempt.was_killed_stopping,
         "log": link.to(log) if log else "",
     }
 

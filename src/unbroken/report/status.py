@@ -14,7 +14,7 @@ from unbroken.detached.unnoted import why_no_job
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
-from unbroken.runs import lease
+from unbroken.runs import lease, results
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim
@@ -23,7 +23,7 @@ from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.progress import Progress, read_progress
+from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
@@ -111,11 +111,19 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
     progress = live or (newest.passport.progress if newest else None)
     used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
-    state = RunState.WORKING if holder.claim else _state(newest, attempts, used, run, bool(holder.silence))
+    has_results = newest is not None and results.has_results(places, newest, attempts)
+    state = _state(newest if has_results else None, attempts, used, run, bool(holder.silence))
+    state = RunState.WORKING if holder.claim else state
+    is_at_goal = is_finished(newest, run)
     if jobs and state not in {RunState.WORKING, RunState.FINISHED}:
         state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
+    if is_at_goal and not has_results and state is not RunState.WORKING:
+        advice = f"{advice}; the goal is reached, only its results are to be written"
+    if newest is not None and state is RunState.FINISHED:
+        beyond = overshoot(newest.passport.progress, has_resumed=len(attempts) > 1)
+        advice = "; ".join(filter(None, (advice, beyond)))
     now = time.time()
     made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
     is_stopped = holder.claim is not None and if_stopped(holder.claim)

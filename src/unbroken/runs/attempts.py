@@ -15,6 +15,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.killed_stop import with_killed_stop
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Store
@@ -41,6 +42,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
     died = _died(claim, made, attempts, end)
     places = RunFolder(store.root.parent.name, store=store.root.parent)
     died = replace(died, times=_times_of_killed(claim, places, died, end.at_unix if end else None))
+    died = with_killed_stop(died, _noted(claim, places))
     return replace(died, ended_utc=max(died.started_utc, min(died.ended_utc, until_utc or died.ended_utc)))
 
 
@@ -193,14 +195,17 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
 
 
 def _is_failure_of_node(attempt: Attempt) -> bool:
-    """A program's own crash may be the node's fault too; running out of memory and somebody's scancel are not."""
+    """A program's own crash may be the node's fault too; running out of memory and somebody's scancel are not.
+
+    Nor is a stop that was given too little time, and results that cannot be made of what was computed.
+    """
     of_others = {
         EndState.OUT_OF_MEMORY.value,
         EndState.CANCELLED.value,
         EndState.PREEMPTED.value,
         EndState.REQUEUED.value,
     }
-    if attempt.before_work == BeforeWork.REFUSED.value:
+    if attempt.before_work == BeforeWork.REFUSED.value or attempt.was_killed_stopping or attempt.lacks_results:
         return False
     return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
 

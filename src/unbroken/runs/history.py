@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from unbroken.runs import formats
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.times import NO_TIMES, Times, parse_times
 from unbroken.system import fs, jsontext
 
 FORMAT = 1  # of each line
+# What a program that a KILL ended leaves, as its parent sees it and as a shell, or srun, says it.
+KILLED_CODES = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,34 @@ class Attempt:
     before_work: str = ""  # why its work never began (`BeforeWork`); empty if it did
     times: Times = NO_TIMES
     slurm_partition: str = ""  # empty also of one that was killed
+    end_cause: str = ""  # `EndCause`; empty where there is nothing to say
+    killed_after_seconds: float | None = None  # since the program was asked to stop; `stop_seconds` is then None
 
     @property
     def has_advanced(self) -> bool:
         return self.to_checkpoint is not None and self.to_checkpoint != self.from_checkpoint
+
+    @property
+    def was_killed_stopping(self) -> bool:
+        """True if its program, or its job, was killed before it had saved what it was asked to save."""
+        return self.end_cause == EndCause.KILLED_STOPPING.value
+
+    @property
+    def lacks_results(self) -> bool:
+        """True if all was computed and making `final/` failed."""
+        return self.end_cause == EndCause.NO_RESULTS.value
+
+    @property
+    def gets_more_margin(self) -> bool:
+        """True if it was killed while stopping and the next attempt is asked earlier."""
+        return self.was_killed_stopping and self.times.next_margin_seconds is not None
+
+    @property
+    def has_stopped_by_itself(self) -> bool:
+        """True if its program was asked to stop, saved and left; lines of earlier versions tell a kill by its code."""
+        is_good = self.outcome.settles or self.outcome is Outcome.INTERRUPTED
+        is_killed = self.was_killed_stopping or self.exit_code in KILLED_CODES
+        return self.stop_seconds is not None and is_good and not is_killed
 
 
 _FIELDS = {entry.name for entry in fields(Attempt)}

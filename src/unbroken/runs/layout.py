@@ -61,6 +61,16 @@ class RunFolder:
         return self.root / "final"
 
     @property
+    def final_files(self) -> Path:
+        """Return where it stands what unbroken put into `final/`, to see what the user has changed."""
+        return self.root / "final_files.json"
+
+    @property
+    def replaced(self) -> Path:
+        """Return the folder for what had to make room and is not unbroken's."""
+        return self.root / "replaced"
+
+    @property
     def live(self) -> Path:
         return self.root / "live"
 

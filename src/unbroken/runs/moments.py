@@ -53,6 +53,15 @@ class Moments:
         if getattr(self._times, name) is None:
             self._set(**{name: time.time() - seconds_ago - self._ahead})
 
+    def note_stop(self, seconds_ago: float, margin_seconds: float | None, next_seconds: float | None) -> None:
+        """Note at once that the program was asked to stop, so that also a job that is killed by then leaves it behind.
+
+        Of a stop that another margin would not help, `margin_seconds` is None.
+        """
+        told = {"stop_margin_seconds": margin_seconds, "next_margin_seconds": next_seconds}
+        self._set(**{name: value for name, value in told.items() if value is not None})
+        self.note("stop_asked", seconds_ago)
+
     def note_save(self, seconds_ago: float, stall_seconds: float) -> None:
         """What the program had done by then is in a checkpoint; it stood still for so long just before, to save it."""
         saved = time.monotonic() - seconds_ago
@@ -63,6 +72,11 @@ class Moments:
     def has(self, name: str) -> bool:
         """True if it has happened."""
         return getattr(self._times, name) is not None
+
+    @property
+    def so_far(self) -> Times:
+        """Return what is known until now."""
+        return self._times
 
     def times(self) -> Times:
         """All that is known at the end of the attempt."""

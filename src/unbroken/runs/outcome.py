@@ -17,3 +17,10 @@ class Outcome(Enum):
     @property
     def settles(self) -> bool:
         return self in {Outcome.FINISHED, Outcome.PAUSED}
+
+
+class EndCause(Enum):
+    """Why an attempt ended as it did, where unbroken knows more than its outcome says."""
+
+    KILLED_STOPPING = "killed while stopping"  # the program was asked to stop and had not saved when it was killed
+    NO_RESULTS = "results not written"  # the goal is reached, and making `final/` failed

@@ -85,13 +85,20 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 
 def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
     of_machine = attempt.cause == EndState.OUT_OF_MEMORY.value or attempt.is_storage_failure
-    return not attempt.before_work and not of_machine and attempt.from_checkpoint == checkpoint
+    of_its_end = attempt.was_killed_stopping or attempt.lacks_results
+    of_others = attempt.before_work or of_machine or of_its_end
+    return not of_others and attempt.from_checkpoint == checkpoint
 
 
 def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
-    """How often the segment failed by its own fault, since it or another one last did not."""
+    """How often the segment failed by its own fault, since it or another one last did not.
+
+    One that was killed while stopping is no failure as long as the next one is asked earlier.
+    """
     count = 0
     for attempt in reversed(attempts):
+        if attempt.segment == segment and attempt.gets_more_margin:
+            continue
         if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
             break
         count += 1
@@ -101,7 +108,8 @@ def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
 def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     """The attempts at the segment since it last came a step forward, oldest first.
 
-    Without those from which the machine or the disk was taken away, which say nothing about the program.
+    Without those from which the machine or the disk was taken away, which say nothing about the program, and without
+    those that were killed while stopping if the next one is asked earlier.
     """
     idle: list[Attempt] = []
     best = -math.inf
@@ -110,17 +118,28 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
         is_behind = attempt.progress_from < best and attempt.progress_to <= best
         if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
             idle = []
-        elif attempt.cause not in _NOT_TO_BLAME and attempt.before_work != BeforeWork.UNAVAILABLE.value:
+        elif _says_something(attempt):
             idle.append(attempt)
         best = max(best, attempt.progress_to)
     return idle
 
 
+def _says_something(attempt: Attempt) -> bool:
+    """True unless the machine or the disk was taken away, or the program got too little time to stop."""
+    is_taken = attempt.cause in _NOT_TO_BLAME or attempt.before_work == BeforeWork.UNAVAILABLE.value
+    return not is_taken and not attempt.gets_more_margin
+
+
 def _is_enough(idle: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
-    """A broken node must not stop a run that another one would bring forward."""
+    """A broken node must not stop a run that another one would bring forward.
+
+    No other node helps one that is killed while stopping.
+    """
     allowed = rules.attempts_without_progress
     if len(idle) < allowed:
         return False
+    if all(attempt.was_killed_stopping for attempt in idle[-allowed:]):
+        return True
     nodes = {attempt.slurm_node for attempt in idle[-allowed:]}
     return len(nodes) > 1 or now.other_nodes <= 0 or len(idle) >= 2 * allowed
 
@@ -144,7 +163,8 @@ def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _on_nodes(attempts: Sequence[Attempt]) -> str:
-    nodes = list(dict.fromkeys(attempt.slurm_node for attempt in attempts if attempt.slurm_node))
+    blamed = (attempt.slurm_node for attempt in attempts if not attempt.was_killed_stopping)
+    nodes = list(dict.fromkeys(node for node in blamed if node))
     return f" on {', '.join(nodes)}" if nodes else ""
 
 

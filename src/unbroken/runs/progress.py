@@ -42,6 +42,17 @@ def amount(done: float) -> str:
     return f"{math.floor(done * 10**digits) / 10**digits:.10g}"
 
 
+def overshoot(progress: Progress, has_resumed: bool) -> str:
+    """Return one line about a run that ended beyond its goal, with the likely cause; empty if it did not."""
+    if progress.goal is None or progress.done <= progress.goal:
+        return ""
+    done, goal, beyond = amount(progress.done), amount(progress.goal), amount(progress.done - progress.goal)
+    said = f"{done} of {goal} {progress.unit}: {beyond} beyond the goal"
+    if not has_resumed:
+        return f"{said}; the program stops later than its goal says"
+    return f"{said}; the program probably counts from its restart: give it {{remaining}} instead of {{goal}}"
+
+
 @dataclass(frozen=True)
 class FileDigest:
     """Size and digest of one file of a checkpoint."""

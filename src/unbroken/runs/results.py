@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from unbroken.errors import CheckpointError
+from unbroken.errors import CheckpointError, ResultsError, StorageError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.system import fs, jsontext
-from unbroken.system.clock import utc_now
+from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.flush import flush_tree
 
 SUMMARY = "summary.json"
@@ -21,11 +24,27 @@ SUMMARY = "summary.json"
 
 def is_current(places: RunFolder, checkpoint: Checkpoint) -> bool:
     """True if `final/` stands and was made from this checkpoint."""
+    return _summary_digest(places) == checkpoint.passport.digest
+
+
+def _summary_digest(places: RunFolder) -> str | None:
+    """Return the digest of the checkpoint from which `final/` was made; None if there is none, or it is torn."""
     try:
-        summary = jsontext.parse((places.final / SUMMARY).read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(summary.get("checkpoint_digest") == checkpoint.passport.digest)
+        return str(jsontext.parse((places.final / SUMMARY).read_text())["checkpoint_digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
+    """Return whether a run whose checkpoint reached the goal has its results, as its history and `final/` say.
+
+    What was written once and is gone now was taken away by the user.
+    """
+    if is_current(places, checkpoint) or not attempts:
+        return True
+    told = (attempt for attempt in reversed(attempts) if attempt.lacks_results or attempt.outcome is Outcome.FINISHED)
+    last = next(told, None)
+    return last is not None and last.outcome is Outcome.FINISHED
 
 
 def write(
@@ -34,28 +53,99 @@ def write(
     fill: Callable[[Checkpoint, Path], None],
     attempts: Sequence[Attempt],
     confirm: Callable[[], None],
+    tell: Callable[[str], None] = lambda _line: None,
+    expected: Mapping[str, int | None] | None = None,
 ) -> None:
-    """Makes `final/` anew beside the old one and puts it in its place; a kill in between leaves none or a whole one."""
+    """Makes `final/` anew beside the old one and puts it in its place; a kill in between leaves none or a whole one.
+
+    `expected` are files that must then be there, with their sizes where known; ResultsError if they are not.  What the
+    user has changed in the old one is moved to `replaced/` and told.  After an error the old one stands as before.
+    """
     size = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
     draft = places.root / fs.unique_name("final")
-    with fs.storage_errors(places.root, size):
-        draft.mkdir(parents=True)
-        fill(checkpoint, draft)
-        if (draft / SUMMARY).exists():
-            raise CheckpointError(
-                f"{checkpoint.folder}: the name {SUMMARY} in final/ belongs to unbroken; rename yours"
-            )
-        fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
-        flush_tree(draft)
-        confirm()
-        old = places.root / fs.unique_name("final")
-        if os.path.lexists(places.final):
-            confirm_own(places.final)
-            os.rename(places.final, old)
-        os.rename(draft, places.final)
-        fs.flush_folder(places.root)
-    if old.exists():
+    try:
+        with fs.storage_errors(places.root, size):
+            draft.mkdir(parents=True)
+            fill(checkpoint, draft)
+            _refuse_own_name(checkpoint, draft)
+            fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
+            flush_tree(draft)
+            made = stamps(draft)
+            _confirm_complete(places.final, made, expected or {})
+            confirm()
+            old = _out_of_the_way(places, tell)
+            os.rename(draft, places.final)
+            fs.flush_folder(places.root)
+            _note(places, checkpoint, made)
+    except BaseException:
+        fs.remove_tree(draft)  # it may be what fills the disk
+        raise
+    if old is not None:
         fs.remove_tree(old)
+
+
+def stamps(folder: Path) -> dict[str, list[int]]:
+    """Return size and time of change of each file below; ResultsError if one is neither a file nor a link."""
+    found = {}
+    for name in fs.tree_files(folder):
+        state = (folder / name).lstat()
+        if not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
+            raise ResultsError(f"{folder / name}: found a pipe, socket or device, allowed: files, folders, links")
+        found[str(name)] = [state.st_size, state.st_mtime_ns]
+    return found
+
+
+def _refuse_own_name(checkpoint: Checkpoint, draft: Path) -> None:
+    if (draft / SUMMARY).exists():
+        raise CheckpointError(f"{checkpoint.folder}: the name {SUMMARY} in final/ belongs to unbroken; rename yours")
+
+
+def _confirm_complete(final: Path, made: Mapping[str, list[int]], expected: Mapping[str, int | None]) -> None:
+    for name, size in expected.items():
+        if name not in made:
+            raise ResultsError(f"{final / name}: missing; the engine says that it is one of the results")
+        if size is not None and made[name][0] != size:
+            raise ResultsError(f"{final / name}: found {made[name][0]:,} bytes, expected {size:,}")
+
+
+def _out_of_the_way(places: RunFolder, tell: Callable[[str], None]) -> Path | None:
+    """Move the old `final/` away; returns where to if it may be removed, None if it is kept or there was none."""
+    if not os.path.lexists(places.final):
+        return None
+    confirm_own(places.final)
+    if _is_as_written(places):
+        old = places.root / fs.unique_name("final")
+        os.rename(places.final, old)
+        return old
+    kept = _free_name(places.replaced / f"final-{folder_stamp(utc_now())}")
+    kept.parent.mkdir(exist_ok=True)
+    confirm_own(kept.parent)
+    os.rename(places.final, kept)
+    tell(f"{places.final} is not as unbroken wrote it: it was moved to {kept} before the new one took its place")
+    return None
+
+
+def _free_name(path: Path) -> Path:
+    while os.path.lexists(path):
+        path = path.with_name(f"{path.name}.again")
+    return path
+
+
+def _is_as_written(places: RunFolder) -> bool:
+    """Return whether nothing in `final/` was added, changed or removed since it was put there; doubt is a change."""
+    try:
+        note = jsontext.parse(places.final_files.read_text())
+        found = stamps(places.final)
+        return bool(note["files"] == found) and _summary_digest(places) == note["checkpoint_digest"]
+    except (OSError, ValueError, KeyError, TypeError, ResultsError):
+        return False
+
+
+def _note(places: RunFolder, checkpoint: Checkpoint, made: Mapping[str, list[int]]) -> None:
+    """Note what was put there; without the note the next one keeps it, so no error is raised for it."""
+    note = {"checkpoint_digest": checkpoint.passport.digest, "files": made}
+    with contextlib.suppress(StorageError):
+        fs.write_atomic(places.final_files, json.dumps(note) + "\n")
 
 
 def remove_leftovers(places: RunFolder) -> list[str]:

@@ -36,6 +36,8 @@ class Times:
     ended: float | None = None  # the attempt; of one that was killed: its last sign of life, or as Slurm says
     job_ended: float | None = None  # of one that was killed; others cannot know it, see below
     previous_job_ended: float | None = None  # the end of the job of the attempt before, which this one asked for
+    stop_margin_seconds: float | None = None  # so long before its end a program is asked to stop, when it was asked
+    next_margin_seconds: float | None = None  # what the next attempt keeps if that stop is killed; None: no more
     stall_seconds: float | None = None  # the program stood still to save, all saves before `stop_asked` together
     suspended_seconds: float | None = None  # of those of which only the length is kept
     clock_ahead_seconds: float | None = None  # what the node's clock was ahead by; taken off already

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
 from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
+from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.failure_limits import stop_reason
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.lease import Lease
+from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.store import Store
 from unbroken.segment.classify import Judgement, has_newer
 from unbroken.segment.job import Job
@@ -76,11 +79,37 @@ class AttemptLog:
         """Adds the line of an attempt that has worked."""
         self._history.append(self._worked(work, judgement))
 
-    def note_before_work(self, why: BeforeWork, message: str, began_utc: str) -> None:
+    def note_before_work(
+        self, why: BeforeWork, message: str, began_utc: str, end_cause: EndCause | None = None
+    ) -> None:
         """Adds the line of one that never came to its work; a disk that takes nothing hides no other error."""
         last = next(reversed(self._history.attempts()), None)
+        cause = end_cause.value if end_cause else ""
+        attempt = replace(self._without_work(last, why, message, began_utc), end_cause=cause)
+        if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
+            return  # the same job tries for a while
+        with contextlib.suppress(OSError, UnbrokenError):
+            self._held.confirm()
+            self._history.append(attempt)
+
+    def note_results(self, checkpoint: Checkpoint, began_utc: str) -> None:
+        """Add the line of a finish whose results were made by a later attempt, unless a line says so already."""
+        attempts = self._history.attempts()
+        if any(attempt.outcome is Outcome.FINISHED and _left(attempt) == checkpoint.name for attempt in attempts):
+            return
+        message = f"goal reached: {describe_done(checkpoint)}; nothing was left to compute, its results were written"
+        made = self._without_work(next(reversed(attempts), None), BeforeWork.REFUSED, message, began_utc)
+        done = checkpoint.passport.progress
+        self._history.append(
+            replace(
+                made, outcome=Outcome.FINISHED, before_work="", from_checkpoint=checkpoint.name,
+                progress_from=done.done, progress_to=done.done, unit=done.unit,
+            )
+        )  # fmt: skip
+
+    def _without_work(self, last: Attempt | None, why: BeforeWork, message: str, began_utc: str) -> Attempt:
         claim = self._held.claim
-        attempt = endings.before_work(
+        return endings.before_work(
             last,
             self._job.segment,
             why,
@@ -96,11 +125,6 @@ class AttemptLog:
             mem_mb=self._job.run.mem_mb,
             start=claim.start,
         )
-        if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
-            return  # the same job tries for a while
-        with contextlib.suppress(OSError, UnbrokenError):
-            self._held.confirm()
-            self._history.append(attempt)
 
     def _worked(self, work: Work, judgement: Judgement) -> Attempt:
         origin, last, publisher = work.task.origin, work.last, work.publisher
@@ -137,4 +161,10 @@ class AttemptLog:
             start=self._held.claim.start,
             times=work.moments.times(),
             slurm_partition=work.slurm_job.partition if work.slurm_job else "",
+            end_cause=judgement.end_cause.value if judgement.end_cause else "",
+            killed_after_seconds=None if work.killed_after_seconds is None else round(work.killed_after_seconds, 3),
         )
+
+
+def _left(attempt: Attempt) -> str | None:
+    return attempt.to_checkpoint or attempt.from_checkpoint

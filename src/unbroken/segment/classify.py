@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.killed_stop import killed_words
+from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.run import Run
 from unbroken.segment.supervisor import Work
 from unbroken.system import fs
@@ -25,6 +26,7 @@ class Judgement:
     message: str
     is_storage_failure: bool = False
     is_partial: bool = False  # the job had less time than a segment, and has used it
+    end_cause: EndCause | None = None
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
@@ -68,7 +70,7 @@ def judge(work: Work) -> Judgement:
 
 def explained(judgement: Judgement, work: Work) -> Judgement:
     """The same with what the engine knows of it, and what the program could not know: memory or the disk ran out."""
-    return _with_memory(_with_disk(_with_engine(judgement, work), work), work)
+    return _with_stop(_with_memory(_with_disk(_with_engine(judgement, work), work), work), work)
 
 
 def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
@@ -102,7 +104,7 @@ def _with_disk(judgement: Judgement, work: Work) -> Judgement:
         return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
     missing = max(needed, 1024 * 1024) - free
     disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
-    return Judgement(judgement.outcome, f"{judgement.message}; {disk}", is_storage_failure=True)
+    return replace(judgement, message=f"{judgement.message}; {disk}", is_storage_failure=True)
 
 
 def _with_memory(judgement: Judgement, work: Work) -> Judgement:
@@ -111,6 +113,14 @@ def _with_memory(judgement: Judgement, work: Work) -> Judgement:
         return judgement
     more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
     return replace(judgement, message=f"{judgement.message}; killed: out of memory; {more}")
+
+
+def _with_stop(judgement: Judgement, work: Work) -> Judgement:
+    """Return the judgement with the stop that was killed; a run at its goal was not hurt by it."""
+    if work.killed_after_seconds is None or judgement.outcome is Outcome.FINISHED:
+        return judgement
+    said = killed_words(work.killed_after_seconds, work.moments.so_far)
+    return replace(judgement, message=f"{judgement.message}; {said}", end_cause=EndCause.KILLED_STOPPING)
 
 
 def _is_nearly_over(work: Work) -> bool:

@@ -42,6 +42,14 @@ class Margin:
     longest_seconds: float = math.inf
     guess_seconds: float = 0.0
     is_lowered: bool = False
+    is_of_no_use: bool = False  # the program was killed although it had the longest margin: a longer one is no help
+
+    @property
+    def grown_seconds(self) -> float | None:
+        """Return what the next attempt keeps for the stop if this one is killed; None if it gets no more than this."""
+        if self.is_of_no_use or self.stop_seconds >= self.longest_seconds:
+            return None
+        return min(2 * self.stop_seconds, self.longest_seconds)
 
     @property
     def last_seconds(self) -> float:
@@ -116,18 +124,47 @@ def deadline_for(segment_seconds: float, job: SlurmJob | None) -> Deadline:
 
 
 def learn_margin(attempts: Sequence[Attempt], segment_seconds: float, first_seconds: float | None) -> Margin:
-    """The margin from what stops and saves of this run took; before anything is known, a tenth of the segment.
+    """Learn the margin from what stops and saves of this run took; before anything is known, a tenth of the segment.
 
-    The first margin lies between 1 and 60 s and can be set in the config; none exceeds half of the segment.
+    The first margin lies between 1 and 60 s and can be set in the config; none exceeds half of the segment.  Only
+    stops that ended by themselves say how long one takes; one that was killed doubles the margin that it had.
     """
-    stops = [attempt.stop_seconds for attempt in attempts if attempt.stop_seconds is not None]
+    stops = [attempt.stop_seconds for attempt in attempts if attempt.has_stopped_by_itself]
+    took = [seconds for seconds in stops[-LEARNED_ATTEMPTS:] if seconds is not None]
+    killed, is_of_no_use = _killed_lately(attempts), _is_of_no_use(attempts)
     saves = [attempt.save_seconds for attempt in attempts if attempt.saves]
     publish = _time_to_publish(max(saves[-LEARNED_ATTEMPTS:], default=0.1))
-    guess = 0.0 if stops or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
+    guess = 0.0 if took or first_seconds else min(60.0, max(1.0, segment_seconds / 10))
     least = min(LEAST_MARGIN_SECONDS, LEAST_MARGIN_SHARE * segment_seconds)
-    stop = max(SAFETY * max(stops[-LEARNED_ATTEMPTS:]) + 0.2, least) if stops else first_seconds or guess
+    stop = max(SAFETY * max(took) + 0.2, least) if took else first_seconds or guess
+    if killed:
+        grown = [] if is_of_no_use else [attempt.times.next_margin_seconds or 0.0 for attempt in killed]
+        stop, guess = max(stop, first_seconds or 0.0, *grown, 0.0), 0.0
     longest = segment_seconds / 2
-    return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess)
+    return Margin(min(max(stop, publish), longest), min(publish, longest), longest, guess, is_of_no_use=is_of_no_use)
+
+
+def _killed_lately(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return those of the last few stops that were killed although the margin said when they were asked."""
+    stops = [attempt for attempt in attempts if attempt.has_stopped_by_itself or _had_margin(attempt)]
+    return [attempt for attempt in stops[-LEARNED_ATTEMPTS:] if attempt.was_killed_stopping]
+
+
+def _is_of_no_use(attempts: Sequence[Attempt]) -> bool:
+    """Return whether a stop with the longest margin was killed, and none has ended by itself since.
+
+    Such a program does not listen, or needs more than there is: half of each segment would be wasted.
+    """
+    for attempt in reversed(attempts):
+        if attempt.has_stopped_by_itself:
+            return False
+        if _had_margin(attempt) and not attempt.gets_more_margin:
+            return True
+    return False
+
+
+def _had_margin(attempt: Attempt) -> bool:
+    return attempt.was_killed_stopping and attempt.times.stop_margin_seconds is not None
 
 
 def _time_to_publish(seconds: float) -> float:

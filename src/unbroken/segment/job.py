@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,6 +66,12 @@ class Job:
     def log(self) -> Path:
         """Where this attempt writes; the segment's log unless it has one of its own."""
         return self.attempt_log or self.places.log(self.segment)
+
+    def tell_traceback(self, error: BaseException) -> None:
+        """Write into the log alone where in the code an error came from."""
+        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode()
+        with contextlib.suppress(OSError), self.log.open("a") as log:
+            log.write(text)
 
     def tell(self, line: str) -> None:
         """One line of the segment's own, into its log and to the driver's screen."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from unbroken.errors import (
     FormatError,
     IdentityError,
     InterruptedSegment,
+    LeaseError,
     PartialSegment,
     SegmentError,
     StalledError,
@@ -24,15 +27,15 @@ from unbroken.errors import (
 )
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
-from unbroken.runs import results as final
 from unbroken.runs.adopted import refuse_unfinished
+from unbroken.runs.attempts import times_path
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
@@ -43,7 +46,9 @@ from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
 from unbroken.segment.classify import Judgement, explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
+from unbroken.segment.engine_errors import engine_errors
 from unbroken.segment.environment import environment_for
+from unbroken.segment.final_step import message_of, write_results
 from unbroken.segment.job import Job
 from unbroken.segment.job_time import job_time
 from unbroken.segment.orphans import name_orphans
@@ -124,6 +129,7 @@ class _Segment:
         self.store = Store(self.job.places.checkpoints)
         self.rejections = Rejections(self.store, self.job.tell)
         self.attempts = AttemptLog(self.job, self.held)
+        self.end_cause: EndCause | None = None  # of an error that is raised now
         self.tidy = Tidy(self.job.places, self.store, self.held.claim.token, self.job.tell)
 
     def run(self) -> Record:
@@ -148,7 +154,7 @@ class _Segment:
             why = kind_of(error)
             # What the policy says is no attempt, and a run of another job, or of a newer unbroken, has none of ours.
             if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
-                self.attempts.note_before_work(why, str(error), began)
+                self.attempts.note_before_work(why, str(error), began, self.end_cause)
             raise
 
     def _prepare(self) -> Work | Record:
@@ -228,7 +234,7 @@ class _Segment:
         if origin is None:
             return None
         if is_finished(origin, self.job.run):
-            self._write_final(origin)
+            self._repeat_results(origin)
             has_worked = self.job.segment <= origin.passport.segment
             return self._record(Outcome.FINISHED, origin, has_worked)
         if origin.passport.segment > self.job.segment or is_already_done(self.attempts.all(), self.job.segment, origin):
@@ -242,7 +248,7 @@ class _Segment:
         error: UnbrokenError | None = None
         is_rejected = False
         try:
-            with fs.os_errors(self.job.places.root):
+            with fs.os_errors(self.job.places.root), engine_errors(self.job, self._refused):
                 work.run()
                 is_rejected = self.rejections.apply(work)
                 judgement = explained(judge(work), work)
@@ -255,26 +261,55 @@ class _Segment:
             self.tidy.remove_attempt_folder(work.task.attempt_folder.root)
             return self._work(self._or_noted(lambda: self._new_work(self._select())))
         work.publisher.prune()
-        self._close(work, judgement, error)
+        judgement, error = self._close(work, judgement, error)
         if error is not None:
             raise error
         if not judgement.outcome.settles or work.last is None:
             raise _kind_of(judgement)(f"runs.{self.job.run.name}: {judgement.message}")
-        if judgement.outcome is Outcome.FINISHED:
-            self._write_final(work.last)
         return self._record(judgement.outcome, work.last, has_worked=True)
 
-    def _close(self, work: Work, judgement: Judgement, error: UnbrokenError | None) -> None:
-        """Clears the attempt folder, which may be what fills the disk, and adds the attempt to the history."""
+    def _refused(self, why: str) -> SegmentError:
+        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}; read {self.job.log}")
+
+    def _close(
+        self, work: Work, judgement: Judgement, error: UnbrokenError | None
+    ) -> tuple[Judgement, UnbrokenError | None]:
+        """Clears the attempt folder, which may be what fills the disk, and adds the attempt to the history.
+
+        In between, the results of a run at its goal are written; what becomes of that is how the attempt ends.
+        """
         root = work.task.attempt_folder.root
         work.task.attempt_folder.close()
+        is_at_goal = error is None and judgement.outcome is Outcome.FINISHED
         try:
             with fs.storage_errors(root):
+                if is_at_goal:
+                    self._keep_times(work)
                 self.tidy.remove_attempt_folder(root)
+            if is_at_goal and work.last is not None:
+                judgement, error = self._with_results(judgement, work.last)
             self.attempts.close(work, judgement)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
+        return judgement, error
+
+    def _keep_times(self, work: Work) -> None:
+        """Keep what the attempt has noted, should the job be killed while its results are written."""
+        with contextlib.suppress(OSError):
+            shutil.copyfile(work.task.attempt_folder.times, times_path(self.job.places.lease, self.held.claim.token))
+
+    def _with_results(self, judgement: Judgement, last: Checkpoint) -> tuple[Judgement, UnbrokenError | None]:
+        """Write the results; returns how the attempt ends, and the error by which it does."""
+        try:
+            write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
+        except LeaseError:
+            raise
+        except UnbrokenError as error:
+            is_storage = isinstance(error, StorageError)
+            failed = Judgement(Outcome.FAILED, message_of(error, last), is_storage, end_cause=EndCause.NO_RESULTS)
+            return failed, error
+        return judgement, None
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
         environment = environment_for(self.job, origin)
@@ -299,12 +334,12 @@ class _Segment:
             lambda: self.held.is_asked_for, self.attempts.worked_seconds(),
         )  # fmt: skip
 
-    def _write_final(self, checkpoint: Checkpoint) -> None:
-        if not self.engine.fills_final or final.is_current(self.job.places, checkpoint):
-            return
-        fill = partial(self.engine.finish, self.job.run)
-        final.write(self.job.places, checkpoint, fill, self.attempts.all(), self.held.confirm)
-        self.job.tell(f"results are in {self.job.places.final}")
+    def _repeat_results(self, checkpoint: Checkpoint) -> None:
+        """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
+        began, self.end_cause = utc_now(), EndCause.NO_RESULTS
+        if write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm):
+            self.attempts.note_results(checkpoint, began)
+        self.end_cause = None
 
     def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
         run, segment = self.job.run.name, self.job.segment

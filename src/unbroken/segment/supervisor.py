@@ -17,6 +17,7 @@ from unbroken.program.error_line import error_line, log_bytes
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.history import KILLED_CODES
 from unbroken.runs.moments import Moments
 from unbroken.runs.progress import Handover
 from unbroken.segment.deadline import MOVED_SECONDS, Deadline, Margin
@@ -36,8 +37,9 @@ TOLD_SECONDS = 1.0
 LOOK_SECONDS = 600.0
 LAST_LOOK_SECONDS = 15.0
 TERM_PATIENCE_SECONDS = 30.0
-# What a shell, or srun, says of a program that a KILL ended.
-SHELL_KILLED = 128 + signal.SIGKILL
+TERMED_CODES = frozenset({-signal.SIGTERM, 128 + signal.SIGTERM})
+# Reasons to stop after which the program has the margin, or a patience that grows with it.
+_WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED, StopReason.HANDED_OVER})
 
 
 @dataclass
@@ -63,9 +65,11 @@ class Work:
     exit_means: int | None = None  # the same in the words of the contract
     stop_reason: StopReason | None = None
     left_seconds_at_stop: float | None = None
-    stop_seconds: float | None = None
+    stop_seconds: float | None = None  # of a stop that ended by itself
+    killed_after_seconds: float | None = None  # of one that did not: from the request to the kill
     is_hopeless: bool = False
     _stop_asked: float = 0.0
+    _has_saved_since: bool = False
     _told: bool = False
     _terminated_at: float | None = None
     _killed: bool = False
@@ -112,8 +116,23 @@ class Work:
         since = self.engine.leaving_since(self.task) or self._stop_asked
         if since:
             now = time.monotonic()
-            self.stop_seconds = self._lasting(since, now)
+            took = self._lasting(since, now)
+            is_killed = self._was_killed()
+            self.stop_seconds = None if is_killed else took
+            self.killed_after_seconds = took if is_killed and not self._has_saved_since else None
             self.moments.note("stop_asked", now - since)
+
+    def _was_killed(self) -> bool:
+        """Return whether the stop ended by a KILL, or by a TERM after the program had not heeded the first request.
+
+        One that does not advance was not asked in order to save.
+        """
+        if not self._stop_asked or self.stop_reason is StopReason.STALLED or self.is_out_of_memory:
+            return False
+        if self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}:
+            return False
+        is_termed = self._terminated_at is not None and self.exit_code in TERMED_CODES
+        return self._killed or is_termed or self.exit_code in KILLED_CODES
 
     def _memory_kills(self) -> Kills:
         return out_of_memory_kills(self.slurm_job.number if self.slurm_job else "")
@@ -125,7 +144,7 @@ class Work:
         groups of its job also of one that failed because of a worker.
         """
         now = self._memory_kills()
-        is_killed = self.exit_code in {-signal.SIGKILL, SHELL_KILLED} and not self._killed
+        is_killed = self.exit_code in KILLED_CODES and not self._killed
         return now.count > before.count and (now.is_job or is_killed)
 
     def _watch(self, program: child.Child) -> None:
@@ -158,6 +177,7 @@ class Work:
             self._note_saved(time.monotonic() - began, found.handover)
             if self.exit_code is None and not self._stop_asked:
                 self._learn_margin()
+            self._has_saved_since = self._has_saved_since or (self.exit_code is None and self._stop_asked > 0)
 
     def _without_suspension(self, found: HandedOver) -> HandedOver:
         """The program's clock counts also while it is stopped, and by what a save took the next stop is planned."""
@@ -248,6 +268,12 @@ class Work:
     def _start_stopping(self, reason: StopReason, now: float) -> None:
         self.stop_reason, self._stop_asked = reason, now
         self.left_seconds_at_stop = self.deadline.left_seconds()
+        has_margin = reason in _WITH_MARGIN
+        self.moments.note_stop(
+            now - (self.engine.leaving_since(self.task) or now),
+            self.margin.stop_seconds if has_margin else None,
+            self.margin.grown_seconds if has_margin else None,
+        )
         heard = f" ({self.alarm.heard[-1].name})" if self.alarm.heard else ""
         self.job.tell(f"stopping the program: {reason.value}{heard}")
 

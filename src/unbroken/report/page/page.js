@@ -231,7 +231,7 @@ function summaryOf(run) {
 function attemptsTable(run) {
   const rows = [...run.attempts].reverse().map((each) => [
     link(each.log, String(each.segment)), each.cause || each.outcome, `${number(each.from)} → ${number(each.to)}`,
-    duration(each.work), each.node + (each.job ? `, job ${each.job}` : ""), moment(utc(each.began)), each.settles ? "" : each.message,
+    duration(each.work), each.node + (each.job ? `, job ${each.job}` : ""), moment(utc(each.began)), each.is_told ? each.message : "",
   ]);
   const title = run.attempts_made > rows.length ? `The last ${rows.length} of ${run.attempts_made} attempts` : "Attempts, the newest first";
   return table(title, [["segment", ""], ["ended", ""], [run.unit || "progress", ""], ["work", "number"], ["where", ""], ["began", ""], ["why", "text"]], rows);

@@ -134,7 +134,7 @@ class Home:
         self._store.prune(self._keep, self._milestone_every)
         if self._last.passport.is_finished:
             once.note_finished(self.places.base)
-            final.write(self.places, self._last, _copy_final, (), self._lease.confirm)
+            final.write(self.places, self._last, _copy_final, (), self._lease.confirm, self._tell)
             self.note_end(Outcome.FINISHED)
         return self._last
 

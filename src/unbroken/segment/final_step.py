@@ -1,0 +1,77 @@
+"""The last step of a run: `final/` is made of the checkpoint that reached the goal, and checked.
+
+It computes nothing, so it is repeated alone: by the next attempt, or the next start, from the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from unbroken.engines.base import Engine
+from unbroken.errors import LeaseError, ResultsError, UnbrokenError
+from unbroken.runs import results as final
+from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.history import Attempt
+from unbroken.runs.progress import overshoot
+from unbroken.segment.engine_errors import engine_errors
+from unbroken.segment.job import Job
+from unbroken.system import fs
+
+# What an engine that looks for a file or a program meets; no sign of a file server that is away.
+_OF_THE_ENGINE = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL}
+AGAIN = "nothing is computed again, the next start repeats this step alone"
+
+
+def write_results(
+    job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
+) -> bool:
+    """Make `final/` where it is missing; returns whether it was made.
+
+    LeaseError if the run is another job's by now.  Any other UnbrokenError is told, and leaves what was there before;
+    an error that is none becomes one, with its traceback in the log.
+    """
+    if not engine.fills_final or final.is_current(job.places, checkpoint):
+        return False
+    try:
+        with fs.os_errors(job.places.root):
+            _write(job, engine, checkpoint, attempts, confirm)
+    except UnbrokenError as error:
+        if not isinstance(error, LeaseError):
+            job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
+        raise
+    job.tell(f"results are in {job.places.final}")
+    if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
+        job.tell(line)
+    return True
+
+
+def message_of(error: UnbrokenError, checkpoint: Checkpoint) -> str:
+    """Return how the history says that the results were not written."""
+    why = str(error)
+    if isinstance(error, ResultsError):
+        return why
+    return f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}; {AGAIN}"
+
+
+def _write(
+    job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
+) -> None:
+    refused = partial(_refused, job, checkpoint)
+    try:
+        with engine_errors(job, refused):
+            fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
+            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected)
+    except OSError as error:
+        job.tell_traceback(error)
+        if error.errno in _OF_THE_ENGINE:
+            raise refused(f"{type(error).__name__}: {error}") from error
+        raise
+    except ResultsError as error:
+        raise error if error.__cause__ is not None else refused(str(error)) from error
+
+
+def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:
+    what = f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}"
+    return ResultsError(f"runs.{job.run.name}: {what}; {AGAIN}; read {job.log}")
