@@ -46,6 +46,14 @@ def obedient() -> int:
     return 85
 
 
+def slow_to_save(seconds: str) -> int:
+    """Ignores TERM, and takes a while to save once it is told."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wait_for_stop()
+    time.sleep(float(seconds))
+    return obedient()
+
+
 def not_begun_yet() -> int:
     """Is told before it has anything to save, and leaves."""
     wait_for_stop()

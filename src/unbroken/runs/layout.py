@@ -13,6 +13,8 @@ NOTES = Path(".snakemake/unbroken")
 EXEC_NOTES = NOTES / "exec"
 # The runs of `unbroken exec`, each in a folder of its name.
 STORES = Path(".unbroken")
+# What unbroken put into `final/` of a run, in its folder.
+FILES_NOTE = "final_files.json"
 # Where the Slurm plugin puts Slurm's logs.
 SLURM_LOGS = Path(".snakemake/slurm_logs")
 
@@ -63,7 +65,7 @@ class RunFolder:
     @property
     def final_files(self) -> Path:
         """Return where it stands what unbroken put into `final/`, to see what the user has changed."""
-        return self.root / "final_files.json"
+        return self.root / FILES_NOTE
 
     @property
     def replaced(self) -> Path:

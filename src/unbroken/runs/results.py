@@ -69,8 +69,8 @@ def write(
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
             fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
+            made = stamps(draft)  # before the flush, which would wait at a pipe for somebody to write into it
             flush_tree(draft)
-            made = stamps(draft)
             _confirm_complete(places.final, made, expected or {})
             confirm()
             old = _out_of_the_way(places, tell)

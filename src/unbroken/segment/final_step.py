@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from unbroken.engines.base import Engine
-from unbroken.errors import LeaseError, ResultsError, UnbrokenError
+from unbroken.errors import LeaseError, ResultsError, StorageError, UnbrokenError
 from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.history import Attempt
@@ -39,6 +39,8 @@ def write_results(
             _write(job, engine, checkpoint, attempts, confirm)
     except UnbrokenError as error:
         if not isinstance(error, LeaseError):
+            if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+                job.tell_traceback(error.__cause__)
             job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
         raise
     job.tell(f"results are in {job.places.final}")
@@ -64,8 +66,8 @@ def _write(
             fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
             final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected)
     except OSError as error:
-        job.tell_traceback(error)
         if error.errno in _OF_THE_ENGINE:
+            job.tell_traceback(error)
             raise refused(f"{type(error).__name__}: {error}") from error
         raise
     except ResultsError as error:
