@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,6 @@ from unbroken.errors import (
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
 from unbroken.runs.adopted import refuse_unfinished
-from unbroken.runs.attempts import times_path
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
@@ -64,6 +63,13 @@ from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
 T = TypeVar("T")
+
+
+def _keep_times(work: Work) -> None:
+    """Leave what the attempt has noted in its folder, should the job be killed while its results are written."""
+    with contextlib.suppress(OSError):
+        work.task.attempt_folder.root.mkdir()
+        work.task.attempt_folder.times.write_text(json.dumps(work.moments.so_far.to_json()))
 
 
 def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None = None) -> Record:
@@ -283,21 +289,16 @@ class _Segment:
         is_at_goal = error is None and judgement.outcome is Outcome.FINISHED
         try:
             with fs.storage_errors(root):
-                if is_at_goal:
-                    self._keep_times(work)
                 self.tidy.remove_attempt_folder(root)
             if is_at_goal and work.last is not None:
+                _keep_times(work)
                 judgement, error = self._with_results(judgement, work.last)
+                self.tidy.remove_attempt_folder(root)
             self.attempts.close(work, judgement)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
         return judgement, error
-
-    def _keep_times(self, work: Work) -> None:
-        """Keep what the attempt has noted, should the job be killed while its results are written."""
-        with contextlib.suppress(OSError):
-            shutil.copyfile(work.task.attempt_folder.times, times_path(self.job.places.lease, self.held.claim.token))
 
     def _with_results(self, judgement: Judgement, last: Checkpoint) -> tuple[Judgement, UnbrokenError | None]:
         """Write the results; returns how the attempt ends, and the error by which it does."""
