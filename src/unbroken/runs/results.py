@@ -12,7 +12,7 @@ from pathlib import Path
 from unbroken.errors import CheckpointError, ResultsError, StorageError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import FILES_NOTE, RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.system import fs, jsontext
@@ -154,6 +154,7 @@ def remove_leftovers(places: RunFolder) -> list[str]:
     for path in left:
         fs.remove_tree(path)
     drafts = fs.remove_drafts(places.segments) + fs.remove_drafts(places.root, fs.DRAFT_SECONDS)
+    drafts += fs.remove_drafts(places.root, kind=FILES_NOTE)  # written by whoever holds the run, as this is removed
     return [path.name for path in left] + drafts
 
 

@@ -26,14 +26,14 @@ AGAIN = "nothing is computed again, the next start repeats this step alone"
 
 def write_results(
     job: Job, engine: Engine, checkpoint: Checkpoint, attempts: Sequence[Attempt], confirm: Callable[[], None]
-) -> bool:
-    """Make `final/` where it is missing; returns whether it was made.
+) -> None:
+    """Make `final/` where it is missing.
 
     LeaseError if the run is another job's by now.  Any other UnbrokenError is told, and leaves what was there before;
     an error that is none becomes one, with its traceback in the log.
     """
     if not engine.fills_final or final.is_current(job.places, checkpoint):
-        return False
+        return
     try:
         with fs.os_errors(job.places.root):
             _write(job, engine, checkpoint, attempts, confirm)
@@ -46,7 +46,6 @@ def write_results(
     job.tell(f"results are in {job.places.final}")
     if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
         job.tell(line)
-    return True
 
 
 def message_of(error: UnbrokenError, checkpoint: Checkpoint) -> str:

@@ -338,8 +338,8 @@ class _Segment:
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
         began, self.end_cause = utc_now(), EndCause.NO_RESULTS
-        if write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm):
-            self.attempts.note_results(checkpoint, began)
+        write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
+        self.attempts.note_results(checkpoint, began)
         self.end_cause = None
 
     def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
