@@ -18,7 +18,7 @@ from unbroken.runs.policy import Rules, Situation, failures_in_a_row, goes_back,
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.deadline import learn_margin
 
-SECONDS = 4.0
+SECONDS = 7.0  # a busy machine needs some of them to begin
 KILLED = EndCause.KILLED_STOPPING.value
 
 
@@ -83,18 +83,17 @@ def test_status_shows_the_kill_and_the_key(tmp_path: Path) -> None:
 
 def test_a_job_that_is_killed_in_the_middle_of_a_stop_doubles_the_margin_too(tmp_path: Path) -> None:
     segment = start_segment(
-        tmp_path, 1, 1, program("slow_to_save", 30), environment=on_node(4711), first_margin_seconds=1.0
+        tmp_path, 1, 1, program("slow_to_save", 30), environment=on_node(4711), first_margin_seconds=0.7
     )
     log = toy_job(tmp_path).log
     until(lambda: log.exists() and "stopping the program: its time is up" in log.read_text())
     segment.kill()
     segment.end()
-    one_attempt(tmp_path, 2, program("slow_to_save", 0.2), first_margin_seconds=1.0)
+    one_attempt(tmp_path, 2, program("slow_to_save", 0.2), first_margin_seconds=0.7)
 
     died, after = history(toy_job(tmp_path))
     assert (died.outcome, died.was_killed_stopping) == (Outcome.DIED, True)
-    assert died.times.stop_margin_seconds == 1.0
-    assert (after.times.stop_margin_seconds or 0) > 1.5
+    assert (died.times.stop_margin_seconds, after.times.stop_margin_seconds) == (0.7, 1.4)
     assert "the job was killed; what it had published counts; killed " in died.message
     assert "raise first_margin_seconds" in died.message
     assert nodes_to_avoid("demo", tmp_path) == []
