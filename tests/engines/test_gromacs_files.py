@@ -283,8 +283,10 @@ def gmx_run_unchecked(tmp_path):
 
 def test_a_plumed_input_that_reads_elsewhere_and_writes_here_is_allowed(tmp_path):
     (tmp_path / "plumed.dat").write_text(
-        "# FILE=/tmp/x in a comment\nUNITS LENGTH=A TIME=ps\nEXTERNAL FILE=/data/grid\nMETAD FILE=HILLS.0,HILLS.1\n"
+        "# FILE=/tmp/x in a comment\nUNITS LENGTH=A TIME=ps\n"
+        f"cv: PYTORCH_MODEL FILE={tmp_path}/model.pt ARG=d\nMETAD FILE=HILLS.0,HILLS.1\n"
     )
+    (tmp_path / "model.pt").touch()
     (tmp_path / "a.tpr").touch()
 
     assert list(mistakes(gmx_run_unchecked(tmp_path), tmp_path)) == []

@@ -261,8 +261,8 @@ class GromacsEngine(Engine):
         return found
 
     def _leaving(self, task: Task, log: Log, *, has_left: bool) -> Leaving:
-        tpr = self.simulation(task).known_tpr
-        return Leaving(task, self.folder(task), self.base, tpr, has_finished=log.has_finished, has_left=has_left)
+        simulation, has_finished = self.simulation(task), log.has_finished
+        return Leaving(task, self.folder(task), simulation, has_finished=has_finished, has_left=has_left)
 
     def _found(self, task: Task, draft: Path, ending: MdrunEnd, log: Log) -> HandedOver:
         simulation = self.simulation(task)

@@ -11,8 +11,8 @@ from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.others import Moment, OtherFile, Others
 from unbroken.engines.gromacs.parts import inputs_of, own_names
 from unbroken.engines.gromacs.rotation import counted_bytes
+from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.time_table import Span
-from unbroken.engines.gromacs.tpr import Tpr
 from unbroken.errors import CheckpointError
 
 
@@ -22,11 +22,12 @@ class Leaving:
     `has_finished`: mdrun's log says that it came to its end; `has_left`: its process is known to have left by itself.
     """
 
-    def __init__(self, task: Task, folder: Path, base: Path, tpr: Tpr, *, has_finished: bool, has_left: bool) -> None:
+    def __init__(self, task: Task, folder: Path, simulation: Simulation, *, has_finished: bool, has_left: bool) -> None:
         self.folder, self.are_state = folder, has_plumed(task.run)
-        self._tpr, self._has_finished, self._has_left = tpr, has_finished, has_left
-        self._first_step = int(task.origin.passport.progress.done) if task.origin else tpr.first_step
-        self._others = Others(folder, task.origin, inputs_of(task.run, base), are_state=self.are_state)
+        self._simulation, self._has_finished, self._has_left = simulation, has_finished, has_left
+        self._origin = task.origin
+        inputs = inputs_of(task.run, simulation.base)
+        self._others = Others(folder, task.origin, inputs, are_state=self.are_state)
         self.refused: dict[int, str] = {}
 
     def is_usable(self, cpt: Cpt) -> bool:
@@ -40,11 +41,17 @@ class Leaving:
 
     def counted(self, cpt: Cpt) -> Mapping[str, int]:
         """Return the bytes of tables that mdrun's checkpoint does not count; CheckpointError if rows are missing."""
-        return counted_bytes(cpt, self.folder, self._tpr, self._first_step)
+        return counted_bytes(cpt, self.folder, self._simulation.known_tpr, self._first_step)
 
     def others(self, cpt: Cpt) -> list[OtherFile]:
         """Return the other files as they were at a checkpoint; CheckpointError if one cannot be cut there."""
         is_last = self._has_finished and cpt.path.name == CPT
-        span = Span(self._tpr.time_ps(self._first_step), cpt.time_ps)
-        moment = Moment(cpt.step, span, self._tpr.dt_ps, is_last, is_last and self._has_left)
+        tpr = self._simulation.known_tpr
+        span = Span(tpr.time_ps(self._first_step), cpt.time_ps)
+        moment = Moment(cpt.step, span, tpr.dt_ps, is_last, is_last and self._has_left)
         return self._others.at(moment, own_names(cpt, self.folder))
+
+    @property
+    def _first_step(self) -> int:
+        done = self._origin.passport.progress.done if self._origin else self._simulation.known_tpr.first_step
+        return int(done)

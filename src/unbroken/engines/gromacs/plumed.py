@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 DEFAULT_NAME = "plumed.dat"
-# Their FILE is read and never written.
-_READERS = {"INCLUDE", "EXTERNAL", "READ"}
+# Their FILE is written; that of another action is taken for one it reads if it is there.
+_WRITERS = re.compile(r"METAD|PBMETAD|PRINT|COMMITTOR|MAXENT|EDS|LOGMFD|DUMP.*|OPES.*|VES.*")
 _KEY = re.compile(r"(?P<key>[A-Za-z_0-9]+)=(?P<value>\{[^}]*\}|\S+)")
 _PICOSECONDS = "ps"
 _MOST_INCLUDED = 20
@@ -29,19 +29,22 @@ def mistakes_in(path: Path) -> Iterator[str]:
     """Yield what PLUMED's input asks for that cannot be resumed, a line each."""
     for where, action, keys in _actions(path, []):
         for key, value in keys:
-            if (why := _mistake(action, key, value)) is not None:
+            if (why := _mistake(action, key, value, path.parent)) is not None:
                 yield f"{where}: found {key}={value}; {why}"
 
 
-def _mistake(action: str, key: str, value: str) -> str | None:
+def _mistake(action: str, key: str, value: str, folder: Path) -> str | None:
     if action == "UNITS" and key == "TIME" and value != _PICOSECONDS:
         return "PLUMED's tables are cut at the time of mdrun's checkpoint, in ps; allowed: TIME=ps, or leave it out"
     if key == "WALKERS_DIR":
         return "not possible: the hills of other walkers are in no checkpoint; allowed: one walker"
-    if not (key.endswith("WFILE") or (key == "FILE" and action not in _READERS)):
+    names = [name.strip() for name in value.strip("{}").split(",")]
+    is_read = action == "INCLUDE" or (
+        not _WRITERS.fullmatch(action) and all((folder / name).is_file() for name in names)
+    )
+    if not key.endswith("WFILE") and (key != "FILE" or is_read):
         return None
-    outside = [name for name in value.strip("{}").split(",") if PurePath(name.strip()).parent != PurePath()]
-    if outside:
+    if any(PurePath(name).parent != PurePath() for name in names):
         return "it would be in no checkpoint; allowed: a name without a folder, which final/ has in the end"
     return None
 

@@ -43,7 +43,7 @@ def cut_at(path: Path, begin: int, span: Span) -> Cut | None:
     if has_names is False:
         return None
     rows = list(_rows(path, begin))
-    times = [time for _, time in rows]
+    times = [time for *_, time in rows]
     if any(time is None for time in times):
         return None
     known = [time for time in times if time is not None]
@@ -52,8 +52,9 @@ def cut_at(path: Path, begin: int, span: Span) -> Cut | None:
     if has_names is None and not _fits(known, span):
         return None
     end = span.end_ps * (1 + _SLACK) + _SLACK
-    kept = [(at, time) for at, time in zip((at for at, _ in rows), known, strict=True) if time <= end]
-    return Cut(kept[-1][0] if kept else begin, _gap([time for _, time in kept], span))
+    kept = [(row[1], time) for row, time in zip(rows, known, strict=True) if time <= end]
+    head = rows[0][0] if rows else path.stat().st_size
+    return Cut(kept[-1][0] if kept else head, _gap([time for _, time in kept], span))
 
 
 def names_time(path: Path) -> bool | None:
@@ -98,15 +99,15 @@ def first_time(path: Path) -> float | None:
         return next((time_of(row) for row in file if not is_comment(row)), None)
 
 
-def _rows(path: Path, begin: int) -> Iterator[tuple[int, float | None]]:
-    """Where each row behind a byte ends, and its time; a torn last one is left out."""
+def _rows(path: Path, begin: int) -> Iterator[tuple[int, int, float | None]]:
+    """Where each row behind a byte begins and ends, and its time; a torn last one is left out."""
     with path.open("rb") as file:
         file.seek(begin)
         at = begin
         for row in file:
             at += len(row)
             if not is_comment(row) and row.endswith(b"\n"):
-                yield at, time_of(row)
+                yield at - len(row), at, time_of(row)
 
 
 def _fits(times: list[float], span: Span) -> bool:
