@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from unbroken.engines.gromacs.cpt import Cpt, OutputPosition
 from unbroken.engines.gromacs.others import Moment, Others, write_others
 from unbroken.engines.gromacs.outputs import names_apart, part_name, without_names
+from unbroken.engines.gromacs.rotation import counted_bytes
 from unbroken.engines.gromacs.time_table import Cut, Span, cut_at
+from unbroken.engines.gromacs.tpr import Tpr
 from unbroken.errors import CheckpointError
 
 SPAN = Span(10.0, 12.0)
@@ -110,3 +113,39 @@ def test_options_that_name_a_file_of_mdrun_name_the_result():
 
     assert found.words == ["-dlb", "no", "-v"]
     assert found.names == {"_pullx.xvg": "where.xvg", "_field.xvg": "field.xvg", "_swapions.xvg": "ions.xvg"}
+
+
+@pytest.mark.parametrize("has_first", [True, False])
+def test_tables_of_rotation_are_cut_where_the_next_part_prints_on(tmp_path, has_first):
+    """GROMACS 2022 does not print the step where a part begins; later releases do."""
+    first = 100 if has_first else 120
+    steps = {"md_rotation.part0002.xvg": range(first, 300, 20), "md_rotslabs.part0002.log": range(first, 300, 100)}
+    if not has_first:
+        steps["md_rotslabs.part0002.log"] = range(200, 300, 100)
+    for name, printed in steps.items():
+        head = "# head\n" + ("  -1.000e+00     0 reference\n" if "slabs" in name else "")
+        groups = 2 if "slabs" in name else 1
+        rows = [f"  {1000 + step * 0.002:.3e}  {group} x\n" for step in printed for group in range(groups)]
+        (tmp_path / name).write_text(head + "".join(rows))
+    tpr = Tpr("md", 1000, 0, 0.002, 1000.0, "No", -1, rotation_steps=20, slab_steps=100)
+    rotation = (tmp_path / "md_rotation.part0002.xvg").read_text().splitlines(keepends=True)
+    size = len("".join(rotation[: 1 + len([step for step in steps["md_rotation.part0002.xvg"] if step <= 200])]))
+    output = OutputPosition("md_rotation.part0002.xvg", size, -1, "")
+    cpt = Cpt(tmp_path / "md.cpt", "GROMACS", 3, 2, 200, 1000.4, (output,))
+
+    counted = counted_bytes(cpt, tmp_path, tpr, 100)
+
+    kept = {name: (tmp_path / name).read_bytes()[:size].decode() for name, size in counted.items()}
+    assert {name: text.count(" x\n") for name, text in kept.items()} == {
+        "md_rotation.part0002.xvg": 5,
+        "md_rotslabs.part0002.log": 2,
+    }
+
+
+def test_rows_of_rotation_that_a_kill_took_are_missed(tmp_path):
+    (tmp_path / "md_rotation.part0001.xvg").write_text("0.04 1 1\n0.08 1 1\n0.12 1")
+    tpr = Tpr("md", 1000, 0, 0.002, 0.0, "No", -1, rotation_steps=20, slab_steps=100)
+    cpt = Cpt(tmp_path / "md.cpt", "GROMACS", 3, 1, 60, 0.12, ())
+
+    with pytest.raises(CheckpointError, match=r"md_rotation\.part0001\.xvg: 2 rows, 3 belong to its checkpoint"):
+        counted_bytes(cpt, tmp_path, tpr, 0)
