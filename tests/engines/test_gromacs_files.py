@@ -55,6 +55,8 @@ def assert_as_one_mdrun(final: Path, whole: Path) -> None:
     assert len(set(times)) == len(times) >= ROTATION_STEPS // 20
     assert (final / "md.xtc").read_bytes() == (whole / "md.xtc").read_bytes()
     assert "Started mdrun" in (final / "md.log").read_text()
+    head = (final / "md_rotation.xvg").read_text()
+    assert "legend" in head and "created" not in head and "ROTATION GROUP 0" in head
 
 
 def test_the_tables_of_enforced_rotation_are_those_of_one_mdrun(tmp_path, rotation, rotated):
@@ -201,7 +203,7 @@ def test_what_each_segment_begins_again_is_kept_by_segment_and_a_table_of_times_
         'echo "$*" > words.txt; p=0; case "$*" in *-cpi*) p=0.4; touch late.txt;; esac; '
         'echo "#! FIELDS time x" > t.dat; for n in 0 1 2 3 4; do echo "$p$n 1" >> t.dat; [ $p = 0 ] && p=0.; done'
     )
-    settings = {"tpr": str(gmx_systems.water_tpr("short", nsteps=400)), "gmx": wrapper(tmp_path, before)}
+    settings = {"tpr": str(gmx_systems.water_tpr("short", nsteps=400)), "gmx": wrapper(tmp_path, before), "keep": 1}
 
     gmx_segment(tmp_path, 1, **settings, until_ps=0.4)
     gmx_segment(tmp_path, 2, **settings, until_ps=0.8)

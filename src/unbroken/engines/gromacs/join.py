@@ -135,11 +135,18 @@ def _append_table(piece: TrajectoryPiece, joined: BinaryIO, before: TrajectoryPi
     """
     rows = _rows(piece)
     if before is None:
-        joined.writelines(rows)
+        joined.writelines(_without_origin(rows))
         return
     rows = [row for row in rows if row[:1] not in b"#@" and not (piece.kind in ROTATION_LOGS and is_reference(row))]
     last = next((row for row in reversed(_rows(before)) if row[:1] not in b"#@"), None)
     joined.writelines(rows[1:] if rows and rows[0] == last else rows)
+
+
+def _without_origin(rows: list[bytes]) -> list[bytes]:
+    """The rows without the date, the folder and the command line, which are those of the first part alone."""
+    if not rows or not rows[0].startswith(b"# This file was created"):
+        return rows
+    return rows[next((number for number, row in enumerate(rows) if row[:1] != b"#"), 0) :]
 
 
 def _rows(piece: TrajectoryPiece) -> list[bytes]:

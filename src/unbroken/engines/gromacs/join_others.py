@@ -23,7 +23,7 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Piece:
-    """What one checkpoint has of a file, and the time where its part of the simulation began."""
+    """Hold what one checkpoint has of a file, and the time where its part of the simulation began."""
 
     path: Path
     begin_ps: float
@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass
 class Written:
-    """A file as one or more segments wrote it without beginning again; `end_ps` is the time of its last checkpoint."""
+    """Hold a file as segments wrote it without beginning again; `end_ps` is the time of its last checkpoint."""
 
     segment: int
     pieces: list[Piece] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What of mdrun's folder belongs to each of its checkpoints, beside the files that the checkpoint itself counts."""
+"""Cuts the files that no checkpoint of mdrun counts, so that each checkpoint has those of its own time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbroken.errors import CheckpointError
 
 
 class Leaving:
-    """The files of one attempt that no checkpoint of mdrun counts, cut at each of its checkpoints.
+    """Cut the files of one attempt at each checkpoint of its mdrun.
 
     `has_finished`: mdrun's log says that it came to its end; `has_left`: its process is known to have left by itself.
     """

@@ -24,13 +24,14 @@ from unbroken.system.copying import append_range, copy_head
 STATE, OTHERS, INDEX = "state", "others", "others.json"
 _TRAJECTORIES = (".xtc", ".trr")
 _COMPARED_BYTES = 64 * 1024
-# Copies that PLUMED or GROMACS make of what stands in their way, and what a program leaves when it crashes.
+# Left by a program that crashes, and what it can make again.
 _LEFT_OUT = re.compile(r"core(\.\d+)?")
+_CACHES = {"__pycache__", ".cache"}
 
 
 @dataclass(frozen=True)
 class OtherFile:
-    """A file in mdrun's folder: what was put back of it, whether the program continued in it, and how much counts."""
+    """Describe a file in mdrun's folder: what was put back, whether the program continued in it, how much counts."""
 
     name: str
     put_back_bytes: int
@@ -40,7 +41,7 @@ class OtherFile:
 
 @dataclass(frozen=True)
 class Moment:
-    """A checkpoint of mdrun and the span up to it.
+    """Describe a checkpoint of mdrun and the span up to it.
 
     `is_last`: mdrun wrote it as its last act; `is_good_end`: and it is known to have left by itself.
     """
@@ -53,7 +54,7 @@ class Moment:
 
 
 class Others:
-    """The other files of one attempt, which resumed from `origin`; `are_state` says that they are needed to resume."""
+    """Find the other files of one attempt, which resumed from `origin`; `are_state`: they are needed to resume."""
 
     def __init__(self, folder: Path, origin: Checkpoint | None, inputs: Mapping[str, Path], *, are_state: bool) -> None:
         self.folder, self.are_state = folder, are_state
@@ -80,7 +81,8 @@ class Others:
         found = []
         for path in fs.tree_files(self.folder):
             name, full = str(path), self.folder / path
-            is_left_out = name in own or name == EXTENDED_TPR or path.suffix == ".cpt" or _LEFT_OUT.fullmatch(path.name)
+            is_own = name in own or name == EXTENDED_TPR or path.suffix == ".cpt"
+            is_left_out = is_own or _LEFT_OUT.fullmatch(path.name) or _CACHES & set(path.parts)
             if full.is_symlink() or not full.is_file() or is_left_out or self._is_unchanged_input(name):
                 continue
             found.append(name)

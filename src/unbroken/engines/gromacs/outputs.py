@@ -17,7 +17,7 @@ STEM = "md"
 
 @dataclass(frozen=True)
 class MdrunFile:
-    """A file that mdrun writes: its option, the end of its name behind `md`, and mdrun's name without -deffnm."""
+    """Describe a file that mdrun writes: its option, the end of its name after `md`, mdrun's name without -deffnm."""
 
     option: str
     kind: str
@@ -62,7 +62,7 @@ _LOG = re.compile(rf"{re.escape(STEM)}\.part(\d{{4,}})\.log")
 
 @dataclass(frozen=True)
 class NamedOptions:
-    """The words of a command line without the files that they name, and these by the end of their names here."""
+    """Hold the words of a command line without those that name files, and these by the end of their names here."""
 
     words: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)

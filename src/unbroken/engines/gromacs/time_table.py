@@ -23,7 +23,7 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Span:
-    """What a segment computed: the time where it began and that of its checkpoint, in ps."""
+    """Describe what a segment computed: the time where it began and that of its checkpoint, in ps."""
 
     begin_ps: float
     end_ps: float
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a table ends at a checkpoint; `gap_ps` is how long before it the regular rows stop, 0 if they do not."""
+    """Say where a table ends at a checkpoint; `gap_ps` is how long before it regular rows stop, 0 if they do not."""
 
     size_bytes: int
     gap_ps: float
