@@ -567,10 +567,10 @@ def test_what_others_leave_beside_mdruns_files_is_kept(tmp_path, nvt, whole):
 
     gmx_segment(tmp_path, **nvt, gmx=str(program), inputs=["input/bias.dat"])
 
-    (kept,) = job.places.checkpoints.glob("0*/parts/COLVAR")
-    assert kept.read_text() == "0.5\n"
+    assert (job.places.final / "COLVAR").read_text() == "0.5\n"
     assert files_of(job.places.final) == whole
-    assert not list(job.places.checkpoints.glob("0*/parts/bias.dat"))
+    assert not list(job.places.root.rglob("checkpoints/**/bias.dat"))
+    assert not (job.places.final / "bias.dat").exists()
 
 
 # --- the way in ---

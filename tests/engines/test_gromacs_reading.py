@@ -111,7 +111,9 @@ def test_the_command_carries_every_setting(base, load_script):
 
     assert command == [
         *("gmx", "-quiet", "mdrun", "-s", str(base / "topol.tpr"), "-cpi", str(base / "md.cpt"), "-cpo", "md.cpt"),
-        *("-deffnm", "md", "-noappend", "-maxh", "2.000000000", "-cpt", "15", "-ntmpi", "2", "-ntomp", "4"),
+        *("-deffnm", "md", "-noappend", "-ro", "md_rotation.xvg", "-ra", "md_rotangles.log", "-rs", "md_rotslabs.log"),
+        *("-rt", "md_rottorque.log", "-swap", "md_swapions.xvg", "-eo", "md_edsam.xvg", "-if", "md_imdforces.xvg"),
+        *("-maxh", "2.000000000", "-cpt", "15", "-ntmpi", "2", "-ntomp", "4"),
         *("-nb", "gpu", "-gpu_id", "01", "-npme", "1", "-dlb", "yes", "a b; rm -rf"),
     ]
 

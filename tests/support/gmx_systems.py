@@ -69,6 +69,22 @@ FREE_ENERGY = {
     "coul-lambdas": "0 0.01 0.02",
     "nstdhdl": 10,
 }
+# The dipeptide is turned in slabs: a table of its own, and three that no checkpoint of mdrun counts.
+ROTATION = {
+    **CHEAP,
+    "rotation": "yes",
+    "rot-nstrout": 20,
+    "rot-nstsout": 100,
+    "rot-ngroups": 1,
+    "rot-group0": "Protein",
+    "rot-type0": "flex2",
+    "rot-vec0": "0 0 1",
+    "rot-pivot0": "0 0 0",
+    "rot-rate0": 10,
+    "rot-k0": 500,
+    "rot-slab-dist0": 0.5,
+    "rot-fit-method0": "norm",
+}
 FIXED_LIST = {"verlet-buffer-tolerance": -1, "nstlist": 20, "rlist": 0.9}
 
 
@@ -115,6 +131,18 @@ def dipeptide() -> Path:
     mdp = folder / "md.mdp"
     mdp.write_text(_with_steps(mdp, 4000))
     return folder
+
+
+def rotation_tpr(steps: int) -> Path:
+    """A tpr of the dipeptide under enforced rotation, in water, with one fixed list of neighbors."""
+    folder = dipeptide()
+    tpr = folder / f"rotation-{steps}.tpr"
+    if not tpr.exists():
+        values = {**NVT, **ROTATION, **FIXED_LIST, "nsteps": steps, "nstxout": 0, "nstvout": 0}
+        write_mdp(folder / "rotation.mdp", values)
+        files = ("-f", "rotation.mdp", "-c", "system/conf.gro", "-p", "system/topol.top")
+        run(folder, "grompp", *files, "-o", tpr.name, "-maxwarn", 3)
+    return tpr
 
 
 def dipeptide_mdp(steps: int) -> Path:

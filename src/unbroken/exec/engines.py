@@ -19,7 +19,7 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
 from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
-from unbroken.engines.gromacs.join import join
+from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.errors import AbsentFileError, ConfigError, SegmentError
 from unbroken.exec.kept_files import REPLACED, put_file, stored
 from unbroken.exec.mdrun_line import parse_mdrun
@@ -140,15 +140,15 @@ class CalledGromacs(CalledEngine, GromacsEngine):
             raise AbsentFileError([f"exec: --engine gromacs: {tpr}: {error.strerror}"]) from error
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
-        """What mdrun makes, and nothing beside it."""
+        """Fill the folder with what mdrun makes, and what it loads; no table of the energies."""
         join(checkpoint, final)
 
     def results(self, checkpoint: Checkpoint, made: Path) -> Iterator[tuple[Path, str]]:
         line = parse_mdrun(self.options.program, self.base)
         shutil.copyfile(checkpoint.folder / CPT, made / CPT)
-        for path in sorted(made.iterdir()):
-            if (name := line.result(path.name)) is not None:
-                yield path, os.path.normpath(name)
+        for name in map(str, fs.tree_files(made)):
+            if name != SEGMENTS_TABLE:  # what is none of mdrun's own files keeps its name
+                yield made / name, os.path.normpath(line.result(name) or name)
 
 
 class CalledDmtcp(CalledEngine, DmtcpEngine):

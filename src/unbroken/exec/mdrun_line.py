@@ -1,6 +1,6 @@
 """The command line of `gmx mdrun` as somebody types it, in the settings of the engine, and what its results are called.
 
-File options and their defaults: `gmx help mdrun`, GROMACS 2020 to 2026.
+The files that mdrun writes, their options and their default names are in `engines/gromacs/outputs.py`.
 """
 
 from __future__ import annotations
@@ -9,27 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbroken.engines.gromacs.command import STEM
+from unbroken.engines.gromacs.outputs import BY_KIND, BY_OPTION, ONLY_IF_NAMED, STEM, with_ending
 from unbroken.errors import ConfigError
 
-# What mdrun calls each of its results where no -deffnm is given, by the end of the name that the engine gives it.
-_RESULTS = {
-    ".trr": ("-o", "traj.trr"),
-    ".xtc": ("-x", "traj_comp.xtc"),
-    ".edr": ("-e", "ener.edr"),
-    ".log": ("-g", "md.log"),
-    ".gro": ("-c", "confout.gro"),
-    ".cpt": ("-cpo", "state.cpt"),
-    ".xvg": ("-dhdl", "dhdl.xvg"),
-    "_pullx.xvg": ("-px", "pullx.xvg"),
-    "_pullf.xvg": ("-pf", "pullf.xvg"),
-}
 _SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
 _NUMBERS = ("-nsteps", "-npme", "-ntmpi", "-ntomp", "-nt")
 # Defaults of mdrun, beside 0, that mean that it decides, or the tpr.
 _AS_IF_ABSENT = {"-nsteps": "-2", "-npme": "-1"}
 _OURS = ("-cpi", "-append", "-noappend", "-maxh", "-cpt", "-cpnum", "-nocpnum")
-_WITH_VALUE = {"-s", "-deffnm", *_SETTINGS, *_NUMBERS, *(option for option, _ in _RESULTS.values())}
+_WITH_VALUE = {"-s", "-deffnm", *_SETTINGS, *_NUMBERS, *BY_OPTION}
 # Asks for the same bits, so a tpr that cannot give them is refused.
 REPROD = "-reprod"
 ALLOWED = "[LAUNCHER] gmx mdrun -s FILE.tpr [-deffnm NAME] [OPTIONS]"
@@ -53,7 +41,7 @@ class MdrunLine:
             return self.names[kind]
         if self.stem:
             return f"{self.stem}{kind}"
-        return _RESULTS[kind][1] if kind in _RESULTS else name
+        return BY_KIND[kind].default if kind in BY_KIND else name
 
 
 def parse_mdrun(program: Sequence[str], folder: Path) -> MdrunLine:
@@ -70,7 +58,10 @@ def parse_mdrun(program: Sequence[str], folder: Path) -> MdrunLine:
         "launcher": launcher,
         "ranks": ranks,
         # mdrun works in a folder of its own.
-        "options": [str(folder / word) if (folder / word).is_file() else word for word in options if word != REPROD],
+        "options": [
+            *(str(folder / word) if (folder / word).is_file() else word for word in options if word != REPROD),
+            *(option for option in ONLY_IF_NAMED if option in values),
+        ],
         "exact": REPROD in options,
         **{name: values[option] for option, name in _SETTINGS.items() if option in values},
     }
@@ -78,8 +69,8 @@ def parse_mdrun(program: Sequence[str], folder: Path) -> MdrunLine:
         settings["pme_ranks"] = int(values["-npme"])
     if (steps := _number(values, "-nsteps")) is not None:
         settings["goal"] = steps
-    names = {kind: values[option] for kind, (option, _) in _RESULTS.items() if option in values}
-    named = {kind: name if Path(name).suffix else f"{name}{kind[-4:]}" for kind, name in names.items()}
+    files = {file.kind: values[file.option] for file in BY_OPTION.values() if file.option in values}
+    named = {kind: with_ending(name, kind) for kind, name in files.items()}
     total = threads or (per_rank * ranks if per_rank else None)
     return MdrunLine(settings, total, values.get("-deffnm", ""), named)
 
@@ -122,6 +113,10 @@ def _mistakes(values: dict[str, str], options: Sequence[str]) -> Iterator[str]:
     for option, value in values.items():
         if not value:
             yield f"{option}: found nothing behind it"
+    for file in BY_OPTION.values():
+        ending = Path(file.default).suffix
+        if file.option != "-c" and Path(values.get(file.option, ending)).suffix not in ("", ending):
+            yield f"{file.option}: found {values[file.option]}, allowed: a name that ends with {ending}"
     if Path(values.get("-c", ".gro")).suffix not in ("", ".gro"):
         yield f"-c: found {values['-c']}, allowed: a .gro; gmx editconf makes other kinds of it"
 

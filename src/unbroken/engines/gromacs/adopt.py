@@ -9,11 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from unbroken.engines.foreign import Foreign, Found, copy_steady, copy_steady_head
-from unbroken.engines.gromacs.command import CPT, STEM
+from unbroken.engines.gromacs.command import CPT, has_plumed
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt, verify_outputs
 from unbroken.engines.gromacs.cut import bytes_before
 from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover
+from unbroken.engines.gromacs.outputs import MDRUN_FILES, part_name
 from unbroken.engines.gromacs.parts import write_offsets
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.tool import gmx
@@ -27,15 +28,7 @@ from unbroken.system.digests import sha256_of
 _CPT_NAME = re.compile(r"(?P<stem>.+?)(_prev|_step\d+)?\.cpt")
 _PART = re.compile(r"\.part(?P<number>\d{4,})")
 # What mdrun calls its files where no -deffnm names them.
-_DEFAULTS = {
-    "traj_comp.xtc": ".xtc",
-    "traj.trr": ".trr",
-    "ener.edr": ".edr",
-    "md.log": ".log",
-    "dhdl.xvg": ".xvg",
-    "pullx.xvg": "_pullx.xvg",
-    "pullf.xvg": "_pullf.xvg",
-}
+_DEFAULTS = {file.default: file.kind for file in MDRUN_FILES}
 
 
 @dataclass(frozen=True)
@@ -50,8 +43,7 @@ class Output:
     @property
     def name(self) -> str:
         """As our own mdrun would have called it."""
-        stem, dot, ending = self.kind.rpartition(".")
-        return f"{STEM}{stem}.part{self.part:04d}{dot}{ending}"
+        return part_name(self.kind, self.part)
 
 
 def adopted(run: Run, simulation: Simulation, foreign: Foreign, draft: Path) -> Found:
@@ -86,7 +78,9 @@ def adopted(run: Run, simulation: Simulation, foreign: Foreign, draft: Path) -> 
     not_checked = ["whether what ran was given the same number of ranks and threads, and -reprod"]
     said, is_same = _tpr_line(simulation.path, folder)
     (checked if is_same else not_checked).append(said)
-    if "-plumed" in _words(run):
+    if tpr.slab_steps:
+        not_checked.append("tables of enforced rotation that no checkpoint counts (-ra, -rs, -rt): they are not taken")
+    if has_plumed(run):
         not_checked.append("PLUMED's own files: they are not taken; name those that it goes on from in `inputs`")
     parts = draft / PARTS
     parts.mkdir()
@@ -261,8 +255,3 @@ def _first_step(log: Path) -> int | None:
             elif line.startswith("Started mdrun on rank 0"):
                 return None
     return None
-
-
-def _words(run: Run) -> list[str]:
-    options = run.settings["options"]
-    return [str(word) for word in options] if isinstance(options, (list, tuple)) else []

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from unbroken.config.tasks import SRUN
-from unbroken.engines.gromacs.command import ranks
+from unbroken.engines.gromacs.command import ranks, result_names, words_of
+from unbroken.engines.gromacs.outputs import BY_KIND
+from unbroken.engines.gromacs.plumed import mistakes_in, plumed_input
 from unbroken.program.entering import folder_of
 from unbroken.runs.run import Run
 
@@ -18,6 +20,10 @@ _OURS = ("-s", "-cpi", "-cpo", "-deffnm", "-append", "-noappend", "-maxh", "-cpt
 _OURS_TOO = ("-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt", "-reprod", "-noreprod")
 _AS_SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
 _REPLICAS = ("-multidir", "-replex", "-nex", "-reseed")
+_NOT_RESUMED = {
+    "-rerun": "it computes energies of a trajectory and has no checkpoint; run it by hand, it is short",
+    "-membed": "it removes molecules at each start; run it by hand, and give what comes out of it as the structure",
+}
 
 
 def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
@@ -27,6 +33,8 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
     yield from _layout_mistakes(run)
     yield from _srun_mistakes(run)
     yield from _option_mistakes(run)
+    yield from _name_mistakes(run)
+    yield from _file_mistakes(run, base)
     gmxrc = str(run.settings["gmxrc"])
     if gmxrc and not run.enter and not run.container and not folder_of(gmxrc, base).is_file():
         yield "gmxrc", f"found '{gmxrc}', but there is no such file; allowed: the path of a GMXRC, or leave it out"
@@ -85,9 +93,33 @@ def _option_mistakes(run: Run) -> Iterator[tuple[str, str]]:
                 "segment leaves them at different ones; allowed: one run for each replica that does not exchange "
                 "(runs_table)",
             )
+        elif option in _NOT_RESUMED:
+            yield "options", f"found {option}; not possible: {_NOT_RESUMED[str(option)]}"
         elif option == "-noconfout":
             yield "options", "found -noconfout, but by the last structure one knows that mdrun is done; leave it out"
         elif option in _AS_SETTINGS:
             yield "options", f"found {option}; type it as the setting `{_AS_SETTINGS[str(option)]}`"
         elif option in _OURS or option in _OURS_TOO:
             yield "options", f"found {option}, which unbroken sets itself; allowed: other options of mdrun"
+
+
+def _name_mistakes(run: Run) -> Iterator[tuple[str, str]]:
+    for kind, name in result_names(run).items():
+        path = PurePath(name)
+        if path.is_absolute() or ".." in path.parts or path.suffix != PurePath(kind).suffix:
+            allowed = f"a path below final/ that ends with {PurePath(kind).suffix}"
+            yield "options", f"{BY_KIND[kind].option}: found {name}; allowed: {allowed}"
+
+
+def _file_mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
+    """What mdrun reads beside the tpr: it runs in a folder of its own, and PLUMED's files must be found there."""
+    options, inputs = words_of(run, "options"), words_of(run, "inputs")
+    known = {*inputs, *(PurePath(name).name for name in inputs), *result_names(run).values()}
+    for word in options:
+        is_relative = not word.startswith("-") and not PurePath(word).is_absolute()
+        if is_relative and word not in known and (base / word).is_file():
+            yield "options", f"found {word}, which mdrun does not find in its own folder; type inputs: [{word}]"
+    if (name := plumed_input(options)) is not None:
+        named = next((each for each in inputs if PurePath(each).name == PurePath(name).name), name)
+        for line in mistakes_in(base / named):
+            yield "options", line

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from unbroken.engines.gromacs.outputs import STEM, names_apart, without_names
 from unbroken.engines.gromacs.tool import with_gmxrc
 from unbroken.runs.run import Run
 
-# All outputs of mdrun are named so; the number of the part follows.
-STEM = "md"
 CPT = f"{STEM}.cpt"
+PLUMED = "-plumed"
 EXTENDED_TPR = "extended.tpr"
 # mdrun leaves at this share of -maxh [GROMACS, src/gromacs/mdlib/stophandler.cpp].
 MAXH_SHARE = 0.99
@@ -25,12 +25,28 @@ def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: P
     words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun", "-s", str(tpr.resolve())]
     if cpt is not None:
         words += ["-cpi", str(cpt.resolve())]
-    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend"]
+    words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *names_apart(words_of(run, "options"))]
     words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
     words += [] if launcher else ["-ntmpi", str(ranks(run))]
     words += ["-ntomp", str(threads_per_rank(run)), *_layout(run.settings)]
     words += ["-reprod"] if run.settings["exact"] is True else []
-    return with_gmxrc(run, [*words, *_words(run, "options")], base)
+    return with_gmxrc(run, [*words, *options_of(run)], base)
+
+
+def options_of(run: Run) -> list[str]:
+    """Return the user's options as mdrun gets them: inputs by their last names, outputs left out."""
+    inputs = {word: Path(word).name for word in words_of(run, "inputs")}
+    return [inputs.get(word, word) for word in without_names(words_of(run, "options")).words]
+
+
+def result_names(run: Run) -> dict[str, str]:
+    """Return the names that the user's options give to results, by the ends of their names here."""
+    return without_names(words_of(run, "options")).names
+
+
+def has_plumed(run: Run) -> bool:
+    """Return True if mdrun loads PLUMED, whose files are needed to resume."""
+    return PLUMED in words_of(run, "options")
 
 
 def maxh(seconds: float) -> float:
@@ -51,7 +67,7 @@ def threads_per_rank(run: Run) -> int:
 
 def _launcher(run: Run) -> list[str]:
     places = {"{ranks}": str(ranks(run)), "{threads}": str(threads_per_rank(run))}
-    return [places.get(word, word) for word in _words(run, "launcher")]
+    return [places.get(word, word) for word in words_of(run, "launcher")]
 
 
 def _layout(settings: Mapping[str, object]) -> list[str]:
@@ -61,6 +77,7 @@ def _layout(settings: Mapping[str, object]) -> list[str]:
     return [*words, "-npme", str(separate)] if isinstance(separate, int) else words
 
 
-def _words(run: Run, name: str) -> list[str]:
+def words_of(run: Run, name: str) -> list[str]:
+    """Return the words of a setting that is a list."""
     value = run.settings[name]
     return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

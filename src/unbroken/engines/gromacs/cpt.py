@@ -20,6 +20,7 @@ _OLDEST_VERSION = 14
 # The list of files stands at the very end, behind the atoms.
 _TAIL_BYTES = 256 * 1024
 _MOST_OUTPUTS = 64
+_UNCHECKED = -1
 _MOST_CHECKED_BYTES = 1024 * 1024  # GROMACS, src/gromacs/fileio/gmxfio.cpp, gmx_fio_int_get_file_md5
 
 
@@ -29,7 +30,7 @@ class OutputPosition:
 
     name: str
     size_bytes: int
-    checked_bytes: int
+    checked_bytes: int  # the md5 is of the last so many bytes; _UNCHECKED of a file that mdrun cannot read back
     md5: str
 
 
@@ -66,6 +67,9 @@ def verify_outputs(cpt: Cpt, folder: Path) -> None:
     """Compares the output files with the checkpoint as mdrun does; CheckpointError names the first that differs."""
     for output in cpt.outputs:
         path = folder / output.name
+        if output.checked_bytes == _UNCHECKED:
+            _verify_size(path, output, cpt)
+            continue
         try:
             with path.open("rb") as file:
                 file.seek(output.size_bytes - output.checked_bytes)
@@ -76,6 +80,15 @@ def verify_outputs(cpt: Cpt, folder: Path) -> None:
             raise CheckpointError(f"{path}: {path.stat().st_size} bytes, {cpt.path.name} needs {output.size_bytes}")
         if hashlib.md5(found, usedforsecurity=False).hexdigest() != output.md5:
             raise CheckpointError(f"{path}: not the bytes that {cpt.path.name} was written with (md5)")
+
+
+def _verify_size(path: Path, output: OutputPosition, cpt: Cpt) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    if size < output.size_bytes:
+        raise CheckpointError(f"{path}: {size} bytes, {cpt.path.name} needs {output.size_bytes}")
 
 
 def _parsed(path: Path, xdr: Xdr, tail: bytes) -> Cpt:
@@ -128,7 +141,9 @@ def _outputs_without_part(tail: bytes) -> tuple[OutputPosition, ...]:
 def _is_sound(output: OutputPosition) -> bool:
     """mdrun notes the md5 of the last megabyte at most, and names its files with an ending."""
     is_name = output.name.isascii() and output.name.isprintable() and "." in output.name
-    return is_name and 0 <= output.checked_bytes <= min(output.size_bytes, _MOST_CHECKED_BYTES)
+    is_checked = 0 <= output.checked_bytes <= min(output.size_bytes, _MOST_CHECKED_BYTES)
+    is_unchecked = output.checked_bytes == _UNCHECKED and output.size_bytes >= 0
+    return is_name and (is_checked or is_unchecked)
 
 
 def _is_length_before(tail: bytes, start: int) -> bool:

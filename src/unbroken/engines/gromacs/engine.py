@@ -12,17 +12,21 @@ from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.adopt import adopted
-from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
+from unbroken.engines.gromacs.command import CPT, has_plumed, mdrun_command, result_names, threads_per_rank
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
 from unbroken.engines.gromacs.export import exported
 from unbroken.engines.gromacs.frames import frame_at
 from unbroken.engines.gromacs.health import divergence, limits_of
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
+from unbroken.engines.gromacs.leaving import Leaving
 from unbroken.engines.gromacs.log import Log
+from unbroken.engines.gromacs.others import OtherFile, Others, write_others
 from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
-from unbroken.engines.gromacs.parts import copy_state, link_inputs, move_state, others_of, pieces_of, undo_move
+from unbroken.engines.gromacs.outputs import STEM, newest_log
+from unbroken.engines.gromacs.parts import copy_state, move_state, own_names, show_inputs, undo_move
 from unbroken.engines.gromacs.prepare import PREPARED, is_prepared_here, prepare
+from unbroken.engines.gromacs.rotation import WRITE_AT_ONCE
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.starter import Starter
@@ -64,6 +68,7 @@ class GromacsEngine(Engine):
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)
         self._looked_at = 0.0
+        self._refused = ""
         self._simulations: dict[str, Simulation] = {}
         self._logs: dict[Path, Log] = {}
 
@@ -74,7 +79,7 @@ class GromacsEngine(Engine):
     def log(self, task: Task) -> Log | None:
         """mdrun's log, read to where it is now, or to where it was before it was moved; None before there is one."""
         folder = self.folder(task)
-        if (path := max(folder.glob(f"{STEM}.part*.log"), default=None)) is not None:
+        if (path := newest_log(folder)) is not None:
             self._logs.setdefault(folder, Log(path)).read()
         return self._logs.get(folder)
 
@@ -118,14 +123,17 @@ class GromacsEngine(Engine):
             raise CheckpointError(f"{cpt}: missing, and mdrun would silently begin at step 0; nothing was started")
         done = task.origin.passport.progress.done if task.origin else None
         tpr = self.simulation(task).tpr_to_run(self.folder(task), done)
-        link_inputs(task.run, self.base, self.folder(task))
+        inputs = show_inputs(task.run, self.base, self.folder(task))
+        Others(self.folder(task), task.origin, inputs, are_state=has_plumed(task.run)).put_back()
         left = min(task.stop_unix, task.deadline_unix) - time.time()
         left -= lead_seconds(left, bool(task.run.settings["launcher"]))
         return mdrun_command(task.run, tpr, cpt, left, self.base)
 
     def environment(self, task: Task) -> dict[str, str]:
-        """mdrun refuses to start if this variable and -ntomp differ."""
-        return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run))}
+        """mdrun refuses to start if the number of threads and -ntomp differ."""
+        tpr = self.simulation(task).tpr
+        extra = WRITE_AT_ONCE if tpr is not None and tpr.slab_steps else {}
+        return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run)), **extra}
 
     def remarks(self, task: Task) -> list[str]:
         """What is not equal after a restart; SegmentError if the simulation cannot be cut, or not exactly enough."""
@@ -197,18 +205,29 @@ class GromacsEngine(Engine):
             raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(log.fatal)}; nothing new was saved")
         return []
 
+    def why_nothing_newer(self, task: Task) -> str:
+        """Say which file of the newest checkpoint could not be cut."""
+        return self._refused
+
     def _moved(self, task: Task, ending: MdrunEnd, cpt: Cpt, log: Log) -> list[HandedOver]:
         """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
         folder, root = self.folder(task), task.attempt_folder.root
         confirm_own(folder)
-        names = [*pieces_of(cpt, folder), *others_of(cpt, folder)]
-        found = []
-        if ending.earlier is not None:
-            with_it = [output.name for output in ending.earlier.outputs]
-            move_state(ending.earlier, folder, root / EARLIER, with_it)
-            found.append(self._found(task, root / EARLIER, MdrunEnd(ending.earlier, is_final=False), log))
+        leaving = self._leaving(task, log, has_left=True)
+        names, others = own_names(cpt, folder), leaving.others(cpt)
+        found, before = [], list[OtherFile]()
+        if (earlier := ending.earlier) is not None:
+            with_it = [name for name in own_names(earlier, folder) if not name.endswith(".gro")]
+            before = leaving.others(earlier)
+            counted = [leaving.counted(each) for each in (earlier, cpt)]
+            move_state(earlier, folder, root / EARLIER, with_it, counted[0])
+            write_others(before, folder, root / EARLIER, are_state=leaving.are_state)
+            found.append(self._found(task, root / EARLIER, MdrunEnd(earlier, is_final=False), log))
             names = [name for name in names if name not in with_it]
-        move_state(cpt, folder, root / NEWEST, names)
+        else:
+            counted = [leaving.counted(cpt)]
+        move_state(cpt, folder, root / NEWEST, names, counted[-1])
+        write_others(others, folder, root / NEWEST, before, are_state=leaving.are_state)
         return [*found, self._found(task, root / NEWEST, ending, log)]
 
     def salvage(self, task: Task) -> list[HandedOver]:
@@ -223,14 +242,27 @@ class GromacsEngine(Engine):
         if log is None:
             return []
         self._refuse_diverged(task, log)
-        ending = self._ending(task, log)
+        ending = self._ending(task, log, has_left=False)
+        if self._refused:
+            task.tell(f"not saved from the killed attempt: {self._refused}")
         if ending.cpt is None:
             return []
-        copy_state(ending.cpt, self.folder(task), draft, ending.is_final)
+        leaving = self._leaving(task, log, has_left=False)
+        others = leaving.others(ending.cpt)
+        copy_state(ending.cpt, self.folder(task), draft, leaving.counted(ending.cpt), is_final=ending.is_final)
+        write_others(others, self.folder(task), draft, are_state=leaving.are_state)
         return [self._found(task, draft, ending, log)]
 
-    def _ending(self, task: Task, log: Log) -> MdrunEnd:
-        return newest_state(self.folder(task), task.origin, self.simulation(task).end_step, log.has_finished)
+    def _ending(self, task: Task, log: Log, *, has_left: bool = True) -> MdrunEnd:
+        leaving = self._leaving(task, log, has_left=has_left)
+        goal = self.simulation(task).end_step
+        found = newest_state(self.folder(task), task.origin, goal, log.has_finished, leaving.is_usable)
+        self._refused = leaving.refused[max(leaving.refused)] if leaving.refused else ""
+        return found
+
+    def _leaving(self, task: Task, log: Log, *, has_left: bool) -> Leaving:
+        simulation, has_finished = self.simulation(task), log.has_finished
+        return Leaving(task, self.folder(task), simulation, has_finished=has_finished, has_left=has_left)
 
     def _found(self, task: Task, draft: Path, ending: MdrunEnd, log: Log) -> HandedOver:
         simulation = self.simulation(task)
@@ -242,3 +274,7 @@ class GromacsEngine(Engine):
         energies = final / f"{STEM}.edr"
         if energies.exists():
             write_energy_table(run, energies, final / ENERGY_TABLE, self.base)
+        for kind, name in result_names(run).items():
+            if (path := final / f"{STEM}{kind}").exists():
+                (final / name).parent.mkdir(parents=True, exist_ok=True)
+                path.rename(final / name)

@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.export import write_script
-from unbroken.engines.gromacs.command import CPT, STEM, mdrun_command, threads_per_rank
+from unbroken.engines.gromacs.command import CPT, has_plumed, mdrun_command, threads_per_rank
 from unbroken.engines.gromacs.join import counted_pieces
+from unbroken.engines.gromacs.others import Others
+from unbroken.engines.gromacs.outputs import STEM
+from unbroken.engines.gromacs.parts import inputs_of
 from unbroken.engines.gromacs.prepare import TPR
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.runs.checkpoint import Checkpoint
@@ -33,9 +36,10 @@ def exported(run: Run, base: Path, simulation: Simulation, checkpoint: Checkpoin
     line[-1] = replace(checkpoint, passport=replace(checkpoint.passport, is_finished=False))
     for piece in counted_pieces(line):
         copy_head(piece.path, folder / piece.path.name, piece.size_bytes)
-    inputs = run.settings["inputs"]
-    for name in inputs if isinstance(inputs, (list, tuple)) else ():
-        shutil.copyfile(base / str(name), folder / Path(str(name)).name)
+    inputs = inputs_of(run, base)
+    for name, path in inputs.items():
+        shutil.copyfile(path, folder / name)
+    Others(folder, checkpoint, inputs, are_state=has_plumed(run)).put_back()
     command = _here(mdrun_command(run, folder / TPR, folder / CPT, 1.0, base), folder)
     write_script(folder, run, command, _environment(run))
     return [

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from string import digits
+from typing import BinaryIO
 
-from unbroken.engines.gromacs.command import STEM
+from unbroken.engines.gromacs.join_others import join_others
+from unbroken.engines.gromacs.outputs import ROTATION_LOGS, STEM, is_table
 from unbroken.engines.gromacs.parts import offsets_of
+from unbroken.engines.gromacs.rotation import is_reference
 from unbroken.engines.gromacs.xdr import Xdr
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
@@ -63,6 +66,7 @@ def join(checkpoint: Checkpoint, final: Path) -> None:
         same = [piece for piece in pieces if piece.kind == kind and piece.size_bytes]
         _join_kind(kind, same, final / f"{STEM}{kind}")
     (final / SEGMENTS_TABLE).write_text(segments_table(line))
+    join_others(line, final)
 
 
 def segments_table(line: Sequence[Checkpoint]) -> str:
@@ -116,17 +120,37 @@ def _join_kind(kind: str, pieces: Sequence[TrajectoryPiece], target: Path) -> No
             )
     with target.open("wb") as joined:
         for number, piece in enumerate(pieces):
-            if kind.endswith(".xvg"):
-                joined.writelines(_rows(piece, with_head=number == 0))
+            if is_table(kind):
+                _append_table(piece, joined, pieces[number - 1] if number else None)
             else:
                 skipped = _same_head_bytes(pieces[0], piece) if kind == ".edr" and number else 0
                 append_range(piece.path, joined, skipped, piece.size_bytes)
 
 
-def _rows(piece: TrajectoryPiece, with_head: bool) -> list[bytes]:
-    """The lines of a table of numbers; the head of the first one serves for all."""
-    lines = piece.path.read_bytes()[: piece.size_bytes].splitlines(keepends=True)
-    return [line for line in lines if with_head or line[:1] not in b"#@"]
+def _append_table(piece: TrajectoryPiece, joined: BinaryIO, before: TrajectoryPiece | None) -> None:
+    """The rows of a table of numbers; the head of the first one serves for all, and a row that comes again is left out.
+
+    mdrun prints some tables, such as an electric field, before it writes the checkpoint of a step, and again when it
+    resumes there.
+    """
+    rows = _rows(piece)
+    if before is None:
+        joined.writelines(_without_origin(rows))
+        return
+    rows = [row for row in rows if row[:1] not in b"#@" and not (piece.kind in ROTATION_LOGS and is_reference(row))]
+    last = next((row for row in reversed(_rows(before)) if row[:1] not in b"#@"), None)
+    joined.writelines(rows[1:] if rows and rows[0] == last else rows)
+
+
+def _without_origin(rows: list[bytes]) -> list[bytes]:
+    """The rows without the date, the folder and the command line, which are those of the first part alone."""
+    if not rows or not rows[0].startswith(b"# This file was created"):
+        return rows
+    return rows[next((number for number, row in enumerate(rows) if row[:1] != b"#"), 0) :]
+
+
+def _rows(piece: TrajectoryPiece) -> list[bytes]:
+    return piece.path.read_bytes()[: piece.size_bytes].splitlines(keepends=True)
 
 
 def _same_head_bytes(first: TrajectoryPiece, piece: TrajectoryPiece) -> int:

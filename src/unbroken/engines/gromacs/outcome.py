@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,20 +30,29 @@ class MdrunEnd:
     earlier: Cpt | None = None
 
 
-def newest_state(folder: Path, origin: Checkpoint | None, goal: int | None, is_over: bool) -> MdrunEnd:
+def newest_state(
+    folder: Path,
+    origin: Checkpoint | None,
+    goal: int | None,
+    is_over: bool,
+    is_usable: Callable[[Cpt], bool] = lambda cpt: True,
+) -> MdrunEnd:
     """What to hand over; `is_over` says that mdrun wrote all it had to write.
 
     A checkpoint at the last step does not yet mean that the last frame and the structure are written, which come after
     it: without them the one before counts, and the last steps are made again.  A structure alone proves nothing.
+    A checkpoint that `is_usable` refuses lacks what is needed to resume from it.
     """
     begun = origin.passport.progress.done if origin else -1
     cpts = whole_checkpoints(folder)
     for cpt in cpts:
+        if cpt.step > begun and not is_usable(cpt):
+            continue
         is_at_goal = goal is not None and cpt.step >= goal
         is_final = is_at_goal and is_over and (folder / structure_of(cpt)).is_file()
         if is_final or (not is_at_goal and cpt.step > begun):
             between = (each for each in cpts if begun < each.step < cpt.step and each.part == cpt.part)
-            return MdrunEnd(cpt, is_final, next(between, None))
+            return MdrunEnd(cpt, is_final, next((each for each in between if is_usable(each)), None))
     return MdrunEnd(None, is_final=False)
 
 

@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from unbroken.engines.gromacs.command import CPT, EXTENDED_TPR, STEM
+from unbroken.engines.gromacs.command import CPT, has_plumed, words_of
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt, verify_outputs
+from unbroken.engines.gromacs.outputs import STEM
+from unbroken.engines.gromacs.rotation import logs_of
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.run import Run
@@ -44,12 +46,12 @@ def offsets_of(parts: Path) -> dict[str, int]:
     return {str(name): int(size) for name, size in json.loads((parts / OFFSETS).read_text()).items()}
 
 
-def move_state(cpt: Cpt, folder: Path, draft: Path, names: Sequence[str]) -> None:
+def move_state(cpt: Cpt, folder: Path, draft: Path, names: Sequence[str], counted: Mapping[str, int] = {}) -> None:
     """Makes the folder `draft` of a checkpoint and those of its pieces; they are renamed, so mdrun must be gone.
 
     Pieces that are not among `names` lie beside the checkpoint before, of which this one counts more bytes.
     """
-    parts = _new_draft(cpt, draft)
+    parts = _new_draft(cpt, draft, counted)
     for name in names:
         os.rename(folder / name, parts / name)
     os.rename(cpt.path, draft / CPT)
@@ -60,22 +62,22 @@ def undo_move(draft: Path, folder: Path) -> None:
     if not draft.is_dir():
         return
     for path in (draft / PARTS).iterdir():
-        if path.name != OFFSETS:
+        if ".part" in path.name:  # all else is a copy
             os.rename(path, folder / path.name)
     if (draft / CPT).exists():
         os.rename(draft / CPT, folder / (CPT if not (folder / CPT).exists() else f"{STEM}_{draft.name}.cpt"))
     fs.remove_tree(draft)
 
 
-def copy_state(cpt: Cpt, folder: Path, draft: Path, is_final: bool) -> None:
+def copy_state(cpt: Cpt, folder: Path, draft: Path, counted: Mapping[str, int], *, is_final: bool) -> None:
     """The same by copies, of each piece only what belongs to the checkpoint: mdrun may still live somewhere.
 
     Whole pieces if the simulation is over.  CheckpointError if one is not what the checkpoint was written with.
     """
     verify_outputs(cpt, folder)
-    parts = _new_draft(cpt, draft)
+    parts = _new_draft(cpt, draft, counted)
     offsets = offsets_of(parts)
-    for name in [*pieces_of(cpt, folder), *others_of(cpt, folder)]:
+    for name in own_names(cpt, folder):
         is_whole = is_final or name not in offsets
         copy_head(folder / name, parts / name, (folder / name).stat().st_size if is_whole else offsets[name])
     shutil.copyfile(cpt.path, draft / CPT)
@@ -83,10 +85,11 @@ def copy_state(cpt: Cpt, folder: Path, draft: Path, is_final: bool) -> None:
         raise CheckpointError(f"{cpt.path}: changed while it was copied; its mdrun is alive")
 
 
-def _new_draft(cpt: Cpt, draft: Path) -> Path:
+def _new_draft(cpt: Cpt, draft: Path, counted: Mapping[str, int]) -> Path:
+    """`counted` are the bytes of tables that the checkpoint does not count, or counts too many of."""
     parts = draft / PARTS
     parts.mkdir(parents=True)
-    write_offsets(parts, {output.name: output.size_bytes for output in cpt.outputs})
+    write_offsets(parts, {**{output.name: output.size_bytes for output in cpt.outputs}, **counted})
     return parts
 
 
@@ -101,16 +104,27 @@ def pieces_of(cpt: Cpt, folder: Path) -> list[str]:
     return [*names, structure_of(cpt)] if (folder / structure_of(cpt)).exists() else names
 
 
-def others_of(cpt: Cpt, folder: Path) -> list[str]:
-    """The names of files that are none of mdrun's own, such as those of PLUMED; kept, but not joined."""
-    known = {*pieces_of(cpt, folder), EXTENDED_TPR}
-    files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink() and path.suffix != ".cpt")
-    return sorted(path.name for path in files if path.name not in known)
+def own_names(cpt: Cpt, folder: Path) -> list[str]:
+    """Return the names of all files that mdrun itself writes in a part, the tables of its rotation among them."""
+    names = pieces_of(cpt, folder)
+    return [*names, *(name for name in logs_of(cpt, folder) if name not in names)]
 
 
-def link_inputs(run: Run, base: Path, folder: Path) -> None:
-    """Makes the run's `inputs` to be seen from mdrun's folder, by their last names."""
-    inputs = run.settings["inputs"]
-    for name in inputs if isinstance(inputs, (list, tuple)) else ():
-        path = (base / str(name)).resolve()
-        (folder / path.name).symlink_to(path)
+def show_inputs(run: Run, base: Path, folder: Path) -> dict[str, Path]:
+    """Let mdrun find the run's `inputs` in its folder by their last names, and return these.
+
+    As links; PLUMED may continue in a file that it reads, so it gets copies.
+    """
+    found = inputs_of(run, base)
+    for name, path in found.items():
+        if has_plumed(run) and path.is_file():
+            copy_head(path, folder / name, path.stat().st_size)
+        else:
+            (folder / name).symlink_to(path)
+    return found
+
+
+def inputs_of(run: Run, base: Path) -> dict[str, Path]:
+    """Return the run's `inputs` by the names that mdrun finds them by."""
+    paths = [(base / name).resolve() for name in words_of(run, "inputs")]
+    return {path.name: path for path in paths}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from unbroken.errors import SegmentError
 
-# The parameters that are needed here all stand before this one.
-LAST_NEEDED = "tau-p"
+# The parameters that are needed here all stand before one of these.
+_LAST_NEEDED, _LAST_OF_ROTATION = "rotation", "rot-nstsout"
 _PICOSECONDS_SLACK = 1e-6
 
 
@@ -24,6 +24,8 @@ class Tpr:
     first_time_ps: float
     pressure_coupling: str
     buffer_tolerance: float
+    rotation_steps: int = 0  # enforced rotation prints at multiples of these; 0: there is none
+    slab_steps: int = 0
 
     @property
     def last_step(self) -> int | None:
@@ -46,7 +48,8 @@ class Tpr:
 
 def is_last_needed(line: str) -> bool:
     """True for the line behind which nothing is needed any more; a large file has millions of lines."""
-    return line.split("=")[0].strip() == LAST_NEEDED
+    name, _, value = line.partition("=")
+    return name.strip() == _LAST_OF_ROTATION or (name.strip() == _LAST_NEEDED and value.strip() == "false")
 
 
 def parse_tpr(lines: Iterable[str]) -> Tpr:
@@ -62,6 +65,8 @@ def parse_tpr(lines: Iterable[str]) -> Tpr:
             first_time_ps=float(found["tinit"]),
             pressure_coupling=found["pcoupl"],
             buffer_tolerance=float(found["verlet-buffer-tolerance"]),
+            rotation_steps=int(found.get("rot-nstrout", 0)),
+            slab_steps=int(found.get("rot-nstsout", 0)),
         )
     except (KeyError, ValueError) as error:
         raise SegmentError(f"the tpr cannot be read: `gmx dump -s` prints no good {error}") from error
