@@ -119,3 +119,16 @@ def test_lammps_refuses_a_goal_beyond_the_end_of_a_ramp(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "stop value is before end of run" in done.stdout
+
+
+def test_chunks_that_are_bound_once_are_bound_again_by_a_restart(tmp_path: Path) -> None:
+    chunks = f"{NVE}compute c all chunk/atom bin/1d x lower 2.0 units box {{}}\ncompute n all property/chunk c count\n"
+    count = "variable m equal c_n[1]"
+
+    assert apart(tmp_path, chunks.format("") + count, column="$(v_m)") == 0
+    assert apart(tmp_path, chunks.format("ids once") + count, column="$(v_m)") >= 1
+
+
+@pytest.mark.parametrize("fix", ["fix 1 all npt temp 2 2 0.1 x 1 1 1 y 1 1 1", "fix 1 all nph iso 1 4 1"])
+def test_a_barostat_resumes_to_the_last_digits(tmp_path: Path, fix: str) -> None:
+    assert apart(tmp_path, fix) < 1e-9

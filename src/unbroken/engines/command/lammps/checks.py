@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 
-from unbroken.engines.command.lammps.fixes import confirm_resumes, seed_change
+from unbroken.engines.command.lammps.fixes import AVERAGES, confirm_resumes, seed_change, style_of
 from unbroken.engines.command.lammps.script import BOX, Command, Variables, commands_in, words_of
-from unbroken.engines.command.lammps.writers import file_of, is_writer
+from unbroken.engines.command.lammps.writers import file_of, is_writer, rewrites_averages
 from unbroken.engines.script_edit import NotPlainError
 
 # Done once, before the run: their effect is in the restart file.
@@ -34,6 +34,8 @@ _KEPT = words_of("""
     thermo thermo_modify thermo_style timer uncompute undump unfix
     """)
 _KNOWN = _INCLUDABLE | _KEPT | ONCE | BOX
+# The variables by which the two scripts learn their goal, their time and their restart file.
+_OURS = frozenset({"total", "limit", "restart"})
 # They count from the restart: what to type for them.
 _COUNTS_AGAIN = {
     "elapsed": "counts from the start of each segment; type elaplong",
@@ -50,6 +52,7 @@ def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
         for check in _CHECKS:
             check(command, variables)
     _confirm_order(commands)
+    _confirm_averaged_dumps(commands)
     return variables
 
 
@@ -137,6 +140,11 @@ def _confirm_output(command: Command, variables: Variables) -> None:
         raise command.refused("`thresh ... LAST` compares with values that are not in the restart file")
 
 
+def _confirm_variable(command: Command, variables: Variables) -> None:
+    if command.name == "variable" and command.words[1:2] and command.words[1] in _OURS:
+        raise command.refused(f"unbroken sets {', '.join(sorted(_OURS))} on the command line; type another name")
+
+
 def _confirm_fix(command: Command, variables: Variables) -> None:
     confirm_resumes(command, variables)
     if command.name == "pair_style" and seed_change(command, variables) is None:
@@ -148,6 +156,7 @@ _CHECKS: tuple[Callable[[Command, Variables], None], ...] = (
     _confirm_step_names,
     _confirm_not_measured,
     _confirm_output,
+    _confirm_variable,
     _confirm_fix,
 )
 
@@ -173,3 +182,13 @@ def _confirm_order(commands: Sequence[Command]) -> None:
     for command in commands[:reset]:
         if is_writer(command):
             raise command.refused("it would write the steps of the minimization too; move it behind reset_timestep 0")
+
+
+def _confirm_averaged_dumps(commands: Sequence[Command]) -> None:
+    averages = {each.words[1] for each in commands if each.name == "fix" and style_of(each) in AVERAGES}
+    for command in commands:
+        if command.name == "dump" and rewrites_averages(command, averages):
+            raise command.refused(
+                "a restart would write its last frame again, with averages of 0; dump what comes from fixes and what "
+                "comes from computes or variables into two files"
+            )

@@ -50,6 +50,9 @@ def confirm_resumes(command: Command, variables: Variables) -> None:
     style = style_of(command)
     if command.name == "compute" and style == "msd" and command.value("average") == "yes":
         raise command.refused("its mean is not in the restart file and begins again at a restart; remove `average yes`")
+    is_bound_once = style == "chunk/atom" and "once" in (command.value("ids"), command.value("nchunk"))
+    if is_bound_once and command.words[4:5] not in (("type",), ("molecule",)):
+        raise command.refused("`once` is done again at a restart, with the positions of then; type `every`")
     if command.name != "fix":
         return
     if style in AVERAGES:

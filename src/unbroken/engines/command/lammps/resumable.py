@@ -64,10 +64,10 @@ class LammpsInput:
     def outputs(self) -> dict[str, str]:
         """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
         found = dict(records(self._before, self.variables))
-        logs = [file_of(command) for command in self._before if file_of(command) and command.name == "log"]
+        logs = [file_of(command) for command in self._before if command.name == "log"] or [LOG]
         pattern = log_record(self._before, self.variables, self.save_steps)
-        if pattern and len(logs) < 2:
-            found[logs[0] if logs else LOG] = pattern
+        if len(logs) == 1 and logs[0] and pattern:
+            found[logs[0]] = pattern
         return found
 
     def doubled(self) -> Iterator[Command]:

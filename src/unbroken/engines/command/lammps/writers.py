@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import PurePath
 
 from unbroken.engines.command.lammps.fixes import AVERAGES, style_of
@@ -95,7 +95,9 @@ def _record_of_print(text: str, variables: Variables) -> str:
 
 def log_record(commands: Sequence[Command], variables: Variables, save_steps: int) -> str:
     """Return the pattern of a row of the thermo table in the log; empty where the log is no plain table."""
-    every = [variables.number(command.words[1]) for command in commands if command.name == "thermo"]
+    every = [
+        variables.number(command.words[1]) for command in commands if command.name == "thermo" and command.words[1:]
+    ]
     is_often = len(every) == 1 and every[0] is not None and 0 < every[0] <= _RARE * save_steps
     is_printed_into = any(
         command.name == "fix" and style_of(command) == "print" and command.value("screen") != "no"
@@ -104,7 +106,9 @@ def log_record(commands: Sequence[Command], variables: Variables, save_steps: in
     is_other = any(command.name == "thermo_modify" and {"line", "format"} & set(command.words) for command in commands)
     if not is_often or is_printed_into or is_other or any(command.name == "minimize" for command in commands):
         return ""
-    styles = [command.words[1:] for command in commands if command.name == "thermo_style"] or [("one",)]
+    styles = [command.words[1:] for command in commands if command.name == "thermo_style" and command.words[1:]] or [
+        ("one",)
+    ]
     return _row_of(styles[-1])
 
 
@@ -155,10 +159,21 @@ def continued_dumps(commands: Sequence[Command]) -> Iterator[str]:
         said = {word for each in modifiers for word in each.words[2:]}
         settings = [f"{each} no" for each in ("first", "units") if each in said]
         settings += ["append yes"] if dump.words[3] in _FRAME_OF and not _is_other_file(dump.words[5]) else []
-        is_plain = not any(word.startswith(("c_", "f_", "v_")) for word in dump.words[6:]) and dump.words[4].isdecimal()
+        is_plain = not _needs_computes(dump) and dump.words[4].isdecimal()
         settings += ["delay $(step+1)"] if is_plain and not {"delay", "thresh", "every"} & said else []
         if settings:
             yield f"dump_modify     {dump.words[1]} {' '.join(settings)}"
+
+
+def rewrites_averages(dump: Command, averages: Set[str]) -> bool:
+    """Return True for a dump that writes the frame of the restart step again, with averages that are 0 by then."""
+    columns = dump.words[6:]
+    is_averaged = any(word.startswith("f_") and word[2:].partition("[")[0] in averages for word in columns)
+    return is_averaged and _needs_computes(dump) and len(dump.words) > 5 and _is_other_file(dump.words[5])
+
+
+def _needs_computes(dump: Command) -> bool:
+    return any(word.startswith(("c_", "v_")) for word in dump.words[6:])
 
 
 def _is_other_file(name: str) -> bool:
