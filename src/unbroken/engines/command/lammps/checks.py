@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 
 from unbroken.engines.command.lammps.fixes import AVERAGES, confirm_resumes, seed_change, style_of
-from unbroken.engines.command.lammps.script import BOX, Command, Variables, commands_in, words_of
+from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in, words_of
 from unbroken.engines.command.lammps.writers import file_of, is_writer, rewrites_averages
 from unbroken.engines.script_edit import NotPlainError
 
@@ -48,9 +48,12 @@ def confirm_plain(path: Path, commands: Sequence[Command]) -> Variables:
     _confirm_one_run(commands)
     included = [*commands, *(each for command in commands for each in _included(path, command))]
     variables = Variables.of(included)
-    for command in _before_run(commands):
+    before = list(_before_run(commands))
+    for command in before:
         for check in _CHECKS:
             check(command, variables)
+    for command in active(before):
+        _confirm_fix(command, variables)
     _confirm_order(commands)
     _confirm_averaged_dumps(commands)
     return variables
@@ -157,7 +160,6 @@ _CHECKS: tuple[Callable[[Command, Variables], None], ...] = (
     _confirm_not_measured,
     _confirm_output,
     _confirm_variable,
-    _confirm_fix,
 )
 
 

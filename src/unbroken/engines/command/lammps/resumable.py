@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unbroken.engines.command.lammps.checks import ONCE, confirm_plain
 from unbroken.engines.command.lammps.fixes import AVERAGES, is_ramp, seed_change, style_of, window_steps
-from unbroken.engines.command.lammps.script import BOX, Command, Variables, commands_in
+from unbroken.engines.command.lammps.script import BOX, Command, Variables, active, commands_in
 from unbroken.engines.command.lammps.writers import (
     continued,
     continued_dumps,
@@ -59,13 +59,13 @@ class LammpsInput:
     @property
     def ramp(self) -> Command | None:
         """Return the first command whose values run to an end at the last step."""
-        return next((command for command in self._before if is_ramp(command)), None)
+        return next((command for command in self._active if is_ramp(command)), None)
 
     def outputs(self) -> dict[str, str]:
         """Return the files that grow by records with their steps, each with the pattern of a record's beginning."""
-        found = dict(records(self._before, self.variables))
+        found = dict(records(self._active, self.variables))
         logs = [file_of(command) for command in self._before if command.name == "log"] or [LOG]
-        pattern = log_record(self._before, self.variables, self.save_steps)
+        pattern = log_record(self._active, self.variables, self.save_steps)
         if len(logs) == 1 and logs[0] and pattern:
             found[logs[0]] = pattern
         return found
@@ -73,7 +73,7 @@ class LammpsInput:
     def doubled(self) -> Iterator[Command]:
         """Yield each `fix print` whose rows do not say their step: that of a restart step comes twice in its file."""
         known = self.outputs()
-        for command in self._before:
+        for command in self._active:
             if command.name == "fix" and style_of(command) == "print" and file_of(command) not in {"", *known}:
                 yield command
 
@@ -124,7 +124,7 @@ class LammpsInput:
             raise own.refused(f"a restart is right only where all averages are complete; type a multiple of {unit}")
 
     def _windows(self) -> dict[Command, int]:
-        averages = (each for each in self._before if each.name == "fix" and style_of(each) in AVERAGES)
+        averages = (each for each in self._active if each.name == "fix" and style_of(each) in AVERAGES)
         return {each: window_steps(each, self.variables) or 1 for each in averages}
 
     def _fixed_neighbor_steps(self) -> Iterator[int]:
@@ -144,6 +144,10 @@ class LammpsInput:
     @cached_property
     def _before(self) -> tuple[Command, ...]:
         return tuple(each for each in self.commands if each.first < self._run.first)
+
+    @cached_property
+    def _active(self) -> tuple[Command, ...]:
+        return active(self._before)
 
     @cached_property
     def _after(self) -> tuple[Command, ...]:
@@ -172,7 +176,7 @@ class LammpsInput:
                 yield "read_restart    ${restart}"
             elif not self._is_in_restart(command) and command is not self._own_restart:
                 yield from self._said_again(command)
-        yield from continued_dumps(self._before)
+        yield from continued_dumps(self._active)
         yield from self._run_lines()
         yield from (line for each in self._after for line in self.lines[each.first : each.last + 1])
 

@@ -219,6 +219,18 @@ def _split(text: str) -> tuple[str, tuple[Word, ...]]:
     return text.rstrip(), tuple(words)
 
 
+def active(commands: Sequence[Command]) -> tuple[Command, ...]:
+    """Return the commands without those fixes and dumps that a later one of them removes."""
+    removed = [
+        ((each.name.removeprefix("un"), *each.words[1:2]), at)
+        for at, each in enumerate(commands)
+        if each.name in ("unfix", "undump")
+    ]
+    return tuple(
+        each for at, each in enumerate(commands) if not any(each.words[:2] == key and at < end for key, end in removed)
+    )
+
+
 def is_input(path: Path) -> bool:
     """Return True for a script that begins a simulation of LAMMPS."""
     try:

@@ -149,11 +149,7 @@ def continued_dumps(commands: Sequence[Command]) -> Iterator[str]:
     it must not be used, because they are then not ready for the next frame.
     """
     for dump in commands:
-        if (
-            dump.name != "dump"
-            or len(dump.words) < 6
-            or any(each.words[:2] == ("undump", dump.words[1]) for each in commands)
-        ):
+        if dump.name != "dump" or len(dump.words) < 6:
             continue
         modifiers = _modifiers(dump, commands)
         said = {word for each in modifiers for word in each.words[2:]}
