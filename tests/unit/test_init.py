@@ -11,7 +11,7 @@ import yaml
 from support.toyrun import ROOT
 
 from unbroken.cli.init_command import MODULE, SNAKEFILE, choose, init
-from unbroken.engines.command.lammps_input import read_input
+from unbroken.engines.command.lammps.resumable import read_input
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.script_edit import NotPlainError, Script
 from unbroken.engines.tensorflow import script_changes as keras_changes
@@ -572,27 +572,25 @@ def test_an_input_script_gets_its_restart_files_and_a_script_that_resumes(tmp_pa
     start, resume = ((tmp_path / name).read_text().split("\n") for name in ("in.melt", "resume_in.melt"))
 
     end = [
+        "thermo_modify   flush yes",
         "restart         40 melt.*.rst",
         "timer           timeout ${limit} every 20",
-        "run             ${total} upto",
+        "run             ${total} upto start 0 stop ${total}",
+        "write_restart   melt.*.rst",
+        "",
     ]
-    assert start[-5:] == resume[-5:] == [*end, "write_restart   melt.*.rst", ""]
-    assert [line.split()[0] for line in resume[1:6]] == ["units", "lattice", "region", "read_restart", "mass"]
+    assert start[-6:] == resume[-6:] == end
+    assert [line.split()[0] for line in resume[1:7]] == ["log", "units", "lattice", "region", "read_restart", "mass"]
     assert "velocity" not in "\n".join(resume)
-    assert dict(script.outputs()) == {"melt.lammpstrj": r"ITEM: TIMESTEP\n(\d+)\n"}
+    assert script.outputs() == {"melt.lammpstrj": r"ITEM: TIMESTEP\n(\d+)\n"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("run             2000", "run 10\nrun 2000", "2 times `run`"),
-        ("run             2000", "run ${n}", "line 13: the number of steps is `${n}`"),
-        ("run             2000", "run 2000 every 10 NULL", "line 13: `run 2000 every 10 NULL`"),
-        ("mass            1 1.0", "label again", "line 6: `label`"),
-        ("mass            1 1.0", "restart 100 a b", "line 6: `restart`"),
-    ],
-)
-def test_an_input_script_that_is_not_plain_is_not_changed(tmp_path, old, new, why):
-    write(tmp_path / "in.melt", textwrap.dedent(MELT).replace(old, new))
+def test_a_script_that_is_not_changed_is_an_error_of_diff_and_told_by_init(tmp_path, capsys):
+    write(tmp_path / "in.melt", MELT.replace("mass            1 1.0", "jump SELF again"))
+    why = "in.melt: line 6: `jump SELF again`: "
 
-    assert f"; no diff could be made: {why}" in choose(tmp_path, []).starter.todo[0]
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        init([], tmp_path, diff=True)
+    init([], tmp_path)
+
+    assert capsys.readouterr().out.count(f"\n{why}") == 1

@@ -1,5 +1,6 @@
 """The first hour of a user: a wheel, an empty folder, `unbroken init`, `unbroken run`, and a result."""
 
+import itertools
 import os
 import re
 import shutil
@@ -204,6 +205,71 @@ def test_an_input_script_of_lammps(folder: Folder) -> None:
 
     frames = (folder.path / "results/melt/final/melt.lammpstrj").read_text().split("ITEM: TIMESTEP\n")[1:]
     assert [int(frame.split()[0]) for frame in frames] == list(range(0, 4001, 100))
+
+
+# A cooling in some seconds; the rows of `unsaid.dat` do not say their step.
+RAMP = (
+    MELT.replace("atom_style      atomic", "atom_style      atomic\natom_modify     sort 0 0.0")
+    .replace("0 8 0 8 0 8", "0 4 0 4 0 4")
+    .replace("nve", "nvt temp 3.0 0.5 0.5")
+    .replace("run             4000", "")
+    + """\
+dump            each all atom 4000 each.*.txt
+fix             rows all print 100 "$(step) $(temp:%.15g)" file temp.dat screen no
+fix             unsaid all print 100 "$(temp:%.15g) $(pe:%.15g)" file unsaid.dat screen no
+fix             mean all ave/time 10 10 200 c_thermo_press file press.dat
+thermo          200
+run             20000
+write_data      end.data
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def lammps_in_pieces(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> tuple[Path, Path]:
+    """Run a script of LAMMPS as the pages say, killed once and in short segments; return its results, and one run's."""
+    folder, whole, text = Folder(tmp_path_factory.mktemp("pieces"), installed), tmp_path_factory.mktemp("whole"), RAMP
+    (whole / "in.melt").write_text(text)
+    (folder.path / "in.melt").write_text(text)
+    subprocess.run(["lmp", "-in", "in.melt", "-screen", "none"], cwd=whole, check=True)
+    said = folder.type("unbroken init")
+    folder.type("unbroken init --diff | patch")
+    folder.set(segment_minutes=0.07, segments=60, save_minutes=0.001)
+    folder.kill_once_saved("melt")
+    folder.type(typed(said))
+    assert folder.saved("melt") > 1
+    return folder.path / "results/melt/final", whole
+
+
+@pytest.mark.slow
+@pytest.mark.needs("lammps")
+def test_a_ramp_of_lammps_and_its_tables_are_those_of_one_run(lammps_in_pieces: tuple[Path, Path]) -> None:
+    final, whole = lammps_in_pieces
+
+    for name in ("temp.dat", "press.dat"):
+        rows, expected = ((each / name).read_text().splitlines() for each in (final, whole))
+        assert [row.split()[0] for row in rows] == [row.split()[0] for row in expected]
+    temperature = {row.split()[0]: float(row.split()[1]) for row in (final / "temp.dat").read_text().splitlines()[1:]}
+    alone = {row.split()[0]: float(row.split()[1]) for row in (whole / "temp.dat").read_text().splitlines()[1:]}
+    assert abs(temperature["15000"] - alone["15000"]) < 0.15
+    steps = re.findall(r"(?m)^ *(\d+)(?: +[-.\d]+){5} *$", (final / "log.lammps").read_text())
+    assert steps == [str(step) for step in range(0, 20001, 200)]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("lammps")
+@pytest.mark.xfail(strict=True, reason="issue 49: needs engines/files")
+def test_files_of_lammps_without_a_step_in_their_records_are_in_the_results(
+    lammps_in_pieces: tuple[Path, Path],
+) -> None:
+    final, whole = lammps_in_pieces
+
+    dumps = {f"each.{step}.txt" for step in range(0, 20001, 4000)}
+    assert {"end.data", "unsaid.dat", *dumps} <= {path.name for path in final.iterdir()}
+    rows, expected = (
+        [row for row in (each / "unsaid.dat").read_text().splitlines() if row[0] != "#"] for each in (final, whole)
+    )
+    assert len(list(itertools.groupby(rows))) == len(expected)  # the row of a restart step may come twice
 
 
 @pytest.mark.slow

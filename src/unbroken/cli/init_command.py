@@ -126,6 +126,8 @@ def init(words: Words = None, directory: Directory = HERE, slurm: Slurm = False,
     choice = choose(directory, words or [])
     if diff:
         sys.stdout.write(choice.starter.diff)
+        if choice.starter.todo and not choice.starter.diff:
+            raise ConfigError(list(choice.starter.todo))
         return
     partitions = partitions_here()
     is_on_slurm = slurm or bool(partitions)

@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
-from unbroken.engines.command.lammps_input import LammpsInput, is_input, read_input
+from unbroken.engines.command.lammps.resumable import LammpsInput, read_input
+from unbroken.engines.command.lammps.script import is_input
 from unbroken.engines.script_edit import NotPlainError
 from unbroken.engines.starter import Starter, as_yaml, files_like, files_named, run_name, seen_in_own_folder
 from unbroken.errors import ConfigError
 
 _LAMMPS = ("lmp", "lmp_mpi", "lmp_serial", "lammps")
+# The script that resumes appends to the log, which LAMMPS would empty before it reads that script.
+_APPENDED_LOG = ("-log", "none")
 _ASKED = (
     "in the config say which restart files the program writes (`files`), and when one is complete (`saved_by`);",
     "    a program that keeps the environment contract (UNBROKEN_SAVE, UNBROKEN_RESUME) needs neither",
@@ -64,16 +67,25 @@ def _of_lammps(path: Path, folder: Path) -> Starter:
         why = (
             f"{path.name} needs `restart`, `timer timeout`, `run ... upto`, and a script that resumes by `read_restart`"
         )
-        todo = (f"{why}; no diff could be made: {error}", "    what they look like: examples/lammps", *missing)
+        todo = (f"{path.name}: {error}", f"    no diff could be made; {why}: examples/lammps", *missing)
         return Starter(name, path.name, tuple(_settings(program, path.name, "resume.in", "*.rst")), 60, False, todo)
-    settings = [*_settings(program, path.name, script.resume_name, script.restart_name), *_more(script, folder)]
-    return Starter(name, path.name, tuple(settings), 60, False, missing, script.diff())
+    settings = [
+        *_settings(program, path.name, script.resume_name, script.restart_name, _APPENDED_LOG),
+        *_more(script, folder),
+    ]
+    doubled = [
+        f"{path.name}: line {each.first + 1}: the rows of this `fix print` do not say their step, so the row of a "
+        'restart step comes twice in its file; begin the text with "$(step) "'
+        for each in script.doubled()
+    ]
+    return Starter(name, path.name, tuple(settings), 60, False, (*missing, *doubled), script.diff())
 
 
-def _settings(program: str, start: str, resume: str, restart: str) -> Iterator[str]:
+def _settings(program: str, start: str, resume: str, restart: str, log: Sequence[str] = ()) -> Iterator[str]:
     words = [program, "-in", start, "-var", "total", "{goal}", "-var", "limit", "{hms}"]
     yield f"start: {as_yaml(words)}"
-    yield f"resume: {as_yaml([*words[:2], resume, *words[3:], '-var', 'restart', '{file}'])}"
+    yield f"resume: {as_yaml([*words[:2], resume, *log, *words[3:]]).removesuffix(']')},"
+    yield "         -var, restart, '{file}']"
     yield f"files: {as_yaml([restart.replace('*', '{progress}')])}  # LAMMPS writes the step into the name"
     yield "saved_by: next  # a file is complete when the next one has begun"
     yield "exit_paused: [0]  # LAMMPS exits with 0 in any case: the goal says whether it is done"
@@ -81,6 +93,8 @@ def _settings(program: str, start: str, resume: str, restart: str) -> Iterator[s
 
 def _more(script: LammpsInput, folder: Path) -> Iterator[str]:
     yield f"inputs: {as_yaml([script.path.name, script.resume_name, *script.inputs(folder)])}"
-    yield f"goal: {script.steps}  # steps; raise it later and start again"
-    if outputs := dict(script.outputs()):
-        yield f"outputs: {as_yaml(outputs)}"
+    until = "; raise it later and start again" if script.ramp is None else f", where {script.path.name} ends its ramps"
+    yield f"goal: {script.steps}  # steps{until}"
+    if outputs := script.outputs():
+        yield "outputs:"
+        yield from (f"  {as_yaml({name: pattern})[1:-1]}" for name, pattern in outputs.items())

@@ -1,0 +1,335 @@
+"""What `unbroken init` makes of LAMMPS' input scripts: the lines that resume, the outputs, and what it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from unbroken.engines.command.lammps.resumable import LammpsInput, read_input
+from unbroken.engines.script_edit import NotPlainError
+
+HEAD = """\
+units lj
+region box block 0 4 0 4 0 4
+create_box 1 box
+create_atoms 1 box
+"""
+
+
+def script(tmp_path: Path, lines: str, end: str = "run 20000\n") -> LammpsInput:
+    path = tmp_path / "in.melt"
+    path.write_text(HEAD + (f"{lines}\n" if lines else "") + end)
+    return read_input(path)
+
+
+def added(script: LammpsInput) -> tuple[list[str], list[str]]:
+    """Return the lines that are new in the script that starts, and the lines of the one that resumes."""
+    start, _, resume = script.diff().partition("--- /dev/null\n")
+    return tuple([line[1:] for line in each.splitlines() if re.match(r"\+(?!\+\+)", line)] for each in (start, resume))
+
+
+# --- when it saves ---
+
+
+@pytest.mark.parametrize(
+    ("lines", "clock", "save"),
+    [
+        ("fix 1 all nve", 20, 400),
+        ("fix a all ave/time 50 10 1000 c_p file a.dat", 1000, 1000),
+        ("fix a all ave/time 50 10 1000 c_p\nfix b all ave/chunk 10 20 300 bins vx file b.dat", 3000, 3000),
+        ("variable n equal 70\nfix a all ave/atom 1 10 ${n} vx", 70, 350),
+        ("fix a all ave/histo 1 10 $n 0 1 5 vx\nvariable n index 30", 30, 390),
+        ("neigh_modify every 25 delay 0 check no", 25, 400),
+        ("neigh_modify every 25", 20, 400),
+        ("restart 600 old.*", 20, 600),
+    ],
+)
+def test_restart_files_and_stops_fall_on_the_ends_of_all_averages(tmp_path, lines, clock, save):
+    made = script(tmp_path, lines)
+
+    for lines in added(made):
+        assert f"timer           timeout ${{limit}} every {clock}" in lines
+        assert lines[-4].startswith(f"restart         {save} ")
+
+
+def test_the_script_s_own_restart_files_are_taken(tmp_path):
+    made = script(tmp_path, "restart 600 old\nrestart 100 a b")
+
+    assert made.restart_name == "old.*"
+    start, resume = added(made)
+    assert start[-1] == resume[-1] == "write_restart   old.*"
+    assert [line for line in resume if line.startswith("restart")] == ["restart 100 a b", "restart         600 old.*"]
+
+
+# --- ramps ---
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fix 1 all nvt temp 3.0 0.5 0.5",
+        "fix 1 all npt temp 1 1 0.5 iso 1 4 1",
+        "fix 1 all npt/omp temp 1 1 0.5 x 1 4 1",
+        "fix 1 all langevin 3.0 0.5 0.5 4711",
+        "fix 1 all temp/rescale 10 3.0 0.5 0.1 1.0",
+        "fix 1 all press/berendsen iso 1.0 4.0 1.0",
+        "fix 1 all deform 1 x final 0 8",
+        "variable f equal ramp(0,1)",
+    ],
+)
+def test_a_ramp_ends_where_it_did_even_if_the_goal_is_raised(tmp_path, line):
+    for lines in added(script(tmp_path, line)):
+        assert "run             ${total} upto start 0 stop 20000" in lines
+
+
+@pytest.mark.parametrize(
+    "line", ["fix 1 all nvt temp 3.0 3.0 0.5", "fix 1 all deform 1 x erate 0.1", "fix 1 all nvt temp v_t 1.0 0.5"]
+)
+def test_what_is_no_ramp_can_go_on_further(tmp_path, line):
+    for lines in added(script(tmp_path, line)):
+        assert "run             ${total} upto start 0 stop ${total}" in lines
+
+
+# --- the script that resumes ---
+
+
+@pytest.mark.parametrize(
+    ("line", "resumed"),
+    [
+        ('fix t all print 5 "$(step)" file t.dat screen no', 'fix t all print 5 "$(step)" append t.dat screen no'),
+        ("fix t all print 5 'x # $(step)' title 'a b' &\n  file t.dat", None),
+        ("log new.log", "log new.log append"),
+        ("fix 2 all langevin 2.0 2.0 0.1 4711", "fix 2 all langevin 2.0 2.0 0.1 $(1+(4710+step)%900000000)"),
+        ("pair_style dpd 1.0 2.5 34387", "pair_style dpd 1.0 2.5 $(1+(34386+step)%900000000)"),
+        ("group mobile dynamic all every 10", "group mobile dynamic all every 10"),
+        ('print "hello"', 'print "hello"'),
+    ],
+)
+def test_what_is_said_again(tmp_path, line, resumed):
+    resumed = resumed or """fix t all print 5 'x # $(step)' title "# resumed"   append t.dat"""
+
+    assert resumed in added(script(tmp_path, line))[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "velocity all create 3.0 4711",
+        "group hot region box",
+        "set type 1 charge 1.0",
+        "change_box all x final 0 8",
+        "delete_bonds all bond 1",
+        "write_data begin.data",
+        'print "begin" file begin.txt',
+        "displace_atoms all random 0.1 0.1 0.1 4711",
+    ],
+)
+def test_what_is_in_the_restart_file_or_was_of_the_beginning_is_not_said_again(tmp_path, line):
+    assert line.split()[0] not in {each.split()[0] for each in added(script(tmp_path, line))[1]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "modified"),
+    [
+        ("dump d all atom 100 x.lammpstrj", "append yes delay $(step+1)"),
+        ("dump d all custom 100 x.txt id c_pe", "append yes"),
+        ("dump d all atom 100 x.*.txt", "delay $(step+1)"),
+        ("dump d all dcd 100 x.dcd", "delay $(step+1)"),
+        ("fix a all ave/atom 1 10 100 vx\ndump d all custom 100 x.*.txt id f_a", "delay $(step+1)"),
+        ("dump d all dcd 100 x.dcd\ndump_modify d first yes delay 50", "first no"),
+        ("dump d all atom 100 x.gz\ndump_modify d every v_n units yes", "units no"),
+    ],
+)
+def test_a_dump_continues_its_file_without_a_frame_twice(tmp_path, lines, modified):
+    found = [each for each in added(script(tmp_path, lines))[1] if each.startswith("dump_modify     ")]
+
+    assert found == [f"dump_modify     d {modified}"]
+
+
+def test_what_comes_after_the_run_is_done_at_the_goal_alone(tmp_path):
+    for lines in added(script(tmp_path, "", "run 20000\nwrite_data end.data\n")):
+        at = lines.index('if              "$(step) < ${total}" then quit')
+        assert lines[at - 1] == "write_restart   melt.*.rst"
+        assert lines[at + 1 :] in ([], ["write_data end.data"])
+
+
+def test_folders_that_the_script_writes_in_are_made(tmp_path):
+    for lines in added(script(tmp_path, "dump d all atom 100 a/b/x.lammpstrj")):
+        assert [each for each in lines if each.startswith("shell")] == [
+            "shell           mkdir a",
+            "shell           mkdir a/b",
+        ]
+
+
+# --- the outputs ---
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs"),
+    [
+        ("dump d all dcd 100 x.dcd\ndump e all atom 100 x.*.txt\ndump f all atom 100 x.gz", {}),
+        ('fix t all print 5 "$(step:%d), $(temp)" file t.csv', {"t.csv": "rows"}),
+        ('variable s equal step\nfix t all print 5 "T $(temp) at ${s}" file t', {"t": r"^T .+? at (\d+)\b"}),
+        ('fix t all print 5 "$(temp)" file t.dat', {}),
+        ("fix a all ave/time 5 10 100 c_p file a.dat", {"a.dat": "rows"}),
+        ("fix a all ave/time 5 10 100 c_p file a.dat overwrite", {}),
+        ("fix a all ave/time 5 10 100 c_p ave one mode vector append a.dat", {"a.dat": r"^(\d+) \d+\n1 "}),
+        ("thermo 100", {"log.lammps": r"^ *(\d+)(?: +[-+.\deEinfa]+){5,6} *$"}),
+        (
+            "thermo_style custom step temp c_m[*]\nthermo 100\nlog a.log",
+            {"a.log": r"^ *(\d+)(?: +[-+.\deEinfa]+){2,} *$"},
+        ),
+        ("thermo_style custom temp step\nthermo 100", {}),
+        ("thermo_style multi\nthermo 100", {}),
+        ("log none\nthermo 100", {}),
+        ("dump d all atom 10 x\nfix a all ave/time 5 10 100 c_p file a\nunfix a\nundump d", {}),
+        ("dump d all atom 10 x\nundump d\ndump d all atom 10 y", {"y": r"ITEM: TIMESTEP\n(\d+)\n"}),
+        ("thermo 20000", {}),
+        ('thermo 100\nfix t all print 5 "$(temp) $(pe)"', {}),
+    ],
+)
+def test_files_whose_records_say_their_step_are_joined_by_it(tmp_path, lines, outputs):
+    assert script(tmp_path, lines).outputs() == outputs
+
+
+def test_a_printed_row_that_does_not_say_its_step_is_named(tmp_path):
+    lines = (
+        'fix t all print 5 "$(step) $(pe)" file t.dat\nfix u all print 5 "$(pe)" file u.dat\nfix v all print 5 "$(pe)"'
+    )
+
+    assert [each.words[1] for each in script(tmp_path, lines).doubled()] == ["u"]
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("lines", "end", "why"),
+    [
+        ("", "run 10\nrun 2000\n", "line 6: `run 2000`: the second `run`; write one plain input script for each run"),
+        ("", "run ${n}\n", "line 5: `run ${n}`: the number of steps is not known; type `run N`"),
+        ("", "run 2000 every 10 NULL\n", "line 5: `run 2000 every 10 NULL`: "),
+        ("label again", None, "line 5: `label again`: "),
+        ("if '${n} > 1' then 'run 10'", None, "line 5: `if "),
+        ("timer timeout 1:00:00", None, "line 5: `timer timeout 1:00:00`: it has a limit already"),
+        ("run_style respa 2 2", None, "line 5: `run_style respa 2 2`: "),
+        ("read_restart old.rst", None, "line 5: `read_restart old.rst`: this script itself resumes"),
+        ("temper 1000 100 1.0 1 2 3", None, "line 5: `temper 1000 100 1.0 1 2 3`: it cannot be stopped"),
+        ("reset_timestep 500", None, "line 5: `reset_timestep 500`: the steps must count from 0"),
+        (
+            "minimize 0 0 10 10",
+            None,
+            "line 5: `minimize 0 0 10 10`: its iterations count as steps; type reset_timestep 0",
+        ),
+        (
+            "dump d all atom 5 x\nminimize 0 0 10 10\nreset_timestep 0",
+            None,
+            "line 5: `dump d all atom 5 x`: it would write the steps of the minimization too; move it behind",
+        ),
+        (
+            "fix a all ave/time 1 5000 15000 c_p file a",
+            None,
+            "line 5: `fix a all ave/time 1 5000 15000 c_p file a`: a restart",
+        ),
+        ("fix a all ave/time 5 10 ${n} c_p", None, "line 5: `fix a all ave/time 5 10 ${n} c_p`: over how many steps"),
+        (
+            "fix a all ave/time 5 10 100 c_p ave running",
+            None,
+            "line 5: `fix a all ave/time 5 10 100 c_p ave running`: ",
+        ),
+        (
+            "fix a all ave/chunk 5 10 100 b vx ave window 5",
+            None,
+            "line 5: `fix a all ave/chunk 5 10 100 b vx ave window 5`",
+        ),
+        (
+            "fix a all ave/time 5 10 1000 c_p\nrestart 500 r",
+            None,
+            "line 6: `restart 500 r`: a restart is right only where",
+        ),
+        ("restart 500 r.%", None, "line 5: `restart 500 r.%`: a restart file for each process"),
+        ("fix v all vector 10 c_p", None, "line 5: `fix v all vector 10 c_p`: its list is not in the restart file"),
+        (
+            "fix v all plumed plumedfile p.dat",
+            None,
+            "line 5: `fix v all plumed plumedfile p.dat`: it is not known whether",
+        ),
+        ("fix h all halt 10 tlimit > 5", None, "line 5: `fix h all halt 10 tlimit > 5`: it can end the run before"),
+        (
+            "fix l all langevin 1 1 1 ${seed}",
+            None,
+            "line 5: `fix l all langevin 1 1 1 ${seed}`: its seed is not a number",
+        ),
+        ("compute m all msd average yes", None, "line 5: `compute m all msd average yes`: its mean is not"),
+        (
+            "thermo_style custom step time temp",
+            None,
+            "line 5: `thermo_style custom step time temp`: `time` counts from 0",
+        ),
+        (
+            "variable f equal elapsed/100",
+            None,
+            "line 5: `variable f equal elapsed/100`: `elapsed` counts from the start",
+        ),
+        (
+            "dump d all atom 5 x\ndump_modify d time yes",
+            None,
+            "line 6: `dump_modify d time yes`: the time counts from 0",
+        ),
+        (
+            'variable l equal "lx"\nvariable l0 equal ${l}',
+            None,
+            "line 6: `variable l0 equal ${l}`: it takes `lx` from the system of the moment",
+        ),
+        (
+            "fix 1 all spring tether 1 $(lx / 2) 0 0 0",
+            None,
+            "line 5: `fix 1 all spring tether 1 $(lx / 2) 0 0 0`: it takes",
+        ),
+        (
+            "dump d all atom 5 /scratch/x",
+            None,
+            "line 5: `dump d all atom 5 /scratch/x`: /scratch/x is outside of the run's",
+        ),
+        ("include forces.in", None, "line 5: `include forces.in`: its line 2 is `fix`; move that line into in.melt"),
+        ("include absent.in", None, "line 5: `include absent.in`: absent.in is not there"),
+        (
+            "compute c all chunk/atom bin/1d x lower 2 ids once",
+            None,
+            "line 5: `compute c all chunk/atom bin/1d x lower 2",
+        ),
+        ("variable total equal 5", None, "line 5: `variable total equal 5`: unbroken sets limit, restart, total on"),
+        (
+            "fix a all ave/atom 1 10 100 vx\ndump d all custom 100 x.*.txt id c_pe f_a",
+            None,
+            "line 6: `dump d all custom 100 x.*.txt id c_pe f_a`: a restart would write its last frame again",
+        ),
+        ("python f invoke", None, "line 5: `python f invoke`: "),
+        ("kim init X metal", None, "line 5: `kim init X metal`: it is not known whether"),
+    ],
+)
+def test_what_cannot_be_resumed_right_is_refused_with_its_line(tmp_path, lines, end, why):
+    (tmp_path / "forces.in").write_text("pair_style lj/cut 2.5\nfix 1 all nve\n")
+
+    with pytest.raises(NotPlainError, match=f"^{re.escape(why)}"):
+        script(tmp_path, lines, end or "run 20000\n")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "minimize 0 0 10 10\nreset_timestep 0",
+        "fix r all box/relax iso 0\nminimize 0 0 10 10\nreset_timestep 0\nunfix r",
+        "variable l0 equal 5.0\nvariable half equal ${l0}/2\nfix 1 all spring tether 1 ${half} 0 0 0",
+        "variable strain equal (lx-5)/5",
+        'variable s equal step\nfix t all print 5 "$(lx) ${s}" file t',
+        "include forces.in",
+        "fix a all ave/time 5 10 100 c_p ave one",
+        "compute c all chunk/atom molecule nchunk once",
+        "fix a all ave/atom 1 10 100 vx\ndump d all custom 100 x.txt id c_pe f_a",
+    ],
+)
+def test_what_resumes_right_is_not_refused(tmp_path, lines):
+    (tmp_path / "forces.in").write_text("pair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0\n")
+
+    assert script(tmp_path, lines).steps == 20000
