@@ -51,6 +51,7 @@ class Way(Enum):
     KILL = "a SIGKILL in mid-work"
     KILL_SAVE = "a SIGKILL in mid-save"
     END = "its end"
+    CONTROL = "a wrong restore"
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Ended:
     is_cut: bool = False  # its save was not over when the program was stopped dead
     seconds: float = 0.0
     has_saved: bool = False  # a save was seen to be complete
+    is_behind: bool = False  # it said less progress than it was given
 
 
 @dataclass
@@ -87,6 +89,7 @@ class Piece:
     began_work_seconds: float | None = None  # after the start of the piece
     _done_before: float = 0.0
     first: tuple[float, float] | None = None  # when, and what, it first said of its progress
+    has_started: bool = False  # its program
     _has_saved: bool = False
     _saved_at: list[float] = field(default_factory=list)  # the last two saves
     _programs: list[psutil.Process] = field(default_factory=list)
@@ -110,6 +113,7 @@ class Piece:
                 self._kill()
         lines = log.read_text(errors="replace").splitlines()
         self.origin = _origin_in(lines)
+        self.has_started |= any(STARTING in line for line in lines)
         if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
             told = [line for line in lines if line.startswith("stopped: ")]
             ended.said = next(reversed(told or lines), "")
@@ -144,10 +148,9 @@ class Piece:
     # --- at work ---
 
     def _watch(self, events: FileEvents, log: Path, began: float) -> Ended:
-        has_started = False
         while self._process.poll() is None:
             # Before the events: what was put back before the program started is no save.
-            has_started = has_started or STARTING in log.read_text(errors="replace")
+            self.has_started = has_started = self.has_started or STARTING in log.read_text(errors="replace")
             seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
             now = time.monotonic()
             if has_started:
@@ -163,12 +166,14 @@ class Piece:
             if has_started and self.way is Way.KILL and self._is_mid_work(now):
                 self._kill()
                 return Ended(self.way, is_met=True)
+            if self.way is Way.CONTROL and self.first is not None and self.first[1] < self._done_before:
+                return Ended(self.way, is_met=False, is_behind=True)
             if self.stop_at is not None and (self.live() or 0.0) >= self.stop_at:
                 self.stop_at = None
                 self._process.send_signal(signal.SIGUSR1)
             if now - began > self.enough_seconds:
                 return Ended(self.way, is_met=False, is_out_of_time=True)
-        is_met = self.way in (Way.WHOLE, Way.STOP, Way.END) and self._process.returncode == 0
+        is_met = self.way in (Way.WHOLE, Way.STOP, Way.END, Way.CONTROL) and self._process.returncode == 0
         return Ended(self.way, is_met)
 
     def _note_pace(self, seconds: float) -> None:

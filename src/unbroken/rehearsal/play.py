@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from unbroken.rehearsal.results import Results, listed
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.short_goal import rounded_down, with_goal
 from unbroken.rehearsal.stage import BESIDE, Stage
+from unbroken.rehearsal.wrong_restore import made_wrong
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, content_files, identity_of
 from unbroken.runs.outcome import Outcome
@@ -38,6 +39,8 @@ LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
 MORE_MINUTES = 3
+# The name of the piece with a wrong restore, and how much longer than the whole it may take.
+CONTROL, CONTROL_SECONDS = "control", 30.0
 # How the piece before one was ended.
 BEFORE = {Way.KILL: Way.STOP, Way.KILL_SAVE: Way.KILL, Way.END: Way.KILL_SAVE}
 # Names of what differs from run to run without being a result.
@@ -135,13 +138,13 @@ class Course:
             self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
         self._pieces()
         found = self.results.differences("whole", "pieces")
-        known = {each.leaf for each in itself}
-        files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-        blamed = [each for each in found if each.leaf not in known and each.file not in files]
+        blamed = blamed_of(found, itself)
         stored = [each.text() for each in blamed if each.kind is Kind.STORED]
         blamed = [each for each in blamed if each.kind is not Kind.STORED]
         if not blamed:
             verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
+            if verdict is Verdict.IDENTICAL and (doubt := self._controlled(itself)):
+                verdict, reason = Verdict.NOT_PROVEN, doubt
             return verdict, reason, [*stored, *told]
         states = self.results.state_differences("whole", "pieces")
         findings = [each.text() for each in blamed]
@@ -178,7 +181,7 @@ class Course:
             self.tell(f"whole: {ended.seconds:.0f} s")
             if self.stage.links:
                 self.tell(f"not copied, so the pieces have your own: {listed(self.stage.links)}")
-        self.results.keep(self.stage, piece, name)
+        shutil.rmtree(self.results.keep(self.stage, piece, name))
 
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""
@@ -225,7 +228,7 @@ class Course:
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
         self.measures = self.measures.with_pieces(attempts, checkpoints)
-        self.results.keep(self.stage, piece, "pieces")
+        os.rename(self.results.keep(self.stage, piece, "pieces"), self.stage.root / CONTROL)
 
     def _ended(self, way: Way, carried: Path | None) -> Path:
         """A piece that ended so; what it left of the run."""
@@ -276,6 +279,32 @@ class Course:
         if origin <= 0:
             raise NotTested(f"{way.value}: nothing was saved before; type --minutes {self._more()}")
 
+    # --- the control ---
+
+    def _controlled(self, itself: list[Difference]) -> str:
+        """Return why the comparison proves nothing; empty if it finds a wrong restore."""
+        root = self.stage.root / CONTROL
+        wrong = made_wrong(root, self.results.state_of("pieces"))
+        if wrong is None:
+            return "all checkpoints hold the same, so nothing shows whether one is put back"
+        what = wrong.describe()
+        ended, piece = self._played(Way.CONTROL, root, 2 * self._seconds + CONTROL_SECONDS)
+        has_begun = piece.has_started and piece.origin == wrong.checkpoint.passport.progress.done
+        if not has_begun or (ended.is_met and ended.outcome is not Outcome.FINISHED):
+            self.stage.carry(piece.folder)
+            return f"the control did not begin with {what}: {_reason(ended, piece.attempts())}"
+        if not ended.is_met:
+            found = _noticed(ended, piece)
+            self.stage.carry(piece.folder)
+        else:
+            shutil.rmtree(self.results.keep(self.stage, piece, CONTROL))
+            blamed = blamed_of(self.results.differences("whole", CONTROL), itself)
+            found = next((each.text() for each in blamed if each.kind is not Kind.STORED), "")
+        if not found:
+            return f"with {what} it left the same results: they do not depend on what is put back"
+        self.tell(f"control: with {what} it was found: {found} ({ended.seconds:.0f} s)")
+        return ""
+
     # --- one piece ---
 
     def _played(self, way: Way, carried: Path | None, enough_seconds: float) -> tuple[Ended, Piece]:
@@ -290,7 +319,10 @@ class Course:
         if way is Way.STOP and self._is_told_by_progress():
             piece.stop_at = self._share * self._reached
         settled = (Outcome.PAUSED, Outcome.FINISHED)
-        piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
+        done = [each.segment for each in piece.attempts() if each.outcome in settled]
+        if way is Way.CONTROL:  # it has no history
+            done = [each.passport.segment for each in Store(piece.places.checkpoints).readable()]
+        piece.segment = 1 + max(done, default=0)
         ended = piece.play()
         left = piece.places.checkpoints
         self.progress_read.note(self.engine, self.run, Store(left).readable() if left.is_dir() else ())
@@ -328,6 +360,19 @@ class Course:
 
     def _more(self) -> str:
         return f"{self.minutes * MORE_MINUTES:g}"
+
+
+def blamed_of(found: Iterable[Difference], itself: Sequence[Difference]) -> list[Difference]:
+    """Return what differs, without what two whole runs differ in."""
+    known = {each.leaf for each in itself}
+    files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
+    return [each for each in found if each.leaf not in known and each.file not in files]
+
+
+def _noticed(ended: Ended, piece: Piece) -> str:
+    if ended.is_behind and piece.first is not None:
+        return f"it said {piece.first[1]:.10g} soon after the start from {piece.origin:.10g}"
+    return "it came to no end" if ended.is_out_of_time else _reason(ended, piece.attempts())
 
 
 def _reason(ended: Ended, attempts: list[Attempt]) -> str:

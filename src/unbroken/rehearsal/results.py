@@ -30,15 +30,19 @@ class Results:
     run: Run
     engine: Engine
 
-    def keep(self, stage: Stage, piece: Piece, name: str) -> None:
-        """Takes them out of the folder of the last piece, of which nothing else stays."""
+    def keep(self, stage: Stage, piece: Piece, name: str) -> Path:
+        """Take the results out of the folder of the last piece; return what is left of its run."""
         carried = stage.carry(piece.folder)
         newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
-        shutil.copytree(newest.folder, self.root / f"state-{name}")
+        shutil.copytree(newest.folder, self.state_of(name))
         if (stage.root / BESIDE).exists():
             os.rename(stage.root / BESIDE, self.root / f"beside-{name}")
         os.rename(carried / piece.places.final.name, self.root / name)
-        shutil.rmtree(carried)
+        return carried
+
+    def state_of(self, name: str) -> Path:
+        """Return where a copy of the last checkpoint lies."""
+        return self.root / f"state-{name}"
 
     def differences(self, one: str, other: str) -> list[Difference]:
         """Of the results, and of what lies beside them: first what tells most, and what happened first."""
@@ -47,7 +51,7 @@ class Results:
 
     def state_differences(self, one: str, other: str) -> list[Difference]:
         """Of the last checkpoints, which may hold more than the results."""
-        return self._compared(self.root / f"state-{one}", self.root / f"state-{other}")
+        return self._compared(self.state_of(one), self.state_of(other))
 
     def _beside(self, one: str, other: str) -> list[Difference]:
         """Of the files that the program writes to where it is started, which no checkpoint holds.
