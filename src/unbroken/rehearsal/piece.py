@@ -83,17 +83,19 @@ class Piece:
     saves: SaveWatch
     says_progress: bool = False  # it is known to say how far it is while it works
     stop_at: float | None = None  # from this progress on it is told to stop, before its time is up
+    # So long after its start it is ended where nothing is saved before it leaves, and nothing says how far it is.
+    quiet_seconds: float = 0.0
     segment: int = 1
     _process: subprocess.Popen[bytes] = field(init=False)
     origin: float | None = None  # where it went on, as its segment says; None if it says nothing
     began_work_seconds: float | None = None  # after the start of the piece
     _done_before: float = 0.0
     first: tuple[float, float] | None = None  # when, and what, it first said of its progress
-    has_started: bool = False  # its program
     _has_saved: bool = False
     _saved_at: list[float] = field(default_factory=list)  # the last two saves
     _programs: list[psutil.Process] = field(default_factory=list)
     _looked_at: float = 0.0
+    _has_told: bool = False
 
     def play(self) -> Ended:
         """Works until it has ended in its way, or cannot."""
@@ -113,7 +115,6 @@ class Piece:
                 self._kill()
         lines = log.read_text(errors="replace").splitlines()
         self.origin = _origin_in(lines)
-        self.has_started |= any(STARTING in line for line in lines)
         if not ended.is_met or self._process.returncode not in (0, -signal.SIGKILL):
             told = [line for line in lines if line.startswith("stopped: ")]
             ended.said = next(reversed(told or lines), "")
@@ -148,9 +149,10 @@ class Piece:
     # --- at work ---
 
     def _watch(self, events: FileEvents, log: Path, began: float) -> Ended:
+        has_started = False
         while self._process.poll() is None:
             # Before the events: what was put back before the program started is no save.
-            self.has_started = has_started = self.has_started or STARTING in log.read_text(errors="replace")
+            has_started = has_started or STARTING in log.read_text(errors="replace")
             seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
             now = time.monotonic()
             if has_started:
@@ -163,11 +165,14 @@ class Piece:
             self._has_saved |= has_started and bool(seen.complete_names)
             if has_started and seen.complete_names:
                 self._saved_at = [*self._saved_at[-1:], now]
-            if has_started and self.way is Way.KILL and self._is_mid_work(now):
+            if has_started and self.way is Way.KILL and self._is_mid_work(now, now - began):
                 self._kill()
                 return Ended(self.way, is_met=True)
             if self.way is Way.CONTROL and self.first is not None and self.first[1] < self._done_before:
                 return Ended(self.way, is_met=False, is_behind=True)
+            if self._saves_only_if_told(now - began):
+                self.saves.misses, self._has_told = MOST_MISSES, True  # there is no other save to be cut
+                self._process.send_signal(signal.SIGUSR1)
             if self.stop_at is not None and (self.live() or 0.0) >= self.stop_at:
                 self.stop_at = None
                 self._process.send_signal(signal.SIGUSR1)
@@ -188,12 +193,17 @@ class Piece:
         if live > done:
             self.began_work_seconds = max(0.0, first - done * (seconds - first) / (live - done))
 
-    def _is_mid_work(self, now: float) -> bool:
+    def _saves_only_if_told(self, seconds: float) -> bool:
+        is_at_end = self.saves.files.at_end and not self.saves.is_as_declared
+        return self.way is Way.KILL_SAVE and is_at_end and not self._has_told and seconds > self.quiet_seconds
+
+    def _is_mid_work(self, now: float, seconds: float) -> bool:
         """It has saved, and worked since, so that some work is lost; all of it where it saves only when it leaves."""
         if self.says_progress and self.first is None:  # what it says is compared with where it was to go on
             return False
         if self.saves.files.at_end:
-            return (self.live() or 0.0) > self._done_before
+            live = self.live()
+            return seconds > self.quiet_seconds if live is None else live > self._done_before
         if not self._saved_at:
             return False
         before, last = self._saved_at[0], self._saved_at[-1]

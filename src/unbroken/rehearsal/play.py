@@ -92,6 +92,7 @@ class Course:
         self.root.mkdir(parents=True)
         self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell, shared=shared)
         self.stage.root.mkdir()
+        self._saves = SaveWatch(self.engine.save_files(self.run))
         self.results = Results(self.root, self.run, self.engine)
         findings: list[str] = []
         try:
@@ -216,8 +217,10 @@ class Course:
         self._once_in_pieces(0)
 
     def _once_in_pieces(self, may_miss: int) -> None:
-        self._saves = SaveWatch(self.engine.save_files(self.run), MOST_MISSES - may_miss)
+        self._saves.misses = MOST_MISSES - may_miss
         carried = self._ended(Way.STOP, None)
+        if not self._saves.is_as_declared and len(Store(carried / "checkpoints").readable()) == 1:
+            self._saves.files = replace(self._saves.files, at_end=True)
         carried = self._ended(Way.KILL, carried)
         carried = self._ended(Way.KILL_SAVE, carried)
         ended, piece = self._played(Way.END, carried, 2 * self._limit())
@@ -289,8 +292,8 @@ class Course:
             return "all checkpoints hold the same, so nothing shows whether one is put back"
         what = wrong.describe()
         ended, piece = self._played(Way.CONTROL, root, 2 * self._seconds + CONTROL_SECONDS)
-        has_begun = piece.has_started and piece.origin == wrong.checkpoint.passport.progress.done
-        if not has_begun or (ended.is_met and ended.outcome is not Outcome.FINISHED):
+        has_taken_it = piece.origin == wrong.checkpoint.passport.progress.done
+        if not has_taken_it or (ended.is_met and ended.outcome is not Outcome.FINISHED):
             self.stage.carry(piece.folder)
             return f"the control did not begin with {what}: {_reason(ended, piece.attempts())}"
         if not ended.is_met:
@@ -314,8 +317,10 @@ class Course:
         if way not in (Way.WHOLE,):
             run = replace(run, save_minutes=self._save_minutes(run))
         folder = self.stage.new_folder(carried, run)
-        saves = getattr(self, "_saves", None) or SaveWatch(self.engine.save_files(self.run))
+        saves = self._saves
         piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
+        if way in (Way.KILL, Way.KILL_SAVE):
+            piece.quiet_seconds = self._quiet_seconds()
         if way is Way.STOP and self._is_told_by_progress():
             piece.stop_at = self._share * self._reached
         settled = (Outcome.PAUSED, Outcome.FINISHED)
@@ -325,7 +330,9 @@ class Course:
         piece.segment = 1 + max(done, default=0)
         ended = piece.play()
         left = piece.places.checkpoints
-        self.progress_read.note(self.engine, self.run, Store(left).readable() if left.is_dir() else ())
+        checkpoints = Store(left).readable() if left.is_dir() else []
+        self._saves.learn(name for each in checkpoints for name in each.passport.files)
+        self.progress_read.note(self.engine, self.run, checkpoints)
         return ended, piece
 
     def _with_room(self, run: Run) -> Run:
@@ -350,6 +357,10 @@ class Course:
         seconds = start + share * max(self._seconds - start, 0.1)
         margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
         return (seconds + margin) / 60
+
+    def _quiet_seconds(self) -> float:
+        start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
+        return start + FIRST_SHARES[0] * max(self._seconds - start, 0.1)
 
     def _save_minutes(self, run: Run) -> float:
         wanted = max(self._seconds / SAVES, 5 * (self.measures.save_seconds or 0.0), LEAST_SAVE_SECONDS)

@@ -53,7 +53,7 @@ def made_wrong(run_root: Path, last: Path) -> WrongRestore | None:
             shutil.rmtree(each.folder)
     _forget_attempts(run_root)
     others = [each.folder for each in before[:-1]] + [last]
-    for change in (_states, _outputs, _others):
+    for change in (_states, _whole_files, _outputs):
         for other in others:
             if changed := dict(change(newest, other)):
                 return WrongRestore(_rewritten(newest, changed), tuple(changed))
@@ -79,15 +79,20 @@ def _states(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
 def _outputs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files that grew, without something that was in them: for a program whose state is its output."""
     for name, right, their in _pairs(newest, other):
-        wrong = shortened(right) if right.startswith(their) or their.startswith(right) else None
+        wrong = shortened(right) if _is_growing(right, their) else None
         if wrong is not None:
             yield name, wrong
 
 
-def _others(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what another checkpoint has, as it is: nothing differs but the progress in it."""
-    for name, _, their in _pairs(newest, other):
-        yield name, their
+def _whole_files(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of the state as another checkpoint has them: nothing differs in them but the progress."""
+    for name, right, their in _pairs(newest, other):
+        if not _is_growing(right, their):
+            yield name, their
+
+
+def _is_growing(right: bytes, their: bytes) -> bool:
+    return right.startswith(their) or their.startswith(right)
 
 
 def _pairs(newest: Checkpoint, other: Path) -> Iterator[tuple[str, bytes, bytes]]:
