@@ -20,6 +20,7 @@ import psutil
 from unbroken.errors import SegmentError
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
+from unbroken.rehearsal.outputs import OutputWatch
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import SEGMENT_LOG, Stage
 from unbroken.runs import driver_start
@@ -96,12 +97,13 @@ class Piece:
     _programs: list[psutil.Process] = field(default_factory=list)
     _looked_at: float = 0.0
     _has_told: bool = False
+    outputs: OutputWatch = field(init=False)
 
     def play(self) -> Ended:
         """Works until it has ended in its way, or cannot."""
         began = time.monotonic()
         self.places.root.mkdir(parents=True, exist_ok=True)
-        self._done_before = self.done()
+        self._done_before, self.outputs = self.done(), OutputWatch(self.folder)
         log = self.folder.parent / SEGMENT_LOG
         with FileEvents(self.folder) as events, log.open("wb") as output:
             words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
@@ -152,8 +154,11 @@ class Piece:
         has_started = False
         while self._process.poll() is None:
             # Before the events: what was put back before the program started is no save.
-            has_started = has_started or STARTING in log.read_text(errors="replace")
-            seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
+            had_started, has_started = has_started, has_started or STARTING in log.read_text(errors="replace")
+            happened = events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS)
+            if had_started:  # else some of it may have been before the start
+                self.outputs.note(happened)
+            seen = self.saves.note(happened)
             now = time.monotonic()
             if has_started:
                 self._note_pace(now - began)
@@ -178,6 +183,7 @@ class Piece:
                 self._process.send_signal(signal.SIGUSR1)
             if now - began > self.enough_seconds:
                 return Ended(self.way, is_met=False, is_out_of_time=True)
+        self.outputs.note(events.next(0.0))
         is_met = self.way in (Way.WHOLE, Way.STOP, Way.END, Way.CONTROL) and self._process.returncode == 0
         return Ended(self.way, is_met)
 

@@ -14,6 +14,7 @@ from unbroken.rehearsal import causes
 from unbroken.rehearsal.compare import Difference, Kind
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.measures import Measures, measures_of
+from unbroken.rehearsal.outputs import discarded_globs, is_dropped, lost_outputs
 from unbroken.rehearsal.piece import MOST_MISSES, Ended, Piece, Way
 from unbroken.rehearsal.progress_read import ProgressRead
 from unbroken.rehearsal.results import Results, listed
@@ -92,7 +93,7 @@ class Course:
         self.root.mkdir(parents=True)
         self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell, shared=shared)
         self.stage.root.mkdir()
-        self._saves = SaveWatch(self.engine.save_files(self.run))
+        self._saves = SaveWatch(self.engine.save_files(self.run), run=self.run.name)
         self.results = Results(self.root, self.run, self.engine)
         findings: list[str] = []
         try:
@@ -128,6 +129,7 @@ class Course:
     # --- the whole, twice ---
 
     short: Run | None = None
+    _lost: Sequence[str] = ()  # what the program wrote, and no result has
     _says_progress = False
 
     def _judged(self) -> tuple[Verdict, str, list[str]]:
@@ -144,7 +146,9 @@ class Course:
         blamed = [each for each in blamed if each.kind is not Kind.STORED]
         if not blamed:
             verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
-            if verdict is Verdict.IDENTICAL and (doubt := self._controlled(itself)):
+            if self._lost:
+                verdict, reason = Verdict.LOSES_OUTPUT, self._losses()
+            elif verdict is Verdict.IDENTICAL and (doubt := self._controlled(itself)):
                 verdict, reason = Verdict.NOT_PROVEN, doubt
             return verdict, reason, [*stored, *told]
         states = self.results.state_differences("whole", "pieces")
@@ -152,6 +156,13 @@ class Course:
         times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
         cause = causes.likely(blamed, states, self.origins, times)
         return Verdict.DIFFERS, "; ".join(filter(None, (findings[0], cause))), findings
+
+    def _losses(self) -> str:
+        are = "is" if len(self._lost) == 1 else "are"
+        return (
+            f"{listed(self._lost)}: written by the program, and {are} not in final/; name what the result must have in "
+            f"runs.{self.run.name}.settings, or drop it with discard: [GLOB]"
+        )
 
     def _nothing_to_blame(self, itself: list[Difference]) -> tuple[Verdict, str, list[str]]:
         names = list(dict.fromkeys(each.place for each in itself))
@@ -182,7 +193,19 @@ class Course:
             self.tell(f"whole: {ended.seconds:.0f} s")
             if self.stage.links:
                 self.tell(f"not copied, so the pieces have your own: {listed(self.stage.links)}")
-        shutil.rmtree(self.results.keep(self.stage, piece, name))
+        carried = self.results.keep(self.stage, piece, name)
+        if is_first:
+            self._lost = lost_outputs(
+                piece.outputs.left, self.results.kept(name, carried), self._saves, discarded_globs(self.run)
+            )
+            self._tell_dropped(piece.outputs.left)
+        shutil.rmtree(carried)
+
+    def _tell_dropped(self, left: Collection[str]) -> None:
+        globs = discarded_globs(self.run)
+        if globs:
+            names = listed(sorted(name for name in left if is_dropped(name, globs))) or "nothing in this run"
+            self.tell(f"dropped, as settings.discard says ({', '.join(globs)}): {names}")
 
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""

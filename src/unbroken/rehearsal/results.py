@@ -12,6 +12,7 @@ from unbroken.engines.base import Engine
 from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
 from unbroken.rehearsal.piece import Piece
 from unbroken.rehearsal.stage import BESIDE, Stage
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.passport import FILE_NAME as PASSPORT
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
@@ -39,6 +40,13 @@ class Results:
             os.rename(stage.root / BESIDE, self.root / f"beside-{name}")
         os.rename(carried / piece.places.final.name, self.root / name)
         return carried
+
+    def kept(self, name: str, carried: Path) -> list[str]:
+        """Return the names of all files in the results, and in the checkpoints of a run's folder."""
+        found = [str(path) for path in tree_files(self.root / name)]
+        for folder in ("checkpoints", PARTS, "live"):
+            found += [str(path) for path in tree_files(carried / folder)]
+        return found
 
     def state_of(self, name: str) -> Path:
         """Return where a copy of the last checkpoint lies."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from unbroken.engines.base import SaveFiles
+from unbroken.program.contract import FINAL
+from unbroken.runs.checkpoint import PARTS
 from unbroken.system.file_events import FileEvent, Happened
 
 _DIGITS = re.compile(r"\d+")
@@ -15,6 +17,8 @@ _CHECKPOINT = re.compile(r"results/[^/]+/checkpoints/\d{6,}_[^/]*")
 _IN_ATTEMPT = re.compile(r"results/[^/]+/work/\d+/(.+)", re.DOTALL)
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 _MEANING = {"{progress}": r"\d+", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# What lies there in a checkpoint is a piece of the result.
+_RESULTS = (PARTS, FINAL)
 
 
 @dataclass
@@ -44,6 +48,7 @@ class SaveWatch:
 
     files: SaveFiles
     misses: int = 0
+    run: str = ""
     _drafts: set[str] = field(default_factory=set)
     _moving: dict[int, str] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
@@ -65,12 +70,17 @@ class SaveWatch:
 
     def learn(self, names: Iterable[str]) -> None:
         """Add the names of the files that a checkpoint holds."""
-        self._learned.update(_DIGITS.sub("0", PurePosixPath(name).name) for name in names)
+        paths = [PurePosixPath(name) for name in names]
+        self._learned.update(_DIGITS.sub("0", path.name) for path in paths if path.parts[0] not in _RESULTS)
 
     @property
     def is_as_declared(self) -> bool:
         """Return True if a save was seen under the names that the engine gives."""
         return self._is_as_declared
+
+    def is_state(self, name: str) -> bool:
+        """Return True if a file, by its name in the attempt's folder, belongs to a save."""
+        return self._is_of_a_save(f"results/{self.run}/work/0/{name}")
 
     def is_closed(self, name: str) -> bool:
         """True if nobody has it open for writing since it was last written."""
@@ -94,7 +104,7 @@ class SaveWatch:
                 self._complete_save(before or name, seen)
             if before and not is_folder and (is_declared or self._is_learned(name)):
                 self._drafts.add(_DIGITS.sub("0", before))
-            if is_folder and not self._is_as_declared and _CHECKPOINT.fullmatch(name):
+            if is_folder and not self._is_as_declared and is_checkpoint(name):
                 self._publish(before or name, seen)
         elif event.what & Happened.DELETED:
             self._leave(name)
@@ -147,6 +157,11 @@ class SaveWatch:
             return False
         plain = _DIGITS.sub("0", PurePosixPath(match[1]).name)
         return plain in self._learned - self._appended or (plain in self._learned and self._learned <= self._appended)
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return True for the folder of a checkpoint, by its path from where snakemake was started."""
+    return _CHECKPOINT.fullmatch(name) is not None
 
 
 def _matches(patterns: Sequence[re.Pattern[str]], name: str) -> bool:
