@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import struct
 import zipfile
 from collections.abc import Mapping
 
@@ -47,26 +48,56 @@ def _zip(right: bytes, other: bytes, _done: float) -> bytes | None:
     """Return an archive of torch.save, NumPy or Keras with other members, but for the pickle, which has the steps."""
     if not (right.startswith(b"PK") and other.startswith(b"PK")):
         return None
-    target = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(right)) as one,
-        zipfile.ZipFile(io.BytesIO(other)) as two,
-        zipfile.ZipFile(target, "w") as new,
-    ):
-        theirs = _members(two)
+    with zipfile.ZipFile(io.BytesIO(right)) as one, zipfile.ZipFile(io.BytesIO(other)) as two:
+        theirs = {_without_top(info.filename): _content(two, info, other) for info in two.infolist()}
+        taken = {}
         for info in one.infolist():
-            data = one.read(info)
             given = theirs.get(_without_top(info.filename), b"")
-            is_taken = len(given) == len(data) and not info.filename.endswith((_PICKLE, ".json"))
+            if len(given) == info.file_size and not info.filename.endswith((_PICKLE, ".json")):
+                taken[info.filename] = given
+        return _with_members(one, right, taken)
+
+
+def _with_members(archive: zipfile.ZipFile, data: bytes, taken: Mapping[str, bytes]) -> bytes:
+    """Return an archive with other members; those that are stored as they are lie where they lay."""
+    patched, target = bytearray(data), io.BytesIO()
+    for info in archive.infolist():
+        if info.filename in taken and info.compress_type == zipfile.ZIP_STORED:
+            begin = _begin(info, data)
+            patched[begin : begin + info.file_size] = taken[info.filename]
+    contents = {info.filename: _content(archive, info, data) for info in archive.infolist()}
+    if all(contents[name] == given for name, given in taken.items()):
+        return data
+    if not _has_checksums(archive):
+        return bytes(patched)
+    with zipfile.ZipFile(target, "w") as new:
+        for info in archive.infolist():
             made = zipfile.ZipInfo(info.filename, info.date_time)
             made.compress_type = info.compress_type
-            new.writestr(made, given if is_taken else data)
-        is_same = all(one.read(name) == new.read(name) for name in one.namelist())
-    return right if is_same else target.getvalue()
+            new.writestr(made, taken.get(info.filename, contents[info.filename]))
+    return target.getvalue()
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    return {_without_top(name): archive.read(name) for name in archive.namelist()}
+def _has_checksums(archive: zipfile.ZipFile) -> bool:
+    """Return False for an archive that torch wrote without them (`torch.serialization.set_crc32_options`)."""
+    try:
+        return archive.testzip() is None
+    except zipfile.BadZipFile:
+        return False
+
+
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: bytes) -> bytes:
+    """Return a member without asking whether its checksum is right."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        return archive.read(info)
+    begin = _begin(info, data)
+    return data[begin : begin + info.file_size]
+
+
+def _begin(info: zipfile.ZipInfo, data: bytes) -> int:
+    """Return where a member's content begins: after its local header, its name and what is added to that."""
+    name, extra = struct.unpack_from("<HH", data, info.header_offset + 26)
+    return int(info.header_offset + 30 + name + extra)
 
 
 def _without_top(name: str) -> str:

@@ -315,7 +315,7 @@ class Course:
             return "all checkpoints hold the same, so nothing shows whether one is put back"
         what = wrong.describe()
         ended, piece = self._played(Way.CONTROL, root, 2 * self._seconds + CONTROL_SECONDS)
-        has_taken_it = piece.origin == wrong.checkpoint.passport.progress.done
+        has_taken_it = piece.origin == float(amount(wrong.checkpoint.passport.progress.done))
         if not has_taken_it or (ended.is_met and ended.outcome is not Outcome.FINISHED):
             self.stage.carry(piece.folder)
             return f"the control did not begin with {what}: {_reason(ended, piece.attempts())}"
