@@ -9,7 +9,7 @@ import site
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -278,6 +278,12 @@ class Piece:
             "HOME": str((self.folder.parent / "home").resolve()),
             driver_start.START: f"rehearsal-{self.stage.count}",
         }
+
+
+def reason_of_end(ended: Ended, attempts: Sequence[Attempt]) -> str:
+    """Return what a piece that ended otherwise than it should has said last."""
+    said = ended.said.removeprefix("stopped: ")
+    return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

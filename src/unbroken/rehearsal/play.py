@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal import causes
-from unbroken.rehearsal.compare import Difference, Kind
+from unbroken.rehearsal.control import CONTROL, Control
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
+from unbroken.rehearsal.judgement import blamed_of, loss_line, nothing_to_blame, reason_of, stored_lines
 from unbroken.rehearsal.measures import Measures, measures_of
 from unbroken.rehearsal.outputs import discarded_globs, is_dropped, lost_outputs
-from unbroken.rehearsal.piece import MOST_MISSES, Ended, Piece, Way
+from unbroken.rehearsal.piece import MOST_MISSES, Ended, Piece, Way, reason_of_end
 from unbroken.rehearsal.progress_read import ProgressRead
 from unbroken.rehearsal.results import Results, listed
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.short_goal import rounded_down, with_goal
 from unbroken.rehearsal.stage import BESIDE, Stage
-from unbroken.rehearsal.wrong_restore import made_wrong
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, content_files, identity_of
 from unbroken.runs.outcome import Outcome
@@ -40,12 +38,8 @@ LEAST_SAVE_SECONDS = 0.05
 # Of the progress that a run made in the time given, so much is the goal of a shorter one.
 SHORTER = 0.6
 MORE_MINUTES = 3
-# The name of the piece with a wrong restore, and how much longer than the whole it may take.
-CONTROL, CONTROL_SECONDS = "control", 30.0
 # How the piece before one was ended.
 BEFORE = {Way.KILL: Way.STOP, Way.KILL_SAVE: Way.KILL, Way.END: Way.KILL_SAVE}
-# Names of what differs from run to run without being a result.
-_TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|speed|per_s")
 
 
 class NotTested(Exception):
@@ -141,36 +135,20 @@ class Course:
             self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
         self._pieces()
         found = self.results.differences("whole", "pieces")
-        blamed = blamed_of(found, itself)
-        stored = [each.text() for each in blamed if each.kind is Kind.STORED]
-        blamed = [each for each in blamed if each.kind is not Kind.STORED]
-        if not blamed:
-            verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
-            if self._lost:
-                verdict, reason = Verdict.LOSES_OUTPUT, self._losses()
-            elif verdict is Verdict.IDENTICAL and (doubt := self._controlled(itself)):
-                verdict, reason = Verdict.NOT_PROVEN, doubt
-            return verdict, reason, [*stored, *told]
-        states = self.results.state_differences("whole", "pieces")
-        findings = [each.text() for each in blamed]
-        times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
-        cause = causes.likely(blamed, states, self.origins, times)
-        return Verdict.DIFFERS, "; ".join(filter(None, (findings[0], cause))), findings
-
-    def _losses(self) -> str:
-        are = "is" if len(self._lost) == 1 else "are"
-        return (
-            f"{listed(self._lost)}: written by the program, and {are} not in final/; name what the result must have in "
-            f"runs.{self.run.name}.settings, or drop it with discard: [GLOB]"
-        )
-
-    def _nothing_to_blame(self, itself: list[Difference]) -> tuple[Verdict, str, list[str]]:
-        names = list(dict.fromkeys(each.place for each in itself))
-        told = [f"differs from itself, not laid to the resume: {each.text()}" for each in itself]
-        if any(not _TIME.search(each.key.lower()) for each in itself):
-            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {listed(names)}", told
-        but = f"but for what differs between two whole runs: {listed(names)}" if names else ""
-        return Verdict.IDENTICAL, but, told
+        blamed, stored = blamed_of(found, itself), stored_lines(found)
+        if blamed:
+            states = self.results.state_differences("whole", "pieces")
+            reason = reason_of(blamed, states, self.origins, itself)
+            return Verdict.DIFFERS, reason, [each.text() for each in blamed]
+        excepted = self.results.excepted("whole", "pieces")
+        verdict, reason, told = nothing_to_blame(itself, excepted, discarded_globs(self.run))
+        if self._lost:
+            verdict, reason = Verdict.LOSES_OUTPUT, loss_line(self.run.name, self._lost)
+        elif verdict is Verdict.IDENTICAL:
+            left = self.stage.root / CONTROL
+            doubt = Control(left, self.stage, self.results, self._played, self._seconds).doubt(itself)
+            verdict, reason = (Verdict.NOT_PROVEN, doubt) if doubt else (verdict, reason)
+        return verdict, reason, [*stored, *told]
 
     def _whole(self, name: str) -> None:
         """An uninterrupted run, its results kept under this name; the first to a shorter goal if it takes too long."""
@@ -185,7 +163,7 @@ class Course:
         if not ended.is_met or not attempts or ended.outcome is not Outcome.FINISHED:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
-            raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
+            raise DoesNotGoOn(f"the whole run, without any stop: {reason_of_end(ended, attempts)}")
         if is_first:
             self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
@@ -251,7 +229,7 @@ class Course:
         self._note_origin(Way.KILL_SAVE, piece, attempts)
         if not ended.is_met or ended.outcome is not Outcome.FINISHED:
             self.stage.carry(piece.folder)
-            raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
+            raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {reason_of_end(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
         self.measures = self.measures.with_pieces(attempts, checkpoints)
         os.rename(self.results.keep(self.stage, piece, "pieces"), self.stage.root / CONTROL)
@@ -288,9 +266,11 @@ class Course:
         if ended.outcome is Outcome.FINISHED:
             raise DoneBefore(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
         if not ended.has_saved and not self.origins:
-            raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")
+            raise NotTested(
+                f"{way.value}: it saved nothing; type --minutes {self._more()}; {reason_of_end(ended, attempts)}"
+            )
         after = f"after {before.value}: " if before else f"{way.value}: "
-        raise DoesNotGoOn(after + _reason(ended, attempts))
+        raise DoesNotGoOn(after + reason_of_end(ended, attempts))
 
     def _note_origin(self, way: Way, piece: Piece, attempts: list[Attempt]) -> None:
         """Where the piece went on that came after one which ended so; NotTested if that was at the very beginning."""
@@ -304,32 +284,6 @@ class Course:
             )
         if origin <= 0:
             raise NotTested(f"{way.value}: nothing was saved before; type --minutes {self._more()}")
-
-    # --- the control ---
-
-    def _controlled(self, itself: list[Difference]) -> str:
-        """Return why the comparison proves nothing; empty if it finds a wrong restore."""
-        root = self.stage.root / CONTROL
-        wrong = made_wrong(root, self.results.state_of("pieces"))
-        if wrong is None:
-            return "all checkpoints hold the same, so nothing shows whether one is put back"
-        what = wrong.describe()
-        ended, piece = self._played(Way.CONTROL, root, 2 * self._seconds + CONTROL_SECONDS)
-        has_taken_it = piece.origin == float(amount(wrong.checkpoint.passport.progress.done))
-        if not has_taken_it or (ended.is_met and ended.outcome is not Outcome.FINISHED):
-            self.stage.carry(piece.folder)
-            return f"the control did not begin with {what}: {_reason(ended, piece.attempts())}"
-        if not ended.is_met:
-            found = _noticed(ended, piece)
-            self.stage.carry(piece.folder)
-        else:
-            shutil.rmtree(self.results.keep(self.stage, piece, CONTROL))
-            blamed = blamed_of(self.results.differences("whole", CONTROL), itself)
-            found = next((each.text() for each in blamed if each.kind is not Kind.STORED), "")
-        if not found:
-            return f"with {what} it left the same results: they do not depend on what is put back"
-        self.tell(f"control: with {what} it was found: {found} ({ended.seconds:.0f} s)")
-        return ""
 
     # --- one piece ---
 
@@ -394,24 +348,6 @@ class Course:
 
     def _more(self) -> str:
         return f"{self.minutes * MORE_MINUTES:g}"
-
-
-def blamed_of(found: Iterable[Difference], itself: Sequence[Difference]) -> list[Difference]:
-    """Return what differs, without what two whole runs differ in."""
-    known = {each.leaf for each in itself}
-    files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-    return [each for each in found if each.leaf not in known and each.file not in files]
-
-
-def _noticed(ended: Ended, piece: Piece) -> str:
-    if ended.is_behind and piece.first is not None:
-        return f"it said {piece.first[1]:.10g} soon after the start from {piece.origin:.10g}"
-    return "it came to no end" if ended.is_out_of_time else _reason(ended, piece.attempts())
-
-
-def _reason(ended: Ended, attempts: list[Attempt]) -> str:
-    said = ended.said.removeprefix("stopped: ")
-    return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
 def _of(goal: float | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
+from unbroken.rehearsal.compare import Difference, Kind, compare_folders, is_excepted, table
 from unbroken.rehearsal.piece import Piece
 from unbroken.rehearsal.stage import BESIDE, Stage
 from unbroken.runs.checkpoint import PARTS
@@ -56,6 +56,11 @@ class Results:
         """Of the results, and of what lies beside them: first what tells most, and what happened first."""
         found = self._compared(self.root / one, self.root / other) + self._beside(one, other)
         return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
+
+    def excepted(self, *runs: str) -> list[str]:
+        """Return the names of files that the engine writes for each piece, which are not compared."""
+        names = {str(path) for run in runs for path in tree_files(self.root / run)}
+        return sorted(name for name in names if is_excepted(name, self.engine.results_of_pieces))
 
     def state_differences(self, one: str, other: str) -> list[Difference]:
         """Of the last checkpoints, which may hold more than the results."""
