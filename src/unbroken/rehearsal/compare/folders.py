@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
@@ -56,10 +57,14 @@ def _absent(one: set[str], other: set[str]) -> list[Difference]:
 
 def _whats_absent(name: str, missing: Sequence[str], extra: Sequence[str]) -> str:
     if missing and extra:
-        return f"{_listed(missing)} is missing, {_listed(extra)} is there: segments began this file again"
+        return f"{_is_missing(name, missing)}; in its place {_listed(extra)}: segments began it again"
     if missing:
-        return "is missing" if missing == [name] else f"{_listed(missing)} is missing"
+        return _is_missing(name, missing)
     return "is there beside the others" if extra == [name] else f"{_listed(extra)} is there beside the others"
+
+
+def _is_missing(name: str, missing: Sequence[str]) -> str:
+    return "is missing" if missing == [name] else f"{_listed(missing)} is missing"
 
 
 def _by_name(names: Iterable[str]) -> dict[str, list[str]]:
@@ -76,6 +81,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _compare(name: str, one: Path, other: Path, position: Position) -> list[Difference]:
+    if one.is_symlink() or other.is_symlink():
+        a, b = (f"a link to {os.readlink(path)}" if path.is_symlink() else "a file" for path in (one, other))
+        return [] if a == b else [Difference(name, Kind.ABSENT, name, "", f"{b} instead of {a}")]
     if filecmp.cmp(one, other, shallow=False):
         return []
     for compare in (stamped.compare, state.compare, table.compare):
