@@ -57,7 +57,8 @@ while step < int(sys.argv[1]) and not told:
     step, value = step + 1, (value * 1103515245 + step) % 2**31
     if step % 100 == 0 and "snapshots" in options:
         open(f"snap_{step}.txt", "w").write(f"{value}\\n")
-    if step % 5 == 0 or told or step == int(sys.argv[1]):
+    is_time = step % 5 == 0 and "saves when it leaves" not in options
+    if is_time or told or step == int(sys.argv[1]):
         open("tally.tmp", "w").write(f"{step} {value}\\n")
         os.replace("tally.tmp", "tally.txt")
 """
@@ -209,6 +210,15 @@ def test_an_engine_as_it_stands_on_the_page_is_rehearsed_with_kills(rehearse_tal
     assert re.search(r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ", done.stdout, re.M), (
         done.stdout
     )
+    assert done.stdout.endswith("demo: rehearsed: identical\n")
+
+
+@pytest.mark.slow
+def test_a_program_of_another_package_that_saves_only_when_it_leaves_is_rehearsed(rehearse_tally) -> None:
+    done = rehearse_tally("saves when it leaves")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^demo: a SIGKILL in mid-save of tally\.\w+ after ", done.stdout, re.M), done.stdout
     assert done.stdout.endswith("demo: rehearsed: identical\n")
 
 

@@ -147,6 +147,16 @@ def test_a_file_that_segments_began_again_is_named_once_with_where_it_lies(folde
     ]
 
 
+def test_links_are_compared_by_where_they_lead(folders, tmp_path):
+    for folder, target in (("one", "a"), ("other", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "latest").symlink_to(target)
+    (tmp_path / "one" / "same").symlink_to("nowhere")
+    (tmp_path / "other" / "same").symlink_to("nowhere")
+
+    assert folders({"a": "1", "b": "1"}, {"a": "1", "b": "1"}) == ["latest: a link to b instead of a link to a"]
+
+
 def test_a_file_of_a_segment_with_another_content_is_named(folders):
     assert folders({"segments/002/x": "a\n"}, {"segments/002/x": "b\n"}) == [
         "segments/002/x: line 1: 'b' instead of 'a'"

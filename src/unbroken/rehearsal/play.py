@@ -139,7 +139,8 @@ class Course:
         if blamed:
             states = self.results.state_differences("whole", "pieces")
             reason = reason_of(blamed, states, self.origins, itself)
-            return Verdict.DIFFERS, reason, [each.text() for each in blamed]
+            lost = [loss_line(self.run.name, self._lost)] if self._lost else []
+            return Verdict.DIFFERS, reason, [*(each.text() for each in blamed), *lost]
         excepted = self.results.excepted("whole", "pieces")
         verdict, reason, told = nothing_to_blame(itself, excepted, discarded_globs(self.run))
         if self._lost:
