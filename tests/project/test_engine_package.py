@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from support.toyrun import until
 from support.workdir import ROOT
 
@@ -18,21 +20,98 @@ pytestmark = pytest.mark.xdist_group("engine_package")  # one process, one insta
 
 EXAMPLE = ROOT / "examples" / "engine_package"
 STEPS = 500
+PAGE = ROOT / "docs" / "engines" / "your-own.md"
+TALLY_PROJECT = """
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "unbroken-tally"
+version = "0.1.0"
+[project.entry-points."unbroken.engines"]
+tally = "unbroken_tally.engine:TallyEngine"
+[tool.setuptools]
+packages = ["unbroken_tally"]
+[tool.setuptools.package-data]
+unbroken_tally = ["schema.yaml"]
+"""
+DISCARD = """
+  discard:
+    description: Files that are not kept.
+    type: array
+    items: {type: string}
+    unit: none
+    identity: none
+    default: []
+"""
+# What the page supposes: a state that is replaced by a rename, SIGTERM, exit code 0.
+TALLY = """
+import os, signal, sys, time
+options, told = OPTIONS, []
+signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+step, value = map(int, open("tally.txt").read().split()) if os.path.exists("tally.txt") else (0, 1)
+if "only the step" in options:
+    value = 1
+while step < int(sys.argv[1]) and not told:
+    time.sleep(0.01)
+    step, value = step + 1, (value * 1103515245 + step) % 2**31
+    if step % 100 == 0 and "snapshots" in options:
+        open(f"snap_{step}.txt", "w").write(f"{value}\\n")
+    is_time = step % 5 == 0 and "saves when it leaves" not in options
+    if is_time or told or step == int(sys.argv[1]):
+        open("tally.tmp", "w").write(f"{step} {value}\\n")
+        os.replace("tally.tmp", "tally.txt")
+"""
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment that sees what is installed here, and has the package."""
-    fresh = tmp_path_factory.mktemp("fresh")
+def installed(fresh: Path, source: Path) -> Path:
+    """A fresh environment that sees what is installed here, and has the package; its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
     python = fresh / "bin" / "python"
     (folder,) = fresh.glob("lib/*/site-packages")
     (folder / "ours.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    source = tmp_path_factory.mktemp("source") / "package"
-    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("results", "logs", ".snakemake"))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", str(source)], check=True)
     return python
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("source") / "package"
+    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("results", "logs", ".snakemake"))
+    return installed(tmp_path_factory.mktemp("fresh"), source)
+
+
+def on_the_page(name: str) -> str:
+    """A file of the example that stands on the page on engines."""
+    text = PAGE.read_text()
+    return re.search(rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)```", text, re.DOTALL)[1]
+
+
+@pytest.fixture(scope="module")
+def tally_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with an engine that stands on the page, and nothing else in it."""
+    source = tmp_path_factory.mktemp("tally")
+    package = source / "unbroken_tally"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "engine.py").write_text(on_the_page("engine.py"))
+    (package / "schema.yaml").write_text(on_the_page("schema.yaml") + DISCARD)
+    (source / "pyproject.toml").write_text(TALLY_PROJECT)
+    return installed(tmp_path_factory.mktemp("fresh"), source)
+
+
+@pytest.fixture
+def rehearse_tally(tally_python: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def rehearse(*options: str, **settings: object) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "config").mkdir()
+        (tmp_path / "tally.py").write_text(TALLY.replace("OPTIONS", repr(options)))
+        run = {"engine": "tally", "segments": 9, "segment_minutes": 30, "settings": {"goal": 400, **settings}}
+        (tmp_path / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
+        command = [tally_python, "-m", "unbroken", "rehearse", "demo"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return rehearse
 
 
 @pytest.fixture
@@ -106,3 +185,67 @@ def test_its_settings_are_checked_by_its_schema_and_by_itself(python: Path, fold
 
     assert "runs.walk.settings.sed: unknown key; did you mean `seed`?" in said("sed: 3")
     assert "runs.walk.settings.seed: is the goal, which is most likely a slip" in said(f"seed: {STEPS}")
+
+
+@pytest.mark.slow
+def test_the_engine_of_another_package_is_rehearsed_with_kills_and_the_control_finds_a_wrong_restore(
+    python: Path, folder: Path
+) -> None:
+    done = subprocess.run([python, "-m", "unbroken", "rehearse", "walk"], cwd=folder, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^walk: a SIGKILL in mid-save of state\.tmp after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^walk: control: with a wrong state\.json at \d+ steps it was found ", done.stdout, re.M), (
+        done.stdout
+    )
+    assert done.stdout.endswith("walk: rehearsed: identical\n")
+
+
+@pytest.mark.slow
+def test_an_engine_as_it_stands_on_the_page_is_rehearsed_with_kills(rehearse_tally) -> None:
+    done = rehearse_tally()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^demo: a SIGKILL in mid-save of tally\.tmp after ", done.stdout, re.M), done.stdout
+    assert re.search(r"^demo: control: with a wrong tally\.txt at \d+ steps it was found ", done.stdout, re.M), (
+        done.stdout
+    )
+    assert done.stdout.endswith("demo: rehearsed: identical\n")
+
+
+@pytest.mark.slow
+def test_a_program_of_another_package_that_saves_only_when_it_leaves_is_rehearsed(rehearse_tally) -> None:
+    done = rehearse_tally("saves when it leaves")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^demo: a SIGKILL in mid-save of tally\.\w+ after ", done.stdout, re.M), done.stdout
+    assert done.stdout.endswith("demo: rehearsed: identical\n")
+
+
+@pytest.mark.slow
+def test_a_program_of_another_package_that_puts_half_of_its_state_back_is_found(rehearse_tally) -> None:
+    done = rehearse_tally("only the step")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"^demo: rehearsed: differs \(tally\.txt: ", done.stdout, re.M), done.stdout
+
+
+@pytest.mark.slow
+def test_files_that_an_engine_leaves_out_of_the_results_are_named_and_never_called_identical(rehearse_tally) -> None:
+    done = rehearse_tally("snapshots")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert (
+        "demo: rehearsed: loses output (work/snap_100.txt, work/snap_200.txt, work/snap_300.txt and 1 more: "
+        in done.stdout
+    )
+
+
+@pytest.mark.slow
+def test_files_that_the_settings_drop_are_named_and_the_verdict_says_so(rehearse_tally) -> None:
+    done = rehearse_tally("snapshots", discard=["snap_*.txt"])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    dropped = "work/snap_100.txt, work/snap_200.txt, work/snap_300.txt and 1 more"
+    assert f"demo: dropped, as settings.discard says (snap_*.txt): {dropped}\n" in done.stdout
+    assert done.stdout.endswith("demo: rehearsed: identical (but for what settings.discard drops: snap_*.txt)\n")

@@ -51,6 +51,10 @@ def test_a_plain_training_that_saves_all_of_its_state_is_identical(plain_torch):
     done = plain_torch("")
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    control = (
+        r"^demo: control: with a wrong state\.pt at \d+ steps it was found in \d+ s: state\.pt: model\.\S+: .* differ"
+    )
+    assert re.search(control, done.said, re.M), done.said
 
 
 @pytest.mark.slow
@@ -85,4 +89,7 @@ def test_the_toy_is_identical_and_status_shows_it(rehearse):
     status = subprocess.run([UNBROKEN, "status"], cwd=done.folder, capture_output=True, text=True, check=True)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert re.search(
+        r"^demo: control: with a wrong state\.json at \d+ steps it was found in \d+ s: trace", done.said, re.M
+    )
     assert "demo: rehearsed: identical\n" in status.stdout

@@ -39,14 +39,14 @@ UNSEEN_SAVES = """
 import json, os, sys, tempfile, time
 from pathlib import Path
 goal, save, resume = int(sys.argv[1]), Path(os.environ["UNBROKEN_SAVE"]), os.environ["UNBROKEN_RESUME"]
-step = int((Path(resume) / "step").read_text()) if resume else 0
+step, value = map(int, (Path(resume) / "step").read_text().split()) if resume else (0, 1)
 while step < goal:
     time.sleep(0.02)
-    step += 1
+    step, value = step + 1, (value * 1103515245 + step) % 2**31
     is_told = os.path.exists(os.environ["UNBROKEN_STOP"])
     if step % 20 == 0 or is_told:
         draft = Path(tempfile.mkdtemp())
-        (draft / "step").write_text(str(step))
+        (draft / "step").write_text(f"{step} {value}")
         (draft / "progress.json").write_text(json.dumps({"done": step, "goal": goal, "unit": "steps"}))
         os.rename(draft, save / f"{step:06d}.ready")
     if is_told and step < goal:

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import struct
 import tarfile
 import zipfile
@@ -77,6 +78,97 @@ def test_a_missing_file_is_named(compared):
     (found,) = compared("x.bin", b"\0\1", None)
 
     assert found.text() == "x.bin: is missing"
+
+
+def test_two_long_lines_are_shown_around_what_differs(compared):
+    (found,) = compared("log.txt", f"{'x' * 200} 1.5 {'y' * 90}\n", f"{'x' * 200} 2.5 {'y' * 90}\n")
+
+    other, _, one = found.what.partition(" instead of ")
+    assert (other, one) == (f"'...xxxxxxxxxxx 2.5 {'y' * 38}...'", f"'...xxxxxxxxxxx 1.5 {'y' * 38}...'")
+
+
+def test_two_long_cells_and_values_are_shown_around_what_differs(compared, tmp_path):
+    long = "1234567890" * 6
+    (cell,) = compared("t.csv", table("0", f"{long}1"), table("0", f"{long}2"))
+    shutil.rmtree(tmp_path / "one")
+    shutil.rmtree(tmp_path / "other")
+    (value,) = compared("state.json", json.dumps({"name": f"{long}1"}), json.dumps({"name": f"{long}2"}))
+
+    assert cell.what == "...901234567890" + "2" + " instead of ...901234567890" + "1"
+    assert value.what == "...901234567890" + "2'" + " instead of ...901234567890" + "1'"
+
+
+def test_values_that_are_written_in_the_same_way_are_never_shown_as_two_equal_ones(compared, tmp_path):
+    numpy = pytest.importorskip("numpy")
+    for name, value in (("one", 0.0), ("other", -0.0)):
+        numpy.save(tmp_path / f"{name}.npy", numpy.array([value]))
+
+    (found,) = compared("a.npy", (tmp_path / "one.npy").read_bytes(), (tmp_path / "other.npy").read_bytes())
+
+    assert found.what == "equal values in other bits in float64[1], such as -0.0 instead of 0.0"
+
+
+def test_bytes_that_no_engine_knows_are_shown_in_hexadecimal(compared):
+    (found,) = compared("x.bin", b"\0" * 40, b"\0" * 30 + b"\1\2")
+
+    assert found.text() == "x.bin: from byte 30 on: 01 02 instead of 00 00 00 00 00 00 00 00; 32 bytes instead of 40"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Compares two folders of files: their contents by their names."""
+
+    def folders(one, other, excepted=()):
+        for folder, files in (("one", one), ("other", other)):
+            for name, content in files.items():
+                (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / folder / name).write_text(content)
+        found = compare_folders(tmp_path / "one", tmp_path / "other", excepted, lambda path, offset: "")
+        return [each.text() for each in found]
+
+    return folders
+
+
+def test_a_file_that_one_side_lacks_is_named_in_both_directions_and_in_folders(folders):
+    one = {"a.txt": "1", "sub/deep/b.txt": "2", "same.txt": "3"}
+
+    assert folders(one, {"same.txt": "3", "sub/c.txt": "4"}) == [
+        "a.txt: is missing",
+        "sub/c.txt: is there beside the others",
+        "sub/deep/b.txt: is missing",
+    ]
+
+
+def test_a_file_that_segments_began_again_is_named_once_with_where_it_lies(folders):
+    pieces = {f"segments/{number:03d}/log.txt": "begun again" for number in (1, 2, 4)}
+
+    assert folders({"log.txt": "whole", "a": "1"}, {**pieces, "a": "1"}) == [
+        "log.txt: is missing; in its place segments/001/log.txt to segments/004/log.txt: segments began it again"
+    ]
+
+
+def test_links_are_compared_by_where_they_lead(folders, tmp_path):
+    for folder, target in (("one", "a"), ("other", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "latest").symlink_to(target)
+    (tmp_path / "one" / "same").symlink_to("nowhere")
+    (tmp_path / "other" / "same").symlink_to("nowhere")
+
+    assert folders({"a": "1", "b": "1"}, {"a": "1", "b": "1"}) == ["latest: a link to b instead of a link to a"]
+
+
+def test_a_file_of_a_segment_with_another_content_is_named(folders):
+    assert folders({"segments/002/x": "a\n"}, {"segments/002/x": "b\n"}) == [
+        "segments/002/x: line 1: 'b' instead of 'a'"
+    ]
+
+
+def test_files_that_are_written_for_each_piece_are_excepted_in_segments_too_and_no_others(folders):
+    pieces = {"segments/001/md.log": "1", "segments/002/md.log": "2", "segments/002/other.log": "3"}
+
+    assert folders({"md.log": "whole"}, pieces, ("md.log",)) == [
+        "other.log: segments/002/other.log is there beside the others"
+    ]
 
 
 def test_bytes_are_told_in_the_words_of_the_engine(compared):

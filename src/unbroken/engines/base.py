@@ -77,8 +77,8 @@ class Task:
 class SaveFiles:
     """The files of a save, as globs relative to where snakemake was started (`**` for folders, `{progress}` a number).
 
-    `written` grow while it is written, `complete` stand there once it is whole.  `at_end`: what the program saves
-    counts only when it leaves.
+    `written` grow while it is written, `complete` stand there once it is complete.  `at_end`: what the program saves
+    counts only when it leaves.  A rehearsal that sees no file of that name finds out by itself which files a save has.
     """
 
     written: tuple[str, ...]
@@ -108,13 +108,17 @@ class Engine(ABC):
         """Each setting that does not fit the others, and what is wrong with it; the schema has seen each key alone."""
         return iter(())
 
-    # Globs of results that tell how a run was cut, which no rehearsal compares.
+    # Globs of results that tell how a run was cut: a rehearsal compares none of them, and its verdict names them.
     results_of_pieces: tuple[str, ...] = ()
     # True where a checkpoint can be gone on from only under the path where it was made.
     is_tied_to_its_folder = False
 
     def save_files(self, run: Run) -> SaveFiles:
-        """Where a save is seen, for a rehearsal that kills the program in the middle of one."""
+        """Return which files a rehearsal watches to kill the program in the middle of a save.
+
+        An engine need not say it.  Where nothing is seen in the save folder, a rehearsal counts a save when its
+        checkpoint is published, and takes for its files those in the attempt folder that have their names.
+        """
         save = f"{RunFolder(run.name).work}/*/save"
         return SaveFiles((f"{save}/**",), (f"{save}/*{READY}",))
 

@@ -9,7 +9,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.rehearsal import Verdict, read_rehearsal
 from unbroken.runs.run import Run
 
-_BAD = (Verdict.DIFFERS, Verdict.FAILS)
+_BAD = (Verdict.DIFFERS, Verdict.FAILS, Verdict.LOSES_OUTPUT)
 _MOST_NAMES = 3
 
 

@@ -9,7 +9,7 @@ import site
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,6 +20,7 @@ import psutil
 from unbroken.errors import SegmentError
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
+from unbroken.rehearsal.outputs import OutputWatch
 from unbroken.rehearsal.saves import SaveWatch
 from unbroken.rehearsal.stage import SEGMENT_LOG, Stage
 from unbroken.runs import driver_start
@@ -51,6 +52,7 @@ class Way(Enum):
     KILL = "a SIGKILL in mid-work"
     KILL_SAVE = "a SIGKILL in mid-save"
     END = "its end"
+    CONTROL = "a wrong restore"
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Ended:
     is_cut: bool = False  # its save was not over when the program was stopped dead
     seconds: float = 0.0
     has_saved: bool = False  # a save was seen to be complete
+    is_behind: bool = False  # it said less progress than it was given
 
 
 @dataclass
@@ -81,6 +84,8 @@ class Piece:
     saves: SaveWatch
     says_progress: bool = False  # it is known to say how far it is while it works
     stop_at: float | None = None  # from this progress on it is told to stop, before its time is up
+    # So long after its start it is ended where nothing is saved before it leaves, and nothing says how far it is.
+    quiet_seconds: float = 0.0
     segment: int = 1
     _process: subprocess.Popen[bytes] = field(init=False)
     origin: float | None = None  # where it went on, as its segment says; None if it says nothing
@@ -91,12 +96,14 @@ class Piece:
     _saved_at: list[float] = field(default_factory=list)  # the last two saves
     _programs: list[psutil.Process] = field(default_factory=list)
     _looked_at: float = 0.0
+    _has_told: bool = False
+    outputs: OutputWatch = field(init=False)
 
     def play(self) -> Ended:
         """Works until it has ended in its way, or cannot."""
         began = time.monotonic()
         self.places.root.mkdir(parents=True, exist_ok=True)
-        self._done_before = self.done()
+        self._done_before, self.outputs = self.done(), OutputWatch(self.folder)
         log = self.folder.parent / SEGMENT_LOG
         with FileEvents(self.folder) as events, log.open("wb") as output:
             words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
@@ -147,8 +154,11 @@ class Piece:
         has_started = False
         while self._process.poll() is None:
             # Before the events: what was put back before the program started is no save.
-            has_started = has_started or STARTING in log.read_text(errors="replace")
-            seen = self.saves.note(events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS))
+            had_started, has_started = has_started, has_started or STARTING in log.read_text(errors="replace")
+            happened = events.next(QUICK_LOOK_SECONDS if self._saved_at else LOOK_SECONDS)
+            if had_started:  # else some of it may have been before the start
+                self.outputs.note(happened)
+            seen = self.saves.note(happened)
             now = time.monotonic()
             if has_started:
                 self._note_pace(now - began)
@@ -160,15 +170,21 @@ class Piece:
             self._has_saved |= has_started and bool(seen.complete_names)
             if has_started and seen.complete_names:
                 self._saved_at = [*self._saved_at[-1:], now]
-            if has_started and self.way is Way.KILL and self._is_mid_work(now):
+            if has_started and self.way is Way.KILL and self._is_mid_work(now, now - began):
                 self._kill()
                 return Ended(self.way, is_met=True)
+            if self.way is Way.CONTROL and self.first is not None and self.first[1] < self._done_before:
+                return Ended(self.way, is_met=False, is_behind=True)
+            if self._saves_only_if_told(now - began):
+                self.saves.misses, self._has_told = MOST_MISSES, True  # there is no other save to be cut
+                self._process.send_signal(signal.SIGUSR1)
             if self.stop_at is not None and (self.live() or 0.0) >= self.stop_at:
                 self.stop_at = None
                 self._process.send_signal(signal.SIGUSR1)
             if now - began > self.enough_seconds:
                 return Ended(self.way, is_met=False, is_out_of_time=True)
-        is_met = self.way in (Way.WHOLE, Way.STOP, Way.END) and self._process.returncode == 0
+        self.outputs.note(events.next(0.0))
+        is_met = self.way in (Way.WHOLE, Way.STOP, Way.END, Way.CONTROL) and self._process.returncode == 0
         return Ended(self.way, is_met)
 
     def _note_pace(self, seconds: float) -> None:
@@ -183,12 +199,17 @@ class Piece:
         if live > done:
             self.began_work_seconds = max(0.0, first - done * (seconds - first) / (live - done))
 
-    def _is_mid_work(self, now: float) -> bool:
+    def _saves_only_if_told(self, seconds: float) -> bool:
+        is_at_end = self.saves.files.at_end and not self.saves.is_as_declared
+        return self.way is Way.KILL_SAVE and is_at_end and not self._has_told and seconds > self.quiet_seconds
+
+    def _is_mid_work(self, now: float, seconds: float) -> bool:
         """It has saved, and worked since, so that some work is lost; all of it where it saves only when it leaves."""
         if self.says_progress and self.first is None:  # what it says is compared with where it was to go on
             return False
         if self.saves.files.at_end:
-            return (self.live() or 0.0) > self._done_before
+            live = self.live()
+            return seconds > self.quiet_seconds if live is None else live > self._done_before
         if not self._saved_at:
             return False
         before, last = self._saved_at[0], self._saved_at[-1]
@@ -257,6 +278,12 @@ class Piece:
             "HOME": str((self.folder.parent / "home").resolve()),
             driver_start.START: f"rehearsal-{self.stage.count}",
         }
+
+
+def reason_of_end(ended: Ended, attempts: Sequence[Attempt]) -> str:
+    """Return what a piece that ended otherwise than it should has said last."""
+    said = ended.said.removeprefix("stopped: ")
+    return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal import causes
-from unbroken.rehearsal.compare import Difference, Kind
+from unbroken.rehearsal.control import CONTROL, Control
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
+from unbroken.rehearsal.judgement import blamed_of, loss_line, nothing_to_blame, reason_of, stored_lines
 from unbroken.rehearsal.measures import Measures, measures_of
-from unbroken.rehearsal.piece import MOST_MISSES, Ended, Piece, Way
+from unbroken.rehearsal.outputs import discarded_globs, is_dropped, lost_outputs
+from unbroken.rehearsal.piece import MOST_MISSES, Ended, Piece, Way, reason_of_end
 from unbroken.rehearsal.progress_read import ProgressRead
 from unbroken.rehearsal.results import Results, listed
 from unbroken.rehearsal.saves import SaveWatch
@@ -40,8 +40,6 @@ SHORTER = 0.6
 MORE_MINUTES = 3
 # How the piece before one was ended.
 BEFORE = {Way.KILL: Way.STOP, Way.KILL_SAVE: Way.KILL, Way.END: Way.KILL_SAVE}
-# Names of what differs from run to run without being a result.
-_TIME = re.compile(r"time|date|clock|seconds|elapsed|start|stamp|host|duration|speed|per_s")
 
 
 class NotTested(Exception):
@@ -89,6 +87,7 @@ class Course:
         self.root.mkdir(parents=True)
         self.stage = Stage(self.run, self.keys, self.engine, self.base, self.root / "stage", self.tell, shared=shared)
         self.stage.root.mkdir()
+        self._saves = SaveWatch(self.engine.save_files(self.run), run=self.run.name)
         self.results = Results(self.root, self.run, self.engine)
         findings: list[str] = []
         try:
@@ -124,6 +123,7 @@ class Course:
     # --- the whole, twice ---
 
     short: Run | None = None
+    _lost: Sequence[str] = ()  # what the program wrote, and no result has
     _says_progress = False
 
     def _judged(self) -> tuple[Verdict, str, list[str]]:
@@ -135,27 +135,21 @@ class Course:
             self.tell(f"differs from itself, of two whole runs: {listed(each.text() for each in itself)}")
         self._pieces()
         found = self.results.differences("whole", "pieces")
-        known = {each.leaf for each in itself}
-        files = {each.file for each in itself if each.leaf in (f"{each.file} bytes", f"{each.file} lines")}
-        blamed = [each for each in found if each.leaf not in known and each.file not in files]
-        stored = [each.text() for each in blamed if each.kind is Kind.STORED]
-        blamed = [each for each in blamed if each.kind is not Kind.STORED]
-        if not blamed:
-            verdict, reason, told = self._nothing_to_blame([each for each in itself if each.kind is not Kind.STORED])
-            return verdict, reason, [*stored, *told]
-        states = self.results.state_differences("whole", "pieces")
-        findings = [each.text() for each in blamed]
-        times = [each for each in itself if each.key and _TIME.search(each.key.lower())]
-        cause = causes.likely(blamed, states, self.origins, times)
-        return Verdict.DIFFERS, "; ".join(filter(None, (findings[0], cause))), findings
-
-    def _nothing_to_blame(self, itself: list[Difference]) -> tuple[Verdict, str, list[str]]:
-        names = list(dict.fromkeys(each.place for each in itself))
-        told = [f"differs from itself, not laid to the resume: {each.text()}" for each in itself]
-        if any(not _TIME.search(each.key.lower()) for each in itself):
-            return Verdict.NOT_COMPARABLE, f"two whole runs differ in {listed(names)}", told
-        but = f"but for what differs between two whole runs: {listed(names)}" if names else ""
-        return Verdict.IDENTICAL, but, told
+        blamed, stored = blamed_of(found, itself), stored_lines(found)
+        if blamed:
+            states = self.results.state_differences("whole", "pieces")
+            reason = reason_of(blamed, states, self.origins, itself)
+            lost = [loss_line(self.run.name, self._lost)] if self._lost else []
+            return Verdict.DIFFERS, reason, [*(each.text() for each in blamed), *lost]
+        excepted = self.results.excepted("whole", "pieces")
+        verdict, reason, told = nothing_to_blame(itself, excepted, discarded_globs(self.run))
+        if self._lost:
+            verdict, reason = Verdict.LOSES_OUTPUT, loss_line(self.run.name, self._lost)
+        elif verdict is Verdict.IDENTICAL:
+            left = self.stage.root / CONTROL
+            doubt = Control(left, self.stage, self.results, self._played, self._seconds).doubt(itself)
+            verdict, reason = (Verdict.NOT_PROVEN, doubt) if doubt else (verdict, reason)
+        return verdict, reason, [*stored, *told]
 
     def _whole(self, name: str) -> None:
         """An uninterrupted run, its results kept under this name; the first to a shorter goal if it takes too long."""
@@ -170,7 +164,7 @@ class Course:
         if not ended.is_met or not attempts or ended.outcome is not Outcome.FINISHED:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
-            raise DoesNotGoOn(f"the whole run, without any stop: {_reason(ended, attempts)}")
+            raise DoesNotGoOn(f"the whole run, without any stop: {reason_of_end(ended, attempts)}")
         if is_first:
             self.measures = measures_of(attempts[-1], Store(piece.places.checkpoints).readable())
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
@@ -178,7 +172,19 @@ class Course:
             self.tell(f"whole: {ended.seconds:.0f} s")
             if self.stage.links:
                 self.tell(f"not copied, so the pieces have your own: {listed(self.stage.links)}")
-        self.results.keep(self.stage, piece, name)
+        carried = self.results.keep(self.stage, piece, name)
+        if is_first:
+            self._lost = lost_outputs(
+                piece.outputs.left, self.results.kept(name, carried), self._saves, discarded_globs(self.run)
+            )
+            self._tell_dropped(piece.outputs.left)
+        shutil.rmtree(carried)
+
+    def _tell_dropped(self, left: Collection[str]) -> None:
+        globs = discarded_globs(self.run)
+        if globs:
+            names = listed(sorted(name for name in left if is_dropped(name, globs))) or "nothing in this run"
+            self.tell(f"dropped, as settings.discard says ({', '.join(globs)}): {names}")
 
     def _shorten(self, piece: Piece) -> None:
         """A goal that is reached sooner, by how far the run came in the time that it had."""
@@ -213,8 +219,10 @@ class Course:
         self._once_in_pieces(0)
 
     def _once_in_pieces(self, may_miss: int) -> None:
-        self._saves = SaveWatch(self.engine.save_files(self.run), MOST_MISSES - may_miss)
+        self._saves.misses = MOST_MISSES - may_miss
         carried = self._ended(Way.STOP, None)
+        if not self._saves.is_as_declared and len(Store(carried / "checkpoints").readable()) == 1:
+            self._saves.files = replace(self._saves.files, at_end=True)
         carried = self._ended(Way.KILL, carried)
         carried = self._ended(Way.KILL_SAVE, carried)
         ended, piece = self._played(Way.END, carried, 2 * self._limit())
@@ -222,10 +230,10 @@ class Course:
         self._note_origin(Way.KILL_SAVE, piece, attempts)
         if not ended.is_met or ended.outcome is not Outcome.FINISHED:
             self.stage.carry(piece.folder)
-            raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {_reason(ended, attempts)}")
+            raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {reason_of_end(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
         self.measures = self.measures.with_pieces(attempts, checkpoints)
-        self.results.keep(self.stage, piece, "pieces")
+        os.rename(self.results.keep(self.stage, piece, "pieces"), self.stage.root / CONTROL)
 
     def _ended(self, way: Way, carried: Path | None) -> Path:
         """A piece that ended so; what it left of the run."""
@@ -259,9 +267,11 @@ class Course:
         if ended.outcome is Outcome.FINISHED:
             raise DoneBefore(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
         if not ended.has_saved and not self.origins:
-            raise NotTested(f"{way.value}: it saved nothing; type --minutes {self._more()}; {_reason(ended, attempts)}")
+            raise NotTested(
+                f"{way.value}: it saved nothing; type --minutes {self._more()}; {reason_of_end(ended, attempts)}"
+            )
         after = f"after {before.value}: " if before else f"{way.value}: "
-        raise DoesNotGoOn(after + _reason(ended, attempts))
+        raise DoesNotGoOn(after + reason_of_end(ended, attempts))
 
     def _note_origin(self, way: Way, piece: Piece, attempts: list[Attempt]) -> None:
         """Where the piece went on that came after one which ended so; NotTested if that was at the very beginning."""
@@ -285,15 +295,22 @@ class Course:
         if way not in (Way.WHOLE,):
             run = replace(run, save_minutes=self._save_minutes(run))
         folder = self.stage.new_folder(carried, run)
-        saves = getattr(self, "_saves", None) or SaveWatch(self.engine.save_files(self.run))
+        saves = self._saves
         piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
+        if way in (Way.KILL, Way.KILL_SAVE):
+            piece.quiet_seconds = self._quiet_seconds()
         if way is Way.STOP and self._is_told_by_progress():
             piece.stop_at = self._share * self._reached
         settled = (Outcome.PAUSED, Outcome.FINISHED)
-        piece.segment = 1 + max((each.segment for each in piece.attempts() if each.outcome in settled), default=0)
+        done = [each.segment for each in piece.attempts() if each.outcome in settled]
+        if way is Way.CONTROL:  # it has no history
+            done = [each.passport.segment for each in Store(piece.places.checkpoints).readable()]
+        piece.segment = 1 + max(done, default=0)
         ended = piece.play()
         left = piece.places.checkpoints
-        self.progress_read.note(self.engine, self.run, Store(left).readable() if left.is_dir() else ())
+        checkpoints = Store(left).readable() if left.is_dir() else []
+        self._saves.learn(name for each in checkpoints for name in each.passport.files)
+        self.progress_read.note(self.engine, self.run, checkpoints)
         return ended, piece
 
     def _with_room(self, run: Run) -> Run:
@@ -319,6 +336,10 @@ class Course:
         margin = self.run.first_margin_seconds or min(60.0, max(1.0, seconds / 9))
         return (seconds + margin) / 60
 
+    def _quiet_seconds(self) -> float:
+        start = self.measures.before_seconds + (self.measures.start_seconds or 0.0)
+        return start + FIRST_SHARES[0] * max(self._seconds - start, 0.1)
+
     def _save_minutes(self, run: Run) -> float:
         wanted = max(self._seconds / SAVES, 5 * (self.measures.save_seconds or 0.0), LEAST_SAVE_SECONDS)
         return min(run.save_minutes, wanted / 60)
@@ -328,11 +349,6 @@ class Course:
 
     def _more(self) -> str:
         return f"{self.minutes * MORE_MINUTES:g}"
-
-
-def _reason(ended: Ended, attempts: list[Attempt]) -> str:
-    said = ended.said.removeprefix("stopped: ")
-    return said or (attempts[-1].message if attempts else "") or "it says nothing"
 
 
 def _of(goal: float | None) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal.compare import Difference, Kind, compare_folders, table
+from unbroken.rehearsal.compare import Difference, Kind, compare_folders, is_excepted, table
 from unbroken.rehearsal.piece import Piece
 from unbroken.rehearsal.stage import BESIDE, Stage
+from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.passport import FILE_NAME as PASSPORT
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
@@ -30,24 +31,40 @@ class Results:
     run: Run
     engine: Engine
 
-    def keep(self, stage: Stage, piece: Piece, name: str) -> None:
-        """Takes them out of the folder of the last piece, of which nothing else stays."""
+    def keep(self, stage: Stage, piece: Piece, name: str) -> Path:
+        """Take the results out of the folder of the last piece; return what is left of its run."""
         carried = stage.carry(piece.folder)
         newest = Store(carried / piece.places.checkpoints.name).readable()[-1]
-        shutil.copytree(newest.folder, self.root / f"state-{name}")
+        shutil.copytree(newest.folder, self.state_of(name))
         if (stage.root / BESIDE).exists():
             os.rename(stage.root / BESIDE, self.root / f"beside-{name}")
         os.rename(carried / piece.places.final.name, self.root / name)
-        shutil.rmtree(carried)
+        return carried
+
+    def kept(self, name: str, carried: Path) -> list[str]:
+        """Return the names of all files in the results, and in the checkpoints of a run's folder."""
+        found = [str(path) for path in tree_files(self.root / name)]
+        for folder in ("checkpoints", PARTS, "live"):
+            found += [str(path) for path in tree_files(carried / folder)]
+        return found
+
+    def state_of(self, name: str) -> Path:
+        """Return where a copy of the last checkpoint lies."""
+        return self.root / f"state-{name}"
 
     def differences(self, one: str, other: str) -> list[Difference]:
         """Of the results, and of what lies beside them: first what tells most, and what happened first."""
         found = self._compared(self.root / one, self.root / other) + self._beside(one, other)
         return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.position or 0.0))
 
+    def excepted(self, *runs: str) -> list[str]:
+        """Return the names of files that the engine writes for each piece, which are not compared."""
+        names = {str(path) for run in runs for path in tree_files(self.root / run)}
+        return sorted(name for name in names if is_excepted(name, self.engine.results_of_pieces))
+
     def state_differences(self, one: str, other: str) -> list[Difference]:
         """Of the last checkpoints, which may hold more than the results."""
-        return self._compared(self.root / f"state-{one}", self.root / f"state-{other}")
+        return self._compared(self.state_of(one), self.state_of(other))
 
     def _beside(self, one: str, other: str) -> list[Difference]:
         """Of the files that the program writes to where it is started, which no checkpoint holds.

@@ -42,6 +42,8 @@ class Verdict(Enum):
     DIFFERS = "differs"
     FAILS = "fails"
     NOT_TESTED = "not tested"
+    NOT_PROVEN = "not proven"
+    LOSES_OUTPUT = "loses output"
     NOT_COMPARABLE = "goes on, not comparable"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unbroken.rehearsal.compare import state_files
 from unbroken.rehearsal.compare.difference import Difference, Kind
+from unbroken.rehearsal.compare.excerpt import excerpts
 from unbroken.rehearsal.compare.state_files import Array
 
 _LONGEST_VALUE = 40
@@ -42,17 +43,21 @@ def _of_key(name: str, key: str, one: Mapping[str, object], other: Mapping[str, 
         what = "is missing"
     elif key not in one:
         what = "is there beside the others"
-    elif isinstance(a, Array) and isinstance(b, Array):
-        what = a.against(b)
     elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         unlike = [place for place, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
         first = unlike[0]
-        what = f"{len(unlike)} of {len(a)} entries differ, the first {_short(b[first])} instead of {_short(a[first])}"
+        what = f"{len(unlike)} of {len(a)} entries differ, the first {_against(a[first], b[first])}"
     else:
-        what = f"{_short(b)} instead of {_short(a)}"
+        what = _against(a, b)
     return Difference(name, Kind.STATE, f"{name} key {key}", key, what, key=key)
 
 
-def _short(value: object) -> str:
-    text = str(value) if isinstance(value, Array) else repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+def _against(one: object, other: object) -> str:
+    """Return how `other` differs, in a few words that are never the same on both sides."""
+    if isinstance(one, Array) and isinstance(other, Array):
+        return one.against(other)
+    a, b = (str(value) if isinstance(value, Array) else repr(value) for value in (one, other))
+    if a == b:
+        return f"another {type(one).__name__} that is written in the same way: {a[:_LONGEST_VALUE]}"
+    a, b = excerpts(a, b, _LONGEST_VALUE)
+    return f"{b} instead of {a}"

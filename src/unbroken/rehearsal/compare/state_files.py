@@ -63,6 +63,8 @@ class Array:
         if a is None or b is None or len(a) != len(b):
             return f"other values in {self}"
         unlike = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
+        if not unlike:
+            return f"equal values in other bits in {self}, such as -0.0 instead of 0.0"
         largest = max((abs(y - x) for x, y in unlike), default=0)
         return f"{len(unlike)} of {len(a)} values differ, by {largest:.3g} at most"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.rehearsal.compare.difference import Difference, Kind
+from unbroken.rehearsal.compare.excerpt import excerpts
 
 MOST_OF_THE_REST = 0.9
 MOST_OF_THE_LINES = 0.8
@@ -104,7 +105,8 @@ def _column(name: str, one: Table, other: Table, index: int) -> Difference | Non
     row = f"row {first + 1}" + (f" ({one.columns[0]} {a[0]})" if index else "")
     is_to_the_end = len(unlike) >= MOST_OF_THE_REST * (len(one.rows) - first)
     extent = f"from {row} on" if is_to_the_end else f"{len(unlike)} rows, the first {row}"
-    what = f"{_short(b[index])} instead of {_short(a[index])}"
+    shown = excerpts(a[index], b[index], _LONGEST_CELL)
+    what = f"{shown[1]} instead of {shown[0]}"
     column = one.columns[index]
     leaf = f"{name} column {column}"
     return Difference(name, Kind.COLUMN, leaf, f"column {column}, {extent}", what, float(a[0]), key=column)
@@ -116,7 +118,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 3]}..."

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from unbroken.rehearsal.compare.difference import Difference, Kind
+from unbroken.rehearsal.compare.excerpt import excerpts
 
 LARGEST_BYTES = 16 * 1024 * 1024
 # More than so many are told, and known again, as one.
@@ -33,7 +34,8 @@ def compare(name: str, one: Path, other: Path) -> list[Difference]:
 
 
 def _of_line(name: str, number: int, one: str, other: str) -> Difference:
-    what = f"{_short(other)} instead of {_short(one)}"
+    a, b = excerpts(one, other, _LONGEST_LINE)
+    what = f"{b!r} instead of {a!r}"
     return Difference(name, Kind.TEXT, f"{name} line {number}", f"line {number}", what)
 
 
@@ -45,7 +47,3 @@ def _lines(path: Path) -> list[str] | None:
         return data.decode().splitlines()
     except UnicodeDecodeError:
         return None
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 3]}...")
