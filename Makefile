@@ -26,7 +26,7 @@ unexport TORCH
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup lock demo test all-tests quick quick-list check lint types format-check workflow-lint components apptainer prepare unit-tests slurm-tests \
-	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
+	test-dmtcp test-torch test-python tensorflow-tests tensorflow-setup test-slow slow-tests slow-slurm-tests soak kills coverage coverage-table mutants gpu gpu-wheels cluster bench docs dist docs-keys format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -131,7 +131,7 @@ $(TENSORFLOW_STAMP): pyproject.toml constraints.txt tools/setup.sh
 test-slow: slow-tests slow-slurm-tests ## the tests that take longer than a commit should wait
 
 slow-tests: setup
-	@$(TESTS) pytest-slow -- -n3 -m "slow and not slurm and not gpu and not tensorflow" --timeout=1200
+	@$(TESTS) pytest-slow -- -n3 -m "slow and not soak and not slurm and not gpu and not tensorflow" --timeout=1200
 
 slow-slurm-tests: setup
 	@$(OTHER_SLURM) $(TESTS) pytest-slurm-slow -- -n6 -m "slow and slurm and not soak and not gpu and not tensorflow" --timeout=1200 $(ON_SLURM)
@@ -171,6 +171,9 @@ soak: setup ## all accidents for MINUTES (60) to runs of ENGINE (toy) on a real 
 		UNBROKEN_SOAK_SEED=$(or $(SEED),1) UNBROKEN_SOAK_RESULTS=$(if $(WRITE),$(CURDIR)/docs/soak.jsonl) \
 		$(if $(filter tensorflow,$(ENGINE)),$(TENSORFLOW)/bin/python,$(BIN)/python) -m pytest -n0 -s -m soak tests/cluster/test_soak.py
 	@$(if $(WRITE),$(BIN)/python tools/soak_table.py docs/soak.jsonl --write docs/evidence.md)
+
+kills: setup ## 200 kills each of programs that save in eleven ways, about an hour
+	@$(BIN)/python -m pytest -n3 -m soak --timeout=3000 tests/engines/test_savers.py
 
 # A red test is no reason to measure nothing. Side by side as in all-tests.
 coverage coverage-table: export UNBROKEN_COVERAGE := $(abspath build/coverage/data)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.command.placeholders import filled
-from unbroken.engines.command.settings import program_of
+from unbroken.engines.files.settings import program_of
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Job, main

@@ -141,9 +141,7 @@ def test_a_training_that_is_requeued_comes_to_the_same_model(site: Site) -> None
 
     site.by_itself("torch_requeue")
     elsewhere = ('"$SCRATCH"/logs/"{run}"', "out")
-    site.converted(
-        "torch_requeue", 0.4, elsewhere, files="[out/state.pt]", saved_by="rename", final_files="[out/model.txt]"
-    )
+    site.converted("torch_requeue", 0.4, elsewhere, files="[out/state.pt]", saved_by="rename")
 
     (model,) = (site.scratch / "logs").glob("*/model.txt")
     assert model.read_text().count("0x") == 49

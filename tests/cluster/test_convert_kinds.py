@@ -191,7 +191,7 @@ def test_lightning_that_is_told_by_a_signal_comes_to_the_same_model(site: Site) 
     site.venv("lit")
 
     alone = site.by_itself("lightning_signal")
-    site.converted("lightning_signal", 1.5, files="[last.ckpt]", saved_by="rename", final_files="[model.txt]")
+    site.converted("lightning_signal", 1.5, files="[last.ckpt]", saved_by="rename")
 
     assert (alone / "model.txt").read_text().count("0x") == 25
     assert site.work.final("lightning_signal") == {"model.txt": (alone / "model.txt").read_bytes()}
@@ -206,7 +206,7 @@ def test_a_script_of_matlab_comes_to_the_same_place(site: Site) -> None:
     put(site, "matlab_requeue", **{"simulate.m": SIMULATE})
 
     alone = site.by_itself("matlab_requeue")
-    site.converted("matlab_requeue", 0.6, saved_by="rename", final_files="[place.txt]")
+    site.converted("matlab_requeue", 0.6, saved_by="rename")
 
     assert (alone / "place.txt").read_text().startswith("400 ")
     assert site.work.final("simulate") == {"place.txt": (alone / "place.txt").read_bytes()}
@@ -234,7 +234,7 @@ def test_a_sweep_of_r_comes_to_the_table_of_each_task(site: Site) -> None:
     put(site, "r_sweep", **{"walk.R": R_WALK, "params.txt": lines, "logs/.keep": ""})
 
     alone = site.by_itself("r_sweep")
-    site.converted("r_sweep", 0.4, files="['walk_*.rds']", saved_by="rename", final_files="['out/*.csv']")
+    site.converted("r_sweep", 0.4, files="['walk_*.rds']", saved_by="rename")
 
     for task in range(1, 5):
         table = (alone / "out" / f"result_{task}.csv").read_bytes()
@@ -273,7 +273,7 @@ def test_torchrun_on_two_nodes_comes_to_the_same_model(site: Site) -> None:
     (site.alone / "logs").mkdir()
 
     alone = site.by_itself("torchrun_nodes")
-    site.converted("torchrun_nodes", 1, files="[snapshot.pt]", saved_by="rename", final_files="[model.txt]")
+    site.converted("torchrun_nodes", 1, files="[snapshot.pt]", saved_by="rename")
 
     assert (alone / "model.txt").read_text().splitlines()[0] == "2 ranks"
     assert (alone / "model.txt").read_text().count("0x") == 25

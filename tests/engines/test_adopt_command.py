@@ -241,6 +241,26 @@ def half_way(base: Path, settings: Mapping[str, object]) -> Job:
     return job
 
 
+def test_what_a_program_appends_to_is_exported_up_to_the_checkpoint(tmp_path: Path) -> None:
+    script = "n=$(cat n 2>/dev/null || echo 0); for i in 1 2 3; do n=$((n + 1)); echo $n >> log; done; echo $n > n"
+    settings = {
+        "start": ["sh", "-c", f"{script}; exit 0"],
+        "files": ["n"],
+        "progress_file": "n",
+        "progress_pattern": r"^(\d+)",
+        "goal": 6,
+        "exit_paused": [0],
+    }
+    assert command_segment(tmp_path, settings).outcome is Outcome.PAUSED
+
+    given_back(command_job(tmp_path, settings), tmp_path / "exported")
+    subprocess.run([tmp_path / "exported" / "resume.sh"], cwd="/", check=True)
+
+    assert (tmp_path / "exported" / "log").read_text() == "1\n2\n3\n4\n5\n6\n"
+    assert command_segment(tmp_path, settings, segment=2).outcome is Outcome.FINISHED
+    assert (command_job(tmp_path, settings).places.final / "log").read_text() == "1\n2\n3\n4\n5\n6\n"
+
+
 def test_half_by_unbroken_and_half_by_hand_is_one_run(tmp_path: Path) -> None:
     job = half_way(tmp_path, walker_settings(style="rename"))
     target = tmp_path / "elsewhere"

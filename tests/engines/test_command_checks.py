@@ -85,7 +85,7 @@ MISTAKES = {
     ),
     "a marker for nothing": (
         {**GOOD, "saved_marker": "done"},
-        "saved_marker: does nothing with `saved_by: exit`; type `saved_by: marker`",
+        "saved_marker: does nothing with `saved_by: observed`; type `saved_by: marker`",
     ),
     "next without numbers": (
         {"start": ["x"], "files": ["a"], "saved_by": "next"},
@@ -136,10 +136,6 @@ MISTAKES = {
         {**GOOD, "live_file": "log", "live_pattern": r"Step \d+"},
         r"live_pattern: found 'Step \\d+' with 0 groups (...), allowed: one, around the number",
     ),
-    "a whole output on the way": (
-        {**GOOD, "saved_by": "next", "outputs": {"t.dcd": "whole"}},
-        "outputs: found 't.dcd: whole', but what of it belongs to a restart file that is saved on the way is known",
-    ),
     "rows without progress": (
         {"start": ["x"], "files": ["a"], "outputs": {"t": "rows"}},
         f"outputs: found 't', but nothing says how far the restart files are; {WAYS}",
@@ -172,7 +168,7 @@ MISTAKES = {
     "no words": ({"start": []}, "start: found a list [], allowed: a list of words, at least one"),
     "an output without its kind": (
         {**GOOD, "outputs": ["t"]},
-        "outputs: found a list [\"t\"], allowed: lines `name: rows`, `name: whole` or `name: 'a regular expression'`",
+        "outputs: found a list [\"t\"], allowed: lines `name: rows` or `name: 'a regular expression'`",
     ),
 }
 

@@ -36,7 +36,7 @@ def test_a_look_at_the_folder_that_hangs_keeps_nobody_from_the_next_ones(tmp_pat
         now[0] += 150 if len(looks) == 1 else 0.01
         return []
 
-    monkeypatch.setattr(engine._keeper(task), "while_running", look)
+    monkeypatch.setattr(engine._supervisor(task), "while_running", look)
     while now[0] < 1720:
         engine.states(task)
         now[0] += 0.1
@@ -63,24 +63,23 @@ def test_a_crash_is_a_failure_and_keeps_what_was_complete_before(tmp_path):
 
     (attempt,) = history(job := command_job(tmp_path, settings))
     assert 0 < attempt.progress_to < 200
-    assert (job.places.root / "failed" / "trace.csv").is_file()
+    assert (job.places.output / "trace.csv").is_file()
 
 
-def test_the_folder_of_a_failed_attempt_is_kept_until_one_leaves_well(tmp_path):
+def test_the_folder_of_a_failed_attempt_stays_until_the_next_one_and_its_files_are_moved_then(tmp_path):
     script = '[ -e "$1/mended" ] && echo 2 > state && exit 85; echo why > program.err; exit 4'
     settings = {"start": ["sh", "-c", script, "sh", "{base}"], "files": ["state"]}
-    failed = command_job(tmp_path, settings).places.root / "failed"
+    places = command_job(tmp_path, settings).places
 
     for _ in range(2):
         with pytest.raises(UnbrokenError, match="exit code 4"):
             command_segment(tmp_path, settings)
 
-    assert (failed / "program.err").read_text() == "why\n"
-    log = command_job(tmp_path, settings).log.read_text()
-    assert f"the program's folder of the last attempt that failed is kept in {failed}" in log
+    assert (places.output / "program.err").read_text() == "why\n"
     (tmp_path / "mended").touch()
     assert command_segment(tmp_path, settings).outcome is Outcome.PAUSED
-    assert not failed.exists()
+    assert not (places.output / "program.err").exists()
+    assert [path.read_text() for path in places.root.glob("replaced/*/program.err")] == ["why\n", "why\n"]
 
 
 def test_an_unknown_exit_code_of_the_contract_is_no_pause(tmp_path):
@@ -131,7 +130,6 @@ def test_a_finished_file_says_that_it_is_done_and_its_results_are_taken(tmp_path
         "start": ["sh", "-c", script],
         "files": ["n"],
         "finished_file": "*.done",
-        "final_files": ["answer*"],
         "exit_paused": [0],
     }
 
@@ -139,12 +137,12 @@ def test_a_finished_file_says_that_it_is_done_and_its_results_are_taken(tmp_path
 
     assert outcomes == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
     final = command_job(tmp_path, settings).places.final
-    assert {path.name for path in final.iterdir()} == {"answer.txt", "summary.json"}
+    assert {path.name for path in final.iterdir()} == {"all.done", "answer.txt", "n", "summary.json"}
     assert (final / "answer.txt").read_text() == "3\n"
 
 
 def test_a_program_that_removes_its_restart_files_when_it_is_done_is_believed(tmp_path):
-    settings = {"start": ["sh", "-c", "echo 42 > answer.txt"], "files": ["state"], "final_files": ["answer.txt"]}
+    settings = {"start": ["sh", "-c", "echo 42 > answer.txt"], "files": ["state"]}
 
     record = command_segment(tmp_path, settings)
 
@@ -152,8 +150,114 @@ def test_a_program_that_removes_its_restart_files_when_it_is_done_is_believed(tm
     assert (command_job(tmp_path, settings).places.final / "answer.txt").read_text() == "42\n"
 
 
-def test_a_program_that_is_done_and_leaves_nothing_is_told_what_to_name(tmp_path):
+def test_a_program_that_is_done_and_leaves_nothing_has_failed(tmp_path):
     settings = {"start": ["true"], "files": ["state"]}
 
-    with pytest.raises(UnbrokenError, match="left no file that matches `files` or `final_files`; name its results"):
+    with pytest.raises(UnbrokenError, match="the program is done, but left no file at all in its folder"):
         command_segment(tmp_path, settings)
+
+
+# --- what it is given and put back ---
+
+
+def test_a_program_that_counts_from_its_restart_is_told_what_remains(tmp_path):
+    script = 'n=$(cat n 2>/dev/null || echo 0); echo "$1" >> told; echo $((n + ($1 > 3 ? 3 : $1))) > n; exit 0'
+    settings = {
+        "start": ["sh", "-c", script, "sh", "{remaining}"],
+        "files": ["n"],
+        "progress_file": "n",
+        "progress_pattern": r"^(\d+)",
+        "goal": 7,
+        "exit_paused": [0],
+    }
+
+    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2, 3)]
+
+    assert outcomes == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    final = command_job(tmp_path, settings).places.final
+    assert (final / "told").read_text() == "7\n4\n1\n"
+    assert (final / "n").read_text() == "7\n"
+
+
+def test_a_number_in_a_name_may_be_a_fraction_and_a_folder_may_be_an_input(tmp_path):
+    """A solver that starts from its latest time folder, with its case in folders."""
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "step").write_text("0.05\n")
+    script = """
+        t=$(ls -d [0-9]*.[0-9]* 2>/dev/null | sort -n | tail -n1); [ -n "$t" ] || t=0.00
+        for i in 1 2; do t=$(awk "BEGIN {{print $t + $(cat system/step)}}"); mkdir -p $t; echo "$t" > $t/U; done
+        echo "$t" >> system/solver.log; exit 0"""
+    settings = {
+        "start": ["sh", "-c", script],
+        "inputs": ["system"],
+        "files": ["{progress}/U"],
+        "goal": 0.3,
+        "exit_paused": [0],
+    }
+
+    records = [command_segment(tmp_path, settings, segment=each) for each in (1, 2, 3)]
+
+    assert [record.progress.done for record in records] == [0.1, 0.2, 0.3]
+    assert records[-1].outcome is Outcome.FINISHED
+    assert (command_job(tmp_path, settings).places.final / "system" / "solver.log").read_text() == "0.1\n0.2\n0.3\n"
+    assert [path.name for path in (tmp_path / "system").iterdir()] == ["step"]
+
+
+def test_a_restart_file_is_put_back_under_the_name_that_the_program_reads(tmp_path):
+    (tmp_path / "POSCAR").write_text("0\n")
+    settings = {
+        "start": ["sh", "-c", "echo $(($(cat POSCAR) + 1)) > CONTCAR; cat POSCAR >> OUTCAR; exit 0"],
+        "inputs": ["POSCAR"],
+        "files": ["CONTCAR"],
+        "put_back_as": {"CONTCAR": "POSCAR"},
+        "progress_file": "CONTCAR",
+        "progress_pattern": r"^(\d+)",
+        "goal": 3,
+        "exit_paused": [0],
+    }
+
+    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2, 3)]
+
+    assert outcomes[-1] is Outcome.FINISHED
+    assert (command_job(tmp_path, settings).places.final / "OUTCAR").read_text() == "0\n1\n2\n"
+    assert (tmp_path / "POSCAR").read_text() == "0\n"
+
+
+# --- what it has written is never lost ---
+
+
+APPENDING = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) >> log; echo $((n + 1)) > n; exit 0"
+COUNTS = {"files": ["n"], "progress_file": "n", "progress_pattern": r"^(\d+)", "goal": 4, "exit_paused": [0]}
+
+
+def test_an_output_that_was_altered_by_hand_is_refused_by_name_and_nothing_is_lost(tmp_path):
+    settings = {"start": ["sh", "-c", APPENDING], **COUNTS}
+    places = command_job(tmp_path, settings).places
+    for segment in (1, 2):
+        command_segment(tmp_path, settings, segment=segment)
+    right = (places.output / "log").read_bytes()
+    (places.output / "log").write_bytes(b"9\n9\n")
+
+    with pytest.raises(UnbrokenError, match=r"/log: 4 bytes that are not those of the checkpoint"):
+        command_segment(tmp_path, settings, segment=3)
+
+    assert (places.output / "log").read_bytes() == b"9\n9\n"
+    (places.output / "log").write_bytes(right)
+    assert [command_segment(tmp_path, settings, segment=each).outcome for each in (3, 4)][-1] is Outcome.FINISHED
+    assert (places.final / "log").read_text() == "1\n2\n3\n4\n"
+
+
+def test_a_program_that_cannot_be_started_takes_nothing_with_it(tmp_path):
+    (tmp_path / "work.sh").write_text(APPENDING)
+    settings = {"start": ["sh", "{base}/work.sh"], "resume": ["{base}/work", "now"], **COUNTS}
+    places = command_job(tmp_path, settings).places
+    command_segment(tmp_path, settings)
+
+    with pytest.raises(UnbrokenError):
+        command_segment(tmp_path, settings, segment=2)
+
+    assert (places.output / "log").read_text() == "1\n"
+    (tmp_path / "work").write_text(f"#!/bin/sh\n{APPENDING}\n")
+    (tmp_path / "work").chmod(0o755)
+    assert [command_segment(tmp_path, settings, segment=each).outcome for each in (2, 3, 4)][-1] is Outcome.FINISHED
+    assert (places.final / "log").read_text() == "1\n2\n3\n4\n"

@@ -10,12 +10,12 @@ import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
 from support.toyrun import until
 
-from unbroken.engines.command import reading
 from unbroken.engines.command.engine import CommandEngine
-from unbroken.engines.command.open_files import OpenStates
-from unbroken.engines.command.reading import why_not_whole
-from unbroken.engines.command.settings import program_of
-from unbroken.engines.command.states import complete_states
+from unbroken.engines.files import reading
+from unbroken.engines.files.open_files import OpenStates
+from unbroken.engines.files.reading import why_not_whole
+from unbroken.engines.files.settings import program_of
+from unbroken.engines.files.states import complete_states
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.runs.outcome import Outcome
 
@@ -31,7 +31,10 @@ SETTINGS = {
 REFUSED = (
     "runs.demo.settings.saved_by: found 'rename', but the program writes state.txt in place (the very same file had "
 )
-WAYS_OUT = "; allowed: exit, marker or next, a program that writes under another name and renames, or a check_command"
+WAYS_OUT = (
+    "; allowed: observed, exit, marker or next, a program that writes under another name and renames, or a "
+    "check_command"
+)
 
 
 def counter(*options):

@@ -8,7 +8,7 @@ import pytest
 from support.command_jobs import command_job, command_segment
 from support.toyrun import history
 
-from unbroken.engines.command.holes import (
+from unbroken.engines.files.holes import (
     MissingRecordsError,
     PieceEnd,
     StepColumn,
@@ -74,7 +74,7 @@ def test_a_number_that_stays_0_is_no_success_and_the_line_says_what_matched(tmp_
         "'0' at line 1: '0 counters, saved at 0.494'; it never grew, while the outputs are at 490"
     )
     assert checkpoints(tmp_path) == []
-    assert (command_job(tmp_path, settings()).places.root / "failed" / "state.txt").is_file()
+    assert (command_job(tmp_path, settings()).places.output / "state.txt").is_file()
 
 
 def test_once_the_pattern_is_mended_no_row_is_missing(tmp_path):
@@ -206,13 +206,13 @@ def test_an_output_may_have_gaps_on_purpose(tmp_path):
 
 def test_the_last_rows_of_a_program_that_is_done_for_good_are_in_the_results(tmp_path):
     """It saved 400 at last, and went on to 494 and its end."""
-    script = 'echo 400 > n; for i in $(seq 100 100 400) 494; do echo "$i a" >> rows; done; exit 0'
+    script = 'echo 400 > n; for i in $(seq 100 100 400) 494; do echo "$i 7" >> rows; done; exit 0'
     asked = {"start": ["sh", "-c", script], "files": ["n"], "progress_file": "n", "progress_pattern": r"^(\d+)$"}
 
     command_segment(tmp_path, {**asked, "outputs": {"rows": "rows"}})
 
     rows = (command_job(tmp_path, settings()).places.final / "rows").read_text()
-    assert rows == "100 a\n200 a\n300 a\n400 a\n494 a\n"
+    assert rows == "100 7\n200 7\n300 7\n400 7\n494 7\n"
 
 
 def test_the_ends_of_a_piece_are_noted_and_those_of_an_earlier_unbroken_are_read(tmp_path):

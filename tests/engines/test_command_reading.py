@@ -6,13 +6,14 @@ import re
 import pytest
 from support.command_jobs import command_run
 
-from unbroken.engines.command import joined_tables
-from unbroken.engines.command.joined_tables import Outputs, records
 from unbroken.engines.command.placeholders import filled, filled_template, seconds_left
-from unbroken.engines.command.reading import last_number, progress_of
-from unbroken.engines.command.settings import ROWS, OutputSetting, program_of
-from unbroken.engines.command.states import complete_states, copied, glob_pattern, states_in
+from unbroken.engines.files import tables
+from unbroken.engines.files.reading import last_number, progress_of
+from unbroken.engines.files.settings import ROWS, OutputSetting, program_of
+from unbroken.engines.files.states import complete_states, copied, glob_pattern, states_in
+from unbroken.engines.files.tables import Outputs, records
 from unbroken.errors import CheckpointError, SegmentError
+from unbroken.system import fs
 
 FRAME = rb"ITEM: TIMESTEP\n(\d+)\n"
 
@@ -69,13 +70,13 @@ def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leav
 def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
     made(tmp_path / "in", "a", "b")
     (state,) = states_in(tmp_path / "in", ["*"])
-    copyfile = __import__("shutil").copyfile
+    copy_file = fs.copy_file
 
     def slow_copy(source, target):
-        copyfile(source, target)
+        copy_file(source, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr("unbroken.engines.command.states.shutil.copyfile", slow_copy)
+    monkeypatch.setattr(fs, "copy_file", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -100,7 +101,7 @@ def test_a_marker_of_the_same_tick_as_a_file_may_be_that_of_the_save_before(tmp_
     (state,) = complete_states(tmp_path / "in", marked)
 
     monkeypatch.setattr(
-        "unbroken.engines.command.states.time.sleep",
+        "unbroken.engines.files.states.time.sleep",
         lambda seconds: (tmp_path / "in" / "a").write_text("the next save"),
     )
 
@@ -202,8 +203,8 @@ def test_records_are_the_same_however_the_file_is_read(tmp_path, monkeypatch):
     text = "head\n" + "".join(f"ITEM: TIMESTEP\n{step}\nITEM: ATOMS\n1 2 3\n" for step in range(0, 500, 7))
     (tmp_path / "t").write_text(text)
     whole = numbers(tmp_path / "t", FRAME)
-    monkeypatch.setattr(joined_tables, "CHUNK_BYTES", 17)
-    monkeypatch.setattr(joined_tables, "OVERLAP_BYTES", 64)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 17)
+    monkeypatch.setattr(tables, "OVERLAP_BYTES", 64)
 
     assert numbers(tmp_path / "t", FRAME) == whole == list(range(0, 500, 7))
 
@@ -217,36 +218,49 @@ def piece(folder):
 
 
 def test_pieces_hold_each_record_once_and_nothing_beyond_their_checkpoint(tmp_path):
-    (tmp_path / "t").write_text("step x\n100 again\n110 a\n120 b\n130 c\n140 d\n")
+    (tmp_path / "t").write_text("step x\n100 9\n110 1\n120 2\n130 3\n140 4\n")
     outputs = outputs_of(tmp_path, done=100)
 
     outputs.hand_over(tmp_path / "one", 120, is_closed=False)
     outputs.hand_over(tmp_path / "two", 130, is_closed=True)
 
-    assert piece(tmp_path / "one") == "step x\n110 a\n120 b\n"
-    assert piece(tmp_path / "two") == "130 c\n"
+    assert piece(tmp_path / "one") == "step x\n110 1\n120 2\n"
+    assert piece(tmp_path / "two") == "130 3\n"
 
 
 def test_a_checkpoint_waits_for_a_later_record_in_every_output(tmp_path):
     outputs = outputs_of(tmp_path)
     assert not outputs.is_safe(20)  # no output yet
-    (tmp_path / "t").write_text("10 a\n20 b\n")
+    (tmp_path / "t").write_text("10 1\n20 2\n")
     assert not outputs.is_safe(20)  # what else may be in the buffer?
 
-    (tmp_path / "t").write_text("10 a\n20 b\n30 c\n")
+    (tmp_path / "t").write_text("10 1\n20 2\n30 3\n")
 
     assert outputs.is_safe(20)
 
 
 def test_an_output_that_counts_down_is_refused(tmp_path):
-    (tmp_path / "t").write_text("10 a\n20 b\n30 c\n")
+    (tmp_path / "t").write_text("10 1\n20 2\n30 3\n")
     outputs = outputs_of(tmp_path)
     outputs.hand_over(tmp_path / "one", 20, is_closed=False)
     with (tmp_path / "t").open("a") as file:
-        file.write("5 d\n")
+        file.write("5 4\n")
 
     with pytest.raises(SegmentError, match="a record of 5 comes after the restart files of 20; an output's records"):
         outputs.hand_over(tmp_path / "two", 40, is_closed=True)
+
+
+@pytest.mark.parametrize("line", ["  4000 atoms", "  1 by 1 by 1 MPI processor grid", "100 steps in 3 s"])
+def test_a_text_that_begins_with_a_number_is_no_row(tmp_path, line):
+    (tmp_path / "t").write_text(f"{line}\n0 1.5 2\n{line}\n100\t7\n200,ok\n  3e2 nan\n")
+
+    assert numbers(tmp_path / "t", ROWS) == [0, 100, 200, 300]
+
+
+def test_rows_of_a_number_and_a_text_are_rows(tmp_path):
+    (tmp_path / "t").write_text("step fruit\n10 apple\n20 pear\n30 plum")
+
+    assert numbers(tmp_path / "t", ROWS) == [10, 20, 30]
 
 
 # --- what is filled in ---

@@ -5,7 +5,7 @@ from support.command_jobs import command_job, command_run, command_segment, task
 from support.toyrun import history
 
 from unbroken.engines.command.placeholders import seconds_left
-from unbroken.engines.command.settings import program_of
+from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
 from unbroken.runs.outcome import Outcome

@@ -67,14 +67,14 @@ def test_of_a_program_that_saves_as_it_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("says", [SAYS, {}], ids=["says how far", "counted"])
 def test_of_a_program_that_is_done(tmp_path: Path, says: Mapping[str, object]) -> None:
     """It is not started again, and its results are there."""
-    settings = counter(300, **says, final_files=["table.csv"])
+    settings = counter(300, **says)
     killed_while_publishing(tmp_path, settings=settings)
 
     record = command_segment(tmp_path, settings, attempt=2)
 
     job = command_job(tmp_path, settings)
     assert record.outcome is Outcome.FINISHED
-    assert [one.outcome for one in history(job)] == [Outcome.DIED]
+    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]
     assert (job.places.final / "table.csv").read_text().splitlines()[-1] == "300,90000"
 
 
@@ -99,7 +99,7 @@ def test_of_the_last_state_of_a_program_that_saves_again_and_again(tmp_path: Pat
 
     job = command_job(tmp_path, settings)
     assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 200)
-    assert [one.outcome for one in history(job)] == [Outcome.DIED]
+    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]
     rows = (job.places.final / "trace.csv").read_text().splitlines()[1:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(201))
 
@@ -185,4 +185,4 @@ def test_of_files_straight_in_the_save_folder_of_a_program_that_is_done(tmp_path
     job = toy_job(tmp_path, goal=100)
     assert [one.passport.token for one in checkpoints(job)] == [1]
     assert record.outcome is Outcome.FINISHED
-    assert [one.outcome for one in history(job)] == [Outcome.DIED]
+    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unbroken.engines.command.lammps.resumable import LammpsInput, read_input
-from unbroken.engines.command.settings import record_of
+from unbroken.engines.files.settings import record_of
 
 pytestmark = pytest.mark.needs("lammps")
 

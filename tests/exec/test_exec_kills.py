@@ -129,11 +129,12 @@ def test_what_was_there_before_is_not_lost_by_a_kill_at_once(called):
     (called.folder / "ckpt").mkdir()
     (called.folder / "ckpt/state.json").write_text('{"n": 10, "sum": 385}')
     (called.folder / "torn").touch()
-    # The first start spoils the file and kills exec, which may have had no time to publish anything.
+    # The first start is in the middle of writing the file when exec is killed, which may have published nothing yet.
     program = (
         "sh",
         "-c",
-        f"[ -e torn ] && rm torn && echo torn > ckpt/state.json && sleep 600; {sys.executable} program.py 20 sum.txt",
+        "[ -e torn ] && rm torn && exec 3> ckpt/state.json && echo torn >&3 && sleep 600; "
+        f"{sys.executable} program.py 20 sum.txt",
     )
     process = called.start(*KEEP, program=program)
     called.wait_until(lambda: (called.folder / "ckpt/state.json").read_text() == "torn\n")

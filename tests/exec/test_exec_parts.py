@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbroken.engines.files.stored import original, stored
 from unbroken.errors import ConfigError
 from unbroken.exec.call import Call, call_of, is_same_program
-from unbroken.exec.kept_files import original, stored
 from unbroken.exec.options import parse, parser
 from unbroken.exec.overlap import may_meet
 

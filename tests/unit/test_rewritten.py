@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from unbroken.engines.command.rewritten import restarts_in, whole_lines_bytes, write_once
-from unbroken.engines.command.settings import record_of
+from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, write_once
+from unbroken.engines.files.settings import record_of
 
 ROWS = record_of("rows")
 FRAMES = record_of(r"STEP\n(\d+)\n")

@@ -258,7 +258,6 @@ def test_a_ramp_of_lammps_and_its_tables_are_those_of_one_run(lammps_in_pieces: 
 
 @pytest.mark.slow
 @pytest.mark.needs("lammps")
-@pytest.mark.xfail(strict=True, reason="issue 49: needs engines/files")
 def test_files_of_lammps_without_a_step_in_their_records_are_in_the_results(
     lammps_in_pieces: tuple[Path, Path],
 ) -> None:

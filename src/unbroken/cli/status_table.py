@@ -81,6 +81,8 @@ def _table(rows: Sequence[RunStatus], layout: Sequence[str]) -> Table:
 def _cell(row: RunStatus, title: str, has_pace: bool) -> Text | ProgressBar | str:
     match title:
         case "state":
+            if row.doubts:
+                return Text(f"{row.state.value}, with doubts", style="red")
             return Text(row.state.value, style=COLORS.get(row.state, "default"))
         case "bar":
             return _bar(row)

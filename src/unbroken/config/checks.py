@@ -29,7 +29,7 @@ class Checker:
         self.defaults = mapping(defaults)
         self.entries = entries
         self._first_with: dict[object, str] = {}
-        self._problem_of_file: dict[str, str | None] = {}
+        self._problem_of_file: dict[tuple[str, bool], str | None] = {}
 
     def mistakes(self, config: Mapping[Any, object], table: Table) -> Iterator[str]:
         """All mistakes, some of them perhaps twice."""
@@ -128,7 +128,7 @@ class Checker:
             elif wrong := wrong_values(key, value, spot, "settings"):
                 yield from wrong
             elif name in content_keys:
-                yield from self._of_files(value, spot.at("settings", name))
+                yield from self._of_files(value, spot.at("settings", name), key.schema.get("folders") is True)
 
     def _not_settings_of(self, engine: str) -> dict[str, str]:
         elsewhere = dict.fromkeys(self.schemas.run.keys, "is a key of the run; type it beside `settings`")
@@ -138,12 +138,12 @@ class Checker:
             elsewhere[setting] = f"is a setting of {listed(owners)}, not of {engine}"
         return elsewhere
 
-    def _of_files(self, value: object, where: str) -> Iterator[str]:
+    def _of_files(self, value: object, where: str, may_be_folder: bool) -> Iterator[str]:
         for name in value if isinstance(value, list) else [value]:
-            file = str(name)
-            if file not in self._problem_of_file:
-                self._problem_of_file[file] = unusable_file(file, self.base)
-            if problem := self._problem_of_file[file]:
+            asked = (str(name), may_be_folder)
+            if asked not in self._problem_of_file:
+                self._problem_of_file[asked] = unusable_file(str(name), self.base, may_be_folder)
+            if problem := self._problem_of_file[asked]:
                 yield f"{where}: {problem}"
 
 

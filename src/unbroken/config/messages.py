@@ -56,12 +56,12 @@ def near(name: object, known: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
 
 
-def unusable_file(name: str, base: Path) -> str | None:
+def unusable_file(name: str, base: Path, may_be_folder: bool = False) -> str | None:
     """The text for a name that is no file, or that Snakemake cannot take, None if it is good."""
     path = base / name
     if "{" in name or "}" in name:
         return f"found '{name}', allowed: a name without braces, which Snakemake takes for wildcards"
-    if path.is_file():
+    if path.is_file() or (may_be_folder and path.is_dir()):
         return None
     if path.is_dir():
         return f"found '{name}', which is a folder, allowed: the path of a file"

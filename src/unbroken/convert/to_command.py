@@ -50,7 +50,7 @@ def command_run(source: Source) -> Draft:
     _goal(source, draft, bool(found), has_goal)
     _stops(source, draft)
     _environment(source, draft)
-    draft.suggest("final_files: []", "what else of its folder is the result; none: the last restart files")
+    draft.suggest("discard: []", "files that the program writes and nobody needs; all others are results")
     return draft
 
 
@@ -187,7 +187,7 @@ def _files(source: Source, draft: Draft, found: list[tuple[str, int]]) -> None:
         elsewhere = [each for each in source.later.saved if each.line <= source.resume.line]
         where = f"; line {elsewhere[0].line} looks for {elsewhere[0].pattern.source}" if elsewhere else ""
         draft.set("files", [], f"which restart files does it save and go on from, in its own folder{where}", True)
-        draft.suggest("saved_by: rename", "when is one complete: exit, rename, marker or next")
+        draft.suggest("saved_by: rename", "when is one complete: observed, exit, rename, marker or next")
         return
     name, line = found[0]
     last = PurePath(name).name

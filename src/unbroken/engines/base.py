@@ -238,6 +238,13 @@ class Engine(ABC):
         """
         return [found for found in copied_states(task.attempt_folder) if found.handover is not None]
 
+    def reclaim(self, task: Task, is_program_gone: bool) -> None:
+        """Take out of the attempt folder of a killed attempt what outlives it, before that folder is removed.
+
+        `is_program_gone` is False where its program may still live, on a node that is lost to us.
+        """
+        return
+
     def progress(self, task: Task) -> Progress | None:
         """How far the program says it is, now."""
         return read_progress(task.attempt_folder.progress)
@@ -259,6 +266,14 @@ class Engine(ABC):
         for name in checkpoint.passport.files:
             (final / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, final / name)
+
+    def result_doubts(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+        """Return why the results may not be those of one uninterrupted run; empty if nothing says so."""
+        return ()
+
+    def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+        """Return lines that say how the results lie in `final/`, where that is not plain to see."""
+        return ()
 
     def expected_results(self, run: Run, checkpoint: Checkpoint) -> Mapping[str, int | None]:
         """Return the files that `finish` must leave in `final/`, with their sizes in bytes where they are known.

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from unbroken.exec.engine import PRINTED
+from unbroken.exec.engine import PRINTED_NAME
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.system import fs
@@ -16,7 +16,7 @@ from unbroken.system.clock import folder_stamp, utc_now
 OLD = "old"
 OLD_STATES = 2
 # All that a computation leaves; what the run was called with, and which files are its own, stays.
-_PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.jsonl", PRINTED)
+_PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.jsonl", PRINTED_NAME)
 
 
 def set_old_aside(places: RunFolder, into: Path | None = None) -> Path:

@@ -17,11 +17,11 @@ from pathlib import Path
 from unbroken.engines.base import Engine, Task
 from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.programs import OUTPUT
+from unbroken.engines.files.stored import Replaced, put_file
 from unbroken.engines.gromacs.command import CPT
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
 from unbroken.errors import AbsentFileError, ConfigError, SegmentError
-from unbroken.exec.kept_files import REPLACED, put_file, stored
 from unbroken.exec.mdrun_line import parse_mdrun
 from unbroken.exec.options import Options
 from unbroken.exec.settings import with_engine
@@ -30,7 +30,6 @@ from unbroken.program.process import Streams
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
 from unbroken.system import fs, jsontext
-from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.digests import sha256_of
 
 # What was put where it was called: name, digest.
@@ -98,7 +97,7 @@ class CalledEngine(Engine):
             if _has_digest(target, digests[name]):
                 continue
             if os.path.lexists(target) and not _has_digest(target, placed.get(name, "")):
-                self._set_aside(name)
+                Replaced(self.store, self.base).move(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 fs.flush_file(path)
@@ -109,13 +108,6 @@ class CalledEngine(Engine):
         note = {"checkpoint": checkpoint.passport.digest, "files": digests}
         fs.write_atomic(self.store / PLACED, json.dumps(note, indent=2) + "\n")
         return done
-
-    def _set_aside(self, name: str) -> None:
-        aside = self.store / REPLACED / folder_stamp(utc_now()) / stored(name)
-        while os.path.lexists(aside):
-            aside = aside.with_name(f"{aside.name}.again")
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(self.base / name, aside)
 
     def _placed(self) -> tuple[str, Mapping[str, str]]:
         """What was put in place last, and the digest of the checkpoint from which."""

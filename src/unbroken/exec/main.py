@@ -208,6 +208,8 @@ class _Exec:
         newest = Store(self.places.checkpoints).readable()[-1]
         if (call := read_call(self.store)) is not None and not call.is_finished:
             call.finished().write(self.store)
+        for doubt in self._engine.result_doubts(self._job.run, newest):
+            self._say(f"doubt: {doubt}")
         if self._engine.has_started and not self._engine.puts_results:
             return
         with lease.take(self.places.lease, self._job.segment, 60.0, self._say):

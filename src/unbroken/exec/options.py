@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
+from unbroken.engines.files.settings import SavedBy
 from unbroken.errors import ConfigError
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 
@@ -22,16 +23,6 @@ _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9.
 _INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
 _ALLOWED_NAME = "letters, digits and ._=- in parts between /, none of which begins with a point"
 SAVE_MINUTES = 5.0
-
-
-class SavedBy(Enum):
-    """When a kept file is complete while its program works; one whose program has left well always is."""
-
-    CLOSED = "closed"  # same size and time in two looks, and no process of the program has it open for writing
-    EXIT = "exit"  # not before the program has left
-    RENAME = "rename"  # as soon as it is there: it is written under another name
-    MARKER = "marker"  # when the file of --marker is not older
-    NEXT = "next"  # when one with a higher {progress} is there
 
 
 class OnChange(Enum):
@@ -195,7 +186,7 @@ def _beside_engine(options: Options) -> list[str]:
     """What says how a program is kept that has no engine."""
     given = {
         "--keep": bool(options.keep),
-        "--saved-by": options.saved_by is not SavedBy.CLOSED,
+        "--saved-by": options.saved_by is not SavedBy.OBSERVED,
         "--resume": bool(options.resume),
         "--progress": bool(options.progress_file),
         "--goal": options.goal is not None,
@@ -234,7 +225,7 @@ def parser() -> argparse.ArgumentParser:
     add("--outputs", nargs="*", default=[], metavar="FILE", help="what it makes; put back when it is called again")
     add("--keep", nargs="+", default=[], metavar="GLOB", help="the files from which the program goes on")
     choices = [each.value for each in SavedBy]
-    add("--saved-by", choices=choices, default="closed", help="when a kept file is complete (%(default)s)")
+    add("--saved-by", choices=choices, default="observed", help="when a kept file is complete (%(default)s)")
     add("--marker", default="", metavar="FILE", help="with --saved-by marker: what is written after the kept files")
     add("--resume", default="", metavar="'PROGRAM ...'", help="the command line that goes on, where it is another one")
     add("--minutes", type=float, help="how long it may take; else Slurm says it, or there is no limit")

@@ -12,7 +12,7 @@ from unbroken.exec.place import stores_below
 
 _TOKENS = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 # What repeats, and which characters it stands for.
-_MANY = {"*": "[^/]", "**": ".", "**/": ".", "{progress}": r"\d"}
+_MANY = {"*": "[^/]", "**": ".", "**/": ".", "{progress}": r"[\d.eE+-]"}
 
 
 def refuse_shared(name: str, call: Call, store: Path, root: Path) -> None:

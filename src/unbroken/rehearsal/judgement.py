@@ -47,7 +47,7 @@ def nothing_to_blame(
 
     `excepted` are files that are written for each piece, `discarded` the globs of what the run drops.
     """
-    counted = [each for each in itself if each.kind is not Kind.STORED]
+    counted = [each for each in itself if each.kind is not Kind.STORED and each.file not in excepted]
     names = list(dict.fromkeys(each.place for each in counted))
     told = [f"differs from itself, not laid to the resume: {each.text()}" for each in counted]
     if any(not _TIME.search(each.key.lower()) for each in counted):

@@ -17,7 +17,7 @@ _IN_ATTEMPT = re.compile(r"results/[^/]+/work/\d+/(.+)", re.DOTALL)
 # What is ours there: the contract's files, and states that are about to become checkpoints.
 _OURS = re.compile(
     r"(?:save|loose|(?:taken|told|whole|salvage)-?[^/]*)(?:/.*)?"
-    r"|(?:progress|stop|verdict|deadline|attempt|times)[^/]*"
+    r"|(?:progress|stop|verdict|deadline|attempt|times|moments)[^/]*"
     r"|(?:.*/)?(?:__pycache__|\.cache)/.*|(?:.*/)?core[^/]*",
     re.DOTALL,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
-from unbroken.rehearsal.compare import Difference, Kind, compare_folders, is_excepted, table
+from unbroken.rehearsal.compare import Difference, Kind, begun_again, compare_folders, is_excepted, table
 from unbroken.rehearsal.piece import Piece
 from unbroken.rehearsal.stage import BESIDE, Stage
 from unbroken.runs.checkpoint import PARTS
@@ -60,7 +60,8 @@ class Results:
     def excepted(self, *runs: str) -> list[str]:
         """Return the names of files that the engine writes for each piece, which are not compared."""
         names = {str(path) for run in runs for path in tree_files(self.root / run)}
-        return sorted(name for name in names if is_excepted(name, self.engine.results_of_pieces))
+        again = {name for run in runs[1:] for name in begun_again(self.root / runs[0], self.root / run)}
+        return sorted({name for name in names if is_excepted(name, self.engine.results_of_pieces)} | again)
 
     def state_differences(self, one: str, other: str) -> list[Difference]:
         """Of the last checkpoints, which may hold more than the results."""

@@ -80,6 +80,7 @@ class RunStatus:
     finish: str = ""  # the forecast in words
     budget: str = ""  # that the segments of the config will not do
     rehearsal: str = ""  # the verdict of the last one
+    doubts: tuple[str, ...] = ()  # why the results may not be those of one uninterrupted run
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
@@ -121,9 +122,11 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
     if is_at_goal and not has_results and state is not RunState.WORKING:
         advice = f"{advice}; the goal is reached, only its results are to be written"
+    doubts: tuple[str, ...] = ()
     if newest is not None and state is RunState.FINISHED:
         beyond = overshoot(newest.passport.progress, has_resumed=len(attempts) > 1)
-        advice = "; ".join(filter(None, (advice, beyond)))
+        doubts = results.read_doubts(places)
+        advice = "; ".join(filter(None, (*(f"joined with doubts: {each}" for each in doubts), advice, beyond)))
     now = time.time()
     made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
     is_stopped = holder.claim is not None and if_stopped(holder.claim)
@@ -145,6 +148,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         finish,
         budget,
         rehearsed.line() if (rehearsed := read_rehearsal(name, base)) and state is not RunState.FINISHED else "",
+        doubts,
     )
 
 

@@ -102,6 +102,9 @@ def accept_identity(path: Path, was: str, changes: list[str]) -> None:
 
 def _content(run: Run, key: str, path: Path) -> str:
     try:
+        if path.is_dir():
+            files = {name.as_posix(): sha256_of(path / name) for name in fs.tree_files(path)}
+            return f"sha256 {data_digest(files)}"
         return f"sha256 {sha256_of(path)}"
     except OSError as error:
         raise AbsentFileError([f"runs.{run.name}.settings.{key}: {path}: {error.strerror}"]) from error

@@ -77,6 +77,11 @@ class RunFolder:
         return self.root / "live"
 
     @property
+    def output(self) -> Path:
+        """The program's folder between two attempts, with all that it has written."""
+        return self.root / "output"
+
+    @property
     def history(self) -> Path:
         return self.root / "history.jsonl"
 
@@ -87,7 +92,7 @@ class RunFolder:
     @property
     def own(self) -> tuple[Path, ...]:
         """The folders in which things are moved and removed: a link in the place of one is refused."""
-        others = (self.root / name for name in ("sick", "failed"))
+        others = (self.root / name for name in ("sick", "failed", "output", "pieces", "replaced"))
         return (self.work, self.checkpoints, self.archive, self.lease, self.segments, self.final, *others)
 
     def record(self, segment: int) -> Path:

@@ -55,6 +55,7 @@ def write(
     confirm: Callable[[], None],
     tell: Callable[[str], None] = lambda _line: None,
     expected: Mapping[str, int | None] | None = None,
+    doubts: Sequence[str] = (),
 ) -> None:
     """Makes `final/` anew beside the old one and puts it in its place; a kill in between leaves none or a whole one.
 
@@ -68,7 +69,7 @@ def write(
             draft.mkdir(parents=True)
             fill(checkpoint, draft)
             _refuse_own_name(checkpoint, draft)
-            fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts))
+            fs.write_new(draft / SUMMARY, _summary(checkpoint, attempts, doubts))
             made = stamps(draft)  # before the flush, which would wait at a pipe for somebody to write into it
             flush_tree(draft)
             _confirm_complete(places.final, made, expected or {})
@@ -158,7 +159,15 @@ def remove_leftovers(places: RunFolder) -> list[str]:
     return [path.name for path in left] + drafts
 
 
-def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
+def read_doubts(places: RunFolder) -> tuple[str, ...]:
+    """Return why the results in `final/` may not be those of one uninterrupted run; empty if nothing says so."""
+    try:
+        return tuple(map(str, jsontext.parse((places.final / SUMMARY).read_text()).get("doubts", ())))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return ()
+
+
+def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt], doubts: Sequence[str]) -> str:
     passport = checkpoint.passport
     data = {
         "run": passport.run,
@@ -172,6 +181,7 @@ def _summary(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> str:
         **({"environment": dict(passport.environment)} if passport.environment else {}),
         "checkpoint": checkpoint.name,
         "checkpoint_digest": passport.digest,
+        **({"doubts": list(doubts)} if doubts else {}),
         "written_utc": utc_now(),
         **({"adopted": passport.adopted.to_json()} if passport.adopted else {}),
     }

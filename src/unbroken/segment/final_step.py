@@ -43,7 +43,10 @@ def write_results(
                 job.tell_traceback(error.__cause__)
             job.tell(f"the goal is reached ({describe_done(checkpoint)}), but its results were not written; {AGAIN}")
         raise
-    job.tell(f"results are in {job.places.final}")
+    doubts = final.read_doubts(job.places)
+    job.tell(f"results are in {job.places.final}{', joined with doubts' if doubts else ''}")
+    for line in (*(f"doubt: {each}" for each in doubts), *engine.result_remarks(job.run, checkpoint)):
+        job.tell(line)
     if line := overshoot(checkpoint.passport.progress, has_resumed=len(attempts) > 0):
         job.tell(line)
 
@@ -63,7 +66,8 @@ def _write(
     try:
         with engine_errors(job, refused):
             fill, expected = partial(engine.finish, job.run), engine.expected_results(job.run, checkpoint)
-            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected)
+            doubts = engine.result_doubts(job.run, checkpoint)
+            final.write(job.places, checkpoint, fill, attempts, confirm, job.tell, expected, doubts)
     except OSError as error:
         if error.errno in _OF_THE_ENGINE:
             job.tell_traceback(error)

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -29,6 +30,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs import begun, job_note, lease
 from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.claim import Claim
 from unbroken.runs.identity import identity_of, usable_identities
 from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.known_formats import refuse_newer
@@ -50,7 +52,7 @@ from unbroken.segment.environment import environment_for
 from unbroken.segment.final_step import message_of, write_results
 from unbroken.segment.job import Job
 from unbroken.segment.job_time import job_time
-from unbroken.segment.orphans import name_orphans
+from unbroken.segment.orphans import is_program_gone, name_orphans
 from unbroken.segment.publisher import Publisher
 from unbroken.segment.rejected import Rejections
 from unbroken.segment.second_place import SecondPlaceCopier
@@ -147,8 +149,19 @@ class _Segment:
         write = partial(record.write, self.job.places.record(self.job.segment))
         self._or_noted(write) if has_no_line else write()
         done = f"{amount(record.progress.done)} {record.progress.unit}"
-        self.job.tell(f"{record.outcome.value}: {done}, checkpoint {record.checkpoint}")
+        doubts = self._doubts(record)
+        self.job.tell(
+            f"{record.outcome.value}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}"
+        )
         return record
+
+    def _doubts(self, record: Record) -> Sequence[str]:
+        """Return why a finished result may not be that of one uninterrupted run."""
+        with suppress(OSError, UnbrokenError):  # the record is written: nothing that is only told ends the segment
+            newest = next(reversed(self.store.readable()), None)
+            if record.outcome is Outcome.FINISHED and newest is not None:
+                return self.engine.result_doubts(self.job.run, newest)
+        return ()
 
     def _or_noted(self, step: Callable[[], T]) -> T:
         """The step's answer; an attempt that ends by it, before its work, has its line in the history too."""
@@ -173,6 +186,7 @@ class _Segment:
         claims = self.held.earlier_claims()
         name_orphans(self.job, claims)
         origin = salvage.salvage(self.job, self.engine, self.held, self.store, origin, claims)
+        self._reclaim(claims, origin)
         for claim, following in itertools.pairwise([*claims, self.held.claim]):
             self.attempts.close_died(claim, self.store, following.started_utc)
         self.held.forget_earlier()
@@ -186,6 +200,26 @@ class _Segment:
         if self.attempts.goes_back() and origin is not None:
             return self._one_before(origin)
         return self._new_work(origin)
+
+    def _reclaim(self, claims: Sequence[Claim], origin: Checkpoint | None) -> None:
+        """Let the engine take out of the attempt folders before ours what outlives them, the newest first."""
+        known = {claim.token: claim for claim in claims}
+        names = sorted((path.name for path in self.job.places.work.iterdir() if path.name.isdecimal()), key=int)
+        for name in reversed(names):
+            if (token := int(name)) < self.held.claim.token:
+                folder, segment = AttemptFolder(self.job.places.work / name), self.job.segment
+                task = Task(self.job.run, segment, origin, folder, time.time(), tell=self.job.tell)
+                with fs.storage_errors(folder.root):
+                    self.engine.reclaim(task, is_program_gone(self.job, token, known.get(token)))
+
+    def _remove_attempt_folder(self, task: Task) -> None:
+        """Remove the folder of an attempt whose program is gone, without what the engine takes out of it."""
+        try:
+            self.engine.reclaim(task, True)
+        except (OSError, UnbrokenError) as error:
+            self.job.tell(f"{task.attempt_folder.root}: stays, what is in it could not be taken out: {error}")
+            return
+        self.tidy.remove_attempt_folder(task.attempt_folder.root)
 
     def _one_before(self, newest: Checkpoint) -> Work:
         """From the newest checkpoint no attempt came forward: once, one goes on from the one before it.
@@ -264,7 +298,7 @@ class _Segment:
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             work.task.attempt_folder.close()
-            self.tidy.remove_attempt_folder(work.task.attempt_folder.root)
+            self._remove_attempt_folder(work.task)
             return self._work(self._or_noted(lambda: self._new_work(self._select())))
         work.publisher.prune()
         judgement, error = self._close(work, judgement, error)
@@ -289,7 +323,7 @@ class _Segment:
         is_at_goal = error is None and judgement.outcome is Outcome.FINISHED
         try:
             with fs.storage_errors(root):
-                self.tidy.remove_attempt_folder(root)
+                self._remove_attempt_folder(work.task)
             if is_at_goal and work.last is not None:
                 _keep_times(work)
                 judgement, error = self._with_results(judgement, work.last)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
+import signal
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
@@ -28,6 +32,7 @@ class Happened(IntFlag):
     CREATED = 0x100
     DELETED = 0x200
     OVERFLOW = 0x4000
+    IGNORED = 0x8000
     IS_FOLDER = 0x40000000
 
 
@@ -43,15 +48,47 @@ class FileEvent:
     cookie: int
 
 
-class FileEvents:
-    """The events below `root`, folders that come later included, in the order in which they happened.
+def is_nobodys(path: Path) -> bool:
+    """Return True for a plain file that nobody on this machine has open for writing; False also where that is unknown.
 
-    Of a folder that has just been made the first events may be missed; what it holds then is told as created.
-    StorageError if the kernel watches nothing more (fs.inotify.max_user_watches).
+    A read lease is given only then [man F_GETLEASE, since Linux 2.4]; of a file server, most often never.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        # Who opens it just now waits until the lease is back, and this process is told: by a signal that does no harm.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGWINCH)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _every(_folder: str) -> bool:
+    return True
+
+
+class FileEvents:
+    """Yield the events below `root`, folders that come later included, in the order in which they happened.
+
+    `is_watched` gets a folder below `root` and says whether it is watched, and so those below it.  The first events of
+    a folder that was just made may be missed; the files in it are then reported as created.  If the kernel's queue
+    was full, an event OVERFLOW without a name stands where others are missing.
+    `also` are files and folders elsewhere, whose events come under the names that they have there.
+    StorageError if the kernel has no instance or no watch left (fs.inotify.max_user_instances, max_user_watches).
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(
+        self, root: Path, is_watched: Callable[[str], bool] = _every, also: Mapping[str, Path] | None = None
+    ) -> None:
+        self.root, self._is_watched, self._also = root, is_watched, also or {}
         self._library = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
@@ -60,19 +97,32 @@ class FileEvents:
         self._moving: dict[int, str] = {}
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
-        self._waiting = list(self._watch(""))
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._woken, select.POLLIN)
+        try:
+            self._waiting = [event for name in ("", *self._also) for event in self._watch(name)]
+        except StorageError:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> FileEvents:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+        os.close(self._woken)
+
+    def wake(self) -> None:
+        """Let a `next` that waits in another thread return at once."""
+        os.eventfd_write(self._woken, 1)
 
     def next(self, seconds: float) -> list[FileEvent]:
         """What has happened since the last call; waits so long for something."""
         found, self._waiting = self._waiting, []
         if found or self._poll.poll(max(0.0, seconds) * 1000):
             found += list(self._read())
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._woken)
         return found
 
     def _read(self) -> Iterator[FileEvent]:
@@ -90,9 +140,14 @@ class FileEvents:
                 yield from self._event(number, Happened(mask), cookie, name)
 
     def _event(self, number: int, what: Happened, cookie: int, name: str) -> Iterator[FileEvent]:
-        if number not in self._folders or not name:
+        if what & Happened.OVERFLOW:
+            yield FileEvent(what, "", 0)
+            yield from (event for each in ("", *self._also) for event in self._watch(each))  # folders were missed
+        if number not in self._folders or not (name or self._folders[number] in self._also):
             return
-        path = os.path.join(self._folders[number], name)
+        path = os.path.join(self._folders[number], name) if name else self._folders[number]
+        if not name and what & Happened.IGNORED:
+            return
         yield FileEvent(what, path, cookie)
         if not what & Happened.IS_FOLDER:
             return
@@ -110,15 +165,18 @@ class FileEvents:
                 self._folders[number] = after + name[len(before) :]
 
     def _watch(self, name: str) -> Iterator[FileEvent]:
-        """Watches a folder and those in it; what is in it by then may have been made before it was watched."""
-        number = self._library.inotify_add_watch(self._descriptor, os.fsencode(self.root / name), int(_ASKED))
+        """Watch a folder and those in it; what is in it by then may have been made before it was watched."""
+        if name and name not in self._also and not self._is_watched(name):
+            return
+        folder = self.path_of(name)
+        number = self._library.inotify_add_watch(self._descriptor, os.fsencode(folder), int(_ASKED))
         if number < 0:
             if ctypes.get_errno() in (errno.ENOENT, errno.ENOTDIR):  # it is gone already
                 return
             raise self._failed()
         self._folders[number] = name
         try:
-            entries = list(os.scandir(self.root / name))
+            entries = list(os.scandir(folder))
         except OSError:
             return
         for entry in entries:
@@ -127,6 +185,11 @@ class FileEvents:
                 yield from self._watch(path)
             else:
                 yield FileEvent(Happened.CREATED, path, 0)
+
+    def path_of(self, name: str) -> Path:
+        """Return where the file of an event lies."""
+        first, _, rest = name.partition("/")
+        return self._also[first] / rest if first in self._also else self.root / name
 
     def _failed(self) -> StorageError:
         return StorageError(f"{self.root}: cannot be watched: {os.strerror(ctypes.get_errno())}")

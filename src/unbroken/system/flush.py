@@ -29,7 +29,11 @@ _WAIT_BEFORE = 1
 
 def flush_tree(folder: Path) -> None:
     """Flushes every file and folder below, then the folder itself; OSError names what did not arrive on the disk."""
-    paths = list(_flushed(str(folder)))
+    flush_paths(folder, list(_flushed(str(folder))))
+
+
+def flush_paths(folder: Path, paths: list[str]) -> None:
+    """Flush files and folders below `folder`, the last one after all others; OSError as above."""
     if len(paths) < MANY:
         for path in paths:
             _fsync(path)

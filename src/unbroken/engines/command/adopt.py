@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.command.holes import confirm_begins, confirm_reaches, read_ends
-from unbroken.engines.command.joined_tables import HEADS, Outputs
-from unbroken.engines.command.reading import Reading, confirm_check, reading_of, why_not_whole
-from unbroken.engines.command.rewritten import restarts_in, whole_lines_bytes, write_once
-from unbroken.engines.command.settings import OutputSetting, Program, SavedBy
-from unbroken.engines.command.states import RestartState, complete_states, copied, matching, states_in
-from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, copy_steady, stamp
+from unbroken.engines.files.holes import confirm_begins, confirm_reaches, read_ends
+from unbroken.engines.files.reading import Reading, confirm_check, reading_of, why_not_whole
+from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, write_once
+from unbroken.engines.files.settings import OutputSetting, Program, SavedBy
+from unbroken.engines.files.states import RestartState, complete_states, copied, matching, states_in
+from unbroken.engines.files.tables import HEADS, Outputs
+from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, stamp
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.progress import Handover, Progress
@@ -86,6 +86,7 @@ def _candidates(folder: Path, program: Program) -> Iterator[RestartState]:
 
 def _unproved(program: Program) -> str:
     words = {
+        SavedBy.OBSERVED: "whether they are whole: nothing was observed, the program ran elsewhere",
         SavedBy.EXIT: "whether they are whole: only the program's good exit says so (saved_by: exit)",
         SavedBy.RENAME: "whether they are whole: the program is said to rename them when they are (saved_by: rename)",
         SavedBy.MARKER: "whether they are whole: the marker says so (saved_by: marker)",
@@ -170,9 +171,6 @@ def _tables(run: Run, program: Program, folder: Path, draft: Path) -> Iterator[T
 def _copied_once(output: OutputSetting, folder: Path, once: Path) -> str:
     """Copies an output without what a program wrote again after a restart; what was left out."""
     path, target = folder / output.name, once / output.name
-    if output.record is None:
-        copy_steady([(path, target)])
-        return ", as it is"
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as new:
         append_range(path, new, 0, whole_lines_bytes(path))

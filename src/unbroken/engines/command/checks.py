@@ -8,16 +8,16 @@ from pathlib import Path, PurePosixPath
 
 from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
-from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, named, strange, strange_in_template
-from unbroken.engines.command.settings import OutputSetting, Program, SavedBy, program_of, record_of, texts, words
-from unbroken.engines.command.states import glob_pattern, is_progress_file_kept
+from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, named, strange, strange_in_template
+from unbroken.engines.files.settings import OutputSetting, Program, SavedBy, program_of, record_of, texts, words
+from unbroken.engines.files.states import glob_pattern, is_progress_file_kept
 from unbroken.runs.run import Run
 
 Mistake = tuple[str, str]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What the engine needs its own folder for.
-_NEEDS_OWN_FOLDER = ("inputs", "templates", "files", "outputs", "final_files", "finished_file", "live_file")
+_NEEDS_OWN_FOLDER = ("inputs", "templates", "files", "outputs", "discard", "finished_file", "live_file")
 # What says something of restart files, and nothing without them.
 _NEEDS_FILES = (
     "saved_marker",
@@ -27,7 +27,7 @@ _NEEDS_FILES = (
     "progress_command",
     "check_command",
 )
-_OURS = ("parts", "final", "manifest.json")
+_OURS = ("parts", "final", "unbroken-output", "manifest.json")
 
 
 def mistakes(run: Run, base: Path) -> Iterator[Mistake]:
@@ -47,6 +47,7 @@ def mistakes(run: Run, base: Path) -> Iterator[Mistake]:
         _output_mistakes,
         _ending_mistakes,
         _launcher_mistakes,
+        _put_back_mistakes,
     )
     for check in checks:
         yield from check(run, program, base)
@@ -57,7 +58,7 @@ def _pattern_mistakes(run: Run) -> Iterator[Mistake]:
     written = {name: str(run.settings[name]) for name in ("progress_pattern", "live_pattern")}
     for where, text in [("outputs", kind) for kind in kinds.values()] + list(written.items()):
         try:
-            groups = found.groups if (found := record_of(text)) is not None else 1
+            groups = record_of(text).groups
         except re.error as error:
             yield where, f"found {shown(text)}, which is no regular expression: {error}"
             continue
@@ -66,7 +67,7 @@ def _pattern_mistakes(run: Run) -> Iterator[Mistake]:
 
 
 def _placeholder_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
-    has_goal = [name for name in ALWAYS if name != "goal" or run.goal is not None]
+    has_goal = [name for name in ALWAYS if name not in OF_GOAL or run.goal is not None]
     resumed = [*has_goal, *(name for name in OF_CHECKPOINT if name != "file" or program.files)]
     for setting, texts_, known in (
         ("start", program.start, has_goal if words(run.settings["resume"]) else resumed),
@@ -86,7 +87,7 @@ def _placeholder_mistakes(run: Run, program: Program, _base: Path) -> Iterator[M
 
 def _strange(found: str, text: str, known: Collection[str], run: Run) -> str:
     word = found.strip("{}")
-    if word == "goal" and run.goal is None:
+    if word in OF_GOAL and run.goal is None:
         return f"found '{found}' in {shown(text)}, but there is no `goal`; type for example `goal: 5000`"
     is_of_start = "run" in known and "checkpoint" not in known
     if word in OF_CHECKPOINT and is_of_start:
@@ -98,7 +99,7 @@ def _strange(found: str, text: str, known: Collection[str], run: Run) -> str:
 
 
 def _template_mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
-    known = [*(name for name in ALWAYS if name != "goal" or run.goal is not None), *OF_CHECKPOINT]
+    known = [*(name for name in ALWAYS if name not in OF_GOAL or run.goal is not None), *OF_CHECKPOINT]
     for name in program.templates:
         try:
             text = (base / name).read_text()
@@ -130,7 +131,6 @@ def _file_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]
     named_files = {
         "files": program.files,
         "outputs": [output.name for output in program.outputs],
-        "final_files": program.final_files,
         **{name: [str(run.settings[name])] for name in ("saved_marker", "progress_file", "live_file", "finished_file")},
         "stop_file": [program.stop_file],
     }
@@ -155,7 +155,7 @@ def _file_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]
 
 def _saved_by_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
     how = program.saved_by
-    if how is not SavedBy.EXIT and program.keeps_the_contract:
+    if how not in (SavedBy.EXIT, SavedBy.OBSERVED) and program.keeps_the_contract:
         yield "saved_by", f"found '{how.value}', but `files` is empty; name the restart files there"
     elif how is SavedBy.MARKER and not program.saved_marker:
         yield "saved_marker", "is missing; type for example `saved_marker: restart.done`"
@@ -179,6 +179,7 @@ def _saved_by_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
 
 def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
     ways = [name for name in ("progress_pattern", "progress_json", "progress_command") if run.settings[name]]
+    not_by_exit = program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED)
     if program.has_numbered_files and ways:
         yield ways[0], "found beside {progress} in `files`; allowed: one of them"
     elif len(ways) > 1:
@@ -189,7 +190,7 @@ def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
         yield "progress_file", "says not where the number is; add `progress_pattern` or `progress_json`"
     elif (program.progress_pattern or program.progress_json) and not program.progress_file:
         yield "progress_file", f"is missing beside `{ways[0]}`; name the restart file that has the number"
-    elif program.progress_file and program.saved_by is not SavedBy.EXIT and not is_progress_file_kept(program):
+    elif program.progress_file and not_by_exit and not is_progress_file_kept(program):
         yield (
             "progress_file",
             f"found '{program.progress_file}', which is none of `files`: while the program runs it says another number "
@@ -211,13 +212,7 @@ def _output_mistakes(_run: Run, program: Program, _base: Path) -> Iterator[Mista
         allowed = f"allowed: {', '.join(names)}" if names else "but there are no `outputs`"
         yield "outputs_with_gaps", f"found '{name}', {allowed}"
     for output in program.outputs:
-        if output.record is None and (program.saved_by is not SavedBy.EXIT or program.keeps_the_contract):
-            yield (
-                "outputs",
-                f"found '{output.name}: whole', but what of it belongs to a restart file that is saved on the way is "
-                "known only with `files` and `saved_by: exit`; allowed: rows, or an expression that finds its records",
-            )
-        elif output.record is not None and not program.says_progress:
+        if not program.says_progress:
             yield "outputs", f"found '{output.name}', but nothing says how far the restart files are; {_WAYS}"
         if _is_restart_file(output, program):
             yield "outputs", f"found '{output.name}', which is one of `files` too; allowed: one of them"
@@ -258,3 +253,14 @@ def _launcher_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
             f"found '{program.stop_signal}', on which srun and mpirun kill the program, or do nothing; allowed: "
             f"{' or '.join(PASSED_ON)}, which they pass on to each task, or `stop_file`, or a time limit of its own",
         )
+
+
+def _put_back_mistakes(_run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
+    for name, other in program.put_back_as.items():
+        if name not in program.files:
+            yield "put_back_as", f"found '{name}', allowed: {', '.join(program.files) or 'nothing without `files`'}"
+        path = PurePosixPath(other)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            yield "put_back_as", f"found '{other}', allowed: a name in the program's own folder"
+    if program.put_back_as and not program.puts_back:
+        yield "put_back_as", "does nothing with `put_back: false`"

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.command import checks
 from unbroken.engines.command.adopt import adopted
-from unbroken.engines.command.contract_supervisor import ContractKeeper
 from unbroken.engines.command.export import exported
-from unbroken.engines.command.file_supervisor import FileKeeper
-from unbroken.engines.command.folder import first_file, prepare, restart_files
-from unbroken.engines.command.holes import MissingRecordsError
-from unbroken.engines.command.joined_tables import join, records
+from unbroken.engines.command.folder import first_file, prepare
 from unbroken.engines.command.origin import confirm_origin
 from unbroken.engines.command.placeholders import filled, named, values_of
-from unbroken.engines.command.reading import confirm_check, last_number, reading_of
-from unbroken.engines.command.settings import Program, SavedBy, program_of
 from unbroken.engines.command.starter import starters
-from unbroken.engines.command.states import matching, states_in
-from unbroken.engines.command.supervisor import CommandSupervisor
+from unbroken.engines.files.base import FileKinds, Supervisor
+from unbroken.engines.files.contract import ContractSupervisor
+from unbroken.engines.files.holes import MissingRecordsError
+from unbroken.engines.files.outputs import read_outputs
+from unbroken.engines.files.reading import confirm_check, last_number, reading_of
+from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
+from unbroken.engines.files.settings import Program, SavedBy, program_of
+from unbroken.engines.files.states import matching, restart_files, states_in
+from unbroken.engines.files.supervisor import FileSupervisor
+from unbroken.engines.files.tables import join, records
+from unbroken.engines.files.workspace import Workspace
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.starter import Starter
-from unbroken.errors import ForeignFolderError, UnbrokenError
+from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.process import Child
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.run import Run
@@ -92,7 +92,8 @@ class CommandEngine(Engine):
 
     def __init__(self, base: Path = Path()) -> None:
         super().__init__(base)
-        self._keepers: dict[Path, CommandSupervisor] = {}
+        self._supervisors: dict[Path, Supervisor] = {}
+        self._pending: list[HandedOver] = []
         self._next_look = 0.0
         self._means: int | None = None
         self._says_done: bool | None = None
@@ -136,11 +137,13 @@ class CommandEngine(Engine):
     def command(self, task: Task) -> list[str]:
         """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
         program, values = program_of(task.run), self._values(task)
+        restored = None
         if not program.folder:
-            prepare(self.folder(task), program, self.base, values, task.origin)
+            kinds = FileKinds(program)
+            restored = prepare(self._workspace(task), program, self.base, values, task.origin, kinds.is_output)
         confirm_check(task.run, self._with_its_base(program))
         confirm_origin(task, self._with_its_base(program))
-        self._keeper(task)  # remembers what was put back
+        self._supervisor(task).begin(restored)
         words = program.resume if task.origin else program.start
         return self._findable([filled(word, values) for word in words], task)
 
@@ -151,18 +154,22 @@ class CommandEngine(Engine):
         return {**super().environment(task), **own}
 
     def remarks(self, task: Task) -> list[str]:
-        """Where the folder of an attempt that failed can be looked at."""
-        failed = self._failed(task)
-        return [f"the program's folder of the last attempt that failed is kept in {failed}"] if failed.is_dir() else []
+        """Name what is dropped, and what is not copied to a second place."""
+        dropped, output = program_of(task.run).discard, RunFolder(task.run.name, self.base).output
+        found = [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
+        if task.run.copies is not None:
+            found.append(f"`copies` has the checkpoints alone: what else the program writes lies only in {output}")
+        return found
 
     # --- while it runs ---
 
     def states(self, task: Task) -> list[HandedOver]:
         """Restart files that are complete, with the records of the outputs that belong to them."""
         began = time.monotonic()
+        pending, self._pending = self._pending, []
         if began < self._next_look:
-            return []
-        found = self._keeper(task).while_running()
+            return pending
+        found = [*pending, *self._supervisor(task).while_running()]
         self._note_progress(task)
         now = time.monotonic()
         rest_seconds = max(LOOK_SECONDS, (now - began) / LOOK_SHARE)
@@ -171,14 +178,19 @@ class CommandEngine(Engine):
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """The stop file, at UNBROKEN_STOP and where the program looks for one, and a signal, as the config says."""
+        program, supervisor = program_of(task.run), self._supervisor(task)
+        supervisor.stop_asked_unix = time.time()
+        # What is complete before it is asked may be all that there is.
+        self._pending += supervisor.while_running(is_urgent=True)
         super().ask_to_stop(task, child)
-        program = program_of(task.run)
         if program.stop_file:
             draft = task.attempt_folder.root / "stop.tmp"
             draft.write_text(filled(program.stop_text, self._values(task)))
             os.replace(draft, self._stop_path(task, program))
         if program.stop_signal:
             child.send(signal.Signals[f"SIG{program.stop_signal}"], program.is_group_signalled)
+        elif not self._has_a_way_to_stop(task.run):
+            child.terminate()
 
     # --- when it is gone ---
 
@@ -191,7 +203,7 @@ class CommandEngine(Engine):
         try:
             self._says_done = self._asked_if_done(task, program)
         except UnbrokenError:
-            self._keep_failed(task)
+            self._give_back(task)
             raise
         self._means = EXIT_PAUSED if may_be_paused and not self._says_done else EXIT_FINISHED
         return self._means
@@ -199,70 +211,85 @@ class CommandEngine(Engine):
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """What the program left; of one that failed only what was complete before."""
         is_finished = has_left_well and self._means == EXIT_FINISHED and self._says_done is not False
-        keeper = self._keeper(task)
+        pending, self._pending = self._pending, []
         try:
-            found = keeper.at_end(has_left_well, is_finished)
-        except UnbrokenError:
-            self._keep_failed(task)
-            raise
-        keeper.close()
-        if not program_of(task.run).folder:
-            self._set_aside(task, has_left_well and not keeper.why_nothing_newer())
-        return found
+            return [*pending, *self._supervisor(task).at_end(has_left_well, is_finished)]
+        finally:
+            self._give_back(task)
 
     def why_nothing_newer(self, task: Task) -> str:
         """What the restart files say, and what of the config read it."""
-        return self._keeper(task).why_nothing_newer()
+        return self._supervisor(task).why_nothing_newer()
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had complete in its folder."""
         if program_of(task.run).folder or not self.folder(task).is_dir():
             return []
         confirm_origin(task, self._with_its_base(program_of(task.run)))
-        return self._keeper(task).salvage()
+        return self._supervisor(task).salvage()
+
+    def reclaim(self, task: Task, is_program_gone: bool) -> None:
+        """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
+        workspace = self._workspace(task)
+        if program_of(task.run).folder or not workspace.folder.is_dir():
+            return
+        if is_program_gone:
+            workspace.give_back(is_owner=True)
+        elif not workspace.resting.exists():
+            workspace.copy_back()
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
-        """The outputs in one piece each; beside them the `final_files`, or else the restart files."""
+        """Put together restart files, tables in one piece each, and all other files that the program wrote."""
         program = program_of(run)
-        if (checkpoint.folder / "final").is_dir() or not program.outputs:
-            super().finish(run, checkpoint, final)
-        else:
-            for name in restart_files(checkpoint):
-                (final / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(checkpoint.folder / name, final / name)
+        source = checkpoint.folder / "final"
+        names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
+        for name in names:
+            (final / name).parent.mkdir(parents=True, exist_ok=True)
+            fs.copy_file((source if source.is_dir() else checkpoint.folder) / name, final / name)
+        fill_outputs(checkpoint, RunFolder(run.name, self.base).root, final)
         try:
             join(checkpoint, program.outputs, final, program.outputs_with_gaps)
         except MissingRecordsError as error:
             raise error.advised(run.name) from error
 
+    def expected_results(self, run: Run, checkpoint: Checkpoint) -> dict[str, int | None]:
+        """Return the restart files and the outputs that `final/` must hold, with their sizes in bytes."""
+        files = checkpoint.passport.files
+        if any(name.startswith("final/") for name in files):
+            return output_sizes(checkpoint)
+        return {**{name: files[name].size_bytes for name in restart_files(checkpoint)}, **output_sizes(checkpoint)}
+
+    def result_doubts(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+        return read_outputs(checkpoint).doubts
+
+    def result_remarks(self, run: Run, checkpoint: Checkpoint) -> Sequence[str]:
+        return remarks(checkpoint)
+
     # --- inside ---
 
-    def _keeper(self, task: Task) -> CommandSupervisor:
+    def _supervisor(self, task: Task) -> Supervisor:
         folder = self.folder(task)
-        if task.attempt_folder.root not in self._keepers:
+        if task.attempt_folder.root not in self._supervisors:
             program = self._with_its_base(program_of(task.run))
-            kind = ContractKeeper if program.keeps_the_contract else FileKeeper
-            self._keepers[task.attempt_folder.root] = kind(task, program, folder)
-        return self._keepers[task.attempt_folder.root]
+            kind = ContractSupervisor if program.keeps_the_contract else FileSupervisor
+            self._supervisors[task.attempt_folder.root] = kind(task, program, folder)
+        return self._supervisors[task.attempt_folder.root]
 
-    def _keep_failed(self, task: Task) -> None:
-        """Sets the program's folder aside, should it be ours still: something else in its place is left alone."""
-        self._keeper(task).close()
+    def _workspace(self, task: Task) -> Workspace:
+        return Workspace(task.run_folder, self.folder(task), task.tell)
+
+    def _give_back(self, task: Task) -> None:
+        """Bring the program's folder out of the attempt, should it be ours still."""
+        self._supervisor(task).close()
         if not program_of(task.run).folder:
-            with suppress(ForeignFolderError):
-                confirm_own(self.folder(task))
-                self._set_aside(task, has_left_well=False)
+            self._workspace(task).give_back()
 
-    def _set_aside(self, task: Task, has_left_well: bool) -> None:
-        """Keeps the folder of the last attempt that failed, to be looked at, until one leaves well."""
-        failed = self._failed(task)
-        if failed.is_dir():
-            fs.remove_tree(failed)
-        if not has_left_well and self.folder(task).is_dir():
-            os.rename(self.folder(task), failed)
-
-    def _failed(self, task: Task) -> Path:
-        return RunFolder(task.run.name, self.base).root / "failed"
+    def _has_a_way_to_stop(self, run: Run) -> bool:
+        """Return True if the program is told by when it must be out, or that it must leave."""
+        program = program_of(run)
+        texts = [*program.start, *program.resume, *program.environment.values()]
+        has_clock = any({"seconds", "minutes", "hours", "hms"} & named(text) for text in texts)
+        return self.hears_a_wish(run) or has_clock or bool(program.templates)
 
     def _with_its_base(self, program: Program) -> Program:
         base = {"base": str(self.base.resolve())}
@@ -291,8 +318,8 @@ class CommandEngine(Engine):
         """By the finished file or the goal; None where the exit code alone says it, or the program's own progress."""
         if program.finished_file:
             return bool(matching(self.folder(task), [program.finished_file]))
-        keeper, goal = self._keeper(task), task.run.goal
-        if goal is None or not isinstance(keeper, FileKeeper):
+        keeper, goal = self._supervisor(task), task.run.goal
+        if goal is None or not isinstance(keeper, FileSupervisor):
             return None
         done = keeper.reached()
         return done is not None and done >= goal
@@ -316,9 +343,9 @@ class CommandEngine(Engine):
             names = matching(folder, [program.live_file])
             return last_number(folder / names[-1], program.live_pattern) if names else None
         if any(output.record for output in program.outputs):
-            return self._keeper(task).outputs.last_number()
-        keeper = self._keeper(task)
-        return keeper.reached() if isinstance(keeper, FileKeeper) and program.has_numbered_files else None
+            return self._supervisor(task).outputs.last_number()
+        keeper = self._supervisor(task)
+        return keeper.reached() if isinstance(keeper, FileSupervisor) and program.has_numbered_files else None
 
     def _pace(self, run: Run, done: float, now: float) -> dict[str, Metric]:
         """Nothing before it has advanced."""

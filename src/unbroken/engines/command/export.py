@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from unbroken.engines.command.folder import put_back, restart_files
-from unbroken.engines.command.joined_tables import join
-from unbroken.engines.command.placeholders import filled, filled_template, named
-from unbroken.engines.command.settings import Program
-from unbroken.engines.command.states import matching
+from unbroken.engines.command.placeholders import filled, filled_template, named, remaining
 from unbroken.engines.export import write_script
+from unbroken.engines.files.outputs import REWRITTEN, is_as_listed, read_outputs
+from unbroken.engines.files.settings import Program
+from unbroken.engines.files.states import matching, restart_files
+from unbroken.engines.files.tables import join
+from unbroken.engines.files.workspace import put_state_back
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.system.copying import copy_head
 
 # The outputs: many programs write over what they find under that name when they go on.
 SO_FAR = "so-far"
@@ -30,7 +33,8 @@ def exported(run: Run, program: Program, base: Path, checkpoint: Checkpoint, fol
         shutil.copytree(source, target) if source.is_dir() else shutil.copyfile(source, target)
     for name in program.templates:
         (folder / Path(name).name).write_text(filled_template((base / name).read_text(), values))
-    put_back(checkpoint, folder)
+    put_state_back(checkpoint, {name: name for name in restart_files(checkpoint)}, folder)
+    lines = _put_outputs(run, base, checkpoint, folder)
     if program.outputs:
         (folder / SO_FAR).mkdir()
         join(checkpoint, program.outputs, folder / SO_FAR, program.outputs_with_gaps)
@@ -38,12 +42,28 @@ def exported(run: Run, program: Program, base: Path, checkpoint: Checkpoint, fol
     environment = {"OMP_NUM_THREADS": str(run.threads)}
     environment |= {name: filled(text, values) for name, text in program.environment.items()}
     write_script(folder, run, words, environment)
-    lines = ["resume.sh starts the program in this folder, which may be moved"]
+    lines.insert(0, "resume.sh starts the program in this folder, which may be moved")
     if program.outputs:
         names = ", ".join(output.name for output in program.outputs)
         lines.append(f"{SO_FAR}/ has {names} up to the checkpoint; the program writes its own, which begin there")
     if {"seconds", "minutes", "hours", "hms"} & _named(program):
         lines.append("where the program is told how long it may work, a year stands; edit resume.sh")
+    return lines
+
+
+def _put_outputs(run: Run, base: Path, checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Copy each output up to the length that belongs to the checkpoint; return a line for those that are not there."""
+    source, listed, lines = RunFolder(run.name, base).output, read_outputs(checkpoint), []
+    for name, entry in listed.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if entry.is_rewritten:
+            shutil.copyfile(checkpoint.folder / REWRITTEN / name, folder / name)
+        elif entry.resume_bytes < 0 or entry.is_continued is False:
+            continue  # the program begins it again
+        elif is_as_listed(source / name, entry, listed.algorithm):
+            copy_head(source / name, folder / name, entry.resume_bytes)
+        else:
+            lines.append(f"{name} is not in {source} as the checkpoint lists it; a job may be at work in it")
     return lines
 
 
@@ -70,6 +90,7 @@ def _values(run: Run, program: Program, base: Path, checkpoint: Checkpoint) -> d
         "run": run.name,
         "segment": str(checkpoint.passport.segment + 1),
         "goal": "" if goal is None else f"{goal:.15g}",
+        "remaining": "" if goal is None else f"{remaining(goal, checkpoint):.15g}",
     }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 
 from unbroken.engines.base import Task
-from unbroken.engines.command.folder import restart_files
-from unbroken.engines.command.reading import Reading, reading_of
-from unbroken.engines.command.settings import Program, SavedBy
-from unbroken.engines.command.states import glob_pattern, is_progress_file_kept
+from unbroken.engines.files.reading import Reading, reading_of
+from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.engines.files.states import glob_pattern, is_progress_file_kept, restart_files
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs
@@ -49,8 +48,8 @@ def _read_again(task: Task, program: Program, origin: Checkpoint) -> Reading | N
 def _numbered(program: Program, origin: Checkpoint) -> Reading | None:
     patterns = [glob_pattern(name) for name in program.files if "{progress}" in name]
     matches = [pattern.fullmatch(name) for pattern in patterns for name in restart_files(origin)]
-    numbers = [int(match[1]) for match in matches if match]
-    number = max(numbers, default=None)
+    numbers = [match[1] for match in matches if match]
+    number = max(numbers, key=float, default=None)
     return None if number is None else Reading(float(number), f"the names of its `files` have {number}")
 
 

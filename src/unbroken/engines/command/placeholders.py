@@ -9,12 +9,18 @@ from pathlib import Path
 
 from unbroken.config.tasks import starts_tasks
 from unbroken.engines.base import Task
-from unbroken.engines.command.settings import Program
+from unbroken.engines.files.settings import Program
 from unbroken.program.own_clock import lead_seconds
+from unbroken.runs.checkpoint import Checkpoint
 
 # Of the checkpoint that a resumed program goes on from; at the start there is none.
 OF_CHECKPOINT = ("checkpoint", "file", "progress")
-ALWAYS = ("save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal")
+ALWAYS = (
+    "save", "stop", "base", "seconds", "minutes", "hours", "hms", "threads", "tasks", "run", "segment", "goal",
+    "remaining",
+)  # fmt: skip
+# Without a goal there are none.
+OF_GOAL = ("goal", "remaining")
 _IN_WORDS = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 _IN_TEMPLATES = re.compile(r"@@(\w+)@@")
 
@@ -66,7 +72,13 @@ def values_of(task: Task, program: Program, base: Path, stop: Path, state: Path 
         "run": task.run.name,
         "segment": str(task.segment),
         "goal": "" if goal is None else f"{goal:.15g}",
+        "remaining": "" if goal is None else f"{remaining(goal, origin):.15g}",
     }
+
+
+def remaining(goal: float, origin: Checkpoint | None) -> float:
+    """Return how much of the goal is left, for a program that counts from its restart."""
+    return max(0.0, goal - (origin.passport.progress.done if origin else 0.0))
 
 
 def seconds_left(task: Task, program: Program) -> int:

@@ -46,7 +46,7 @@ def _of_command(folder: Path, words: Sequence[str]) -> Starter:
     settings += [f"inputs: {as_yaml(files)}"] if files else []
     settings += [
         "files: []               # its restart files, such as [state.chk]; none: it keeps the environment contract",
-        "# saved_by: exit        # a file is complete when: exit, rename, marker, next",
+        "# saved_by: observed    # a file is complete when: observed, exit, rename, marker, next",
         "# resume: [...]         # how it is started to go on, if otherwise",
         "# goal: 1000            # with progress_file and progress_pattern: where it says how far it is",
     ]

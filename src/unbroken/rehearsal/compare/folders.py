@@ -19,15 +19,16 @@ Position = Callable[[Path, int], str]
 _READ_BYTES = 1024 * 1024
 _SHOWN_BYTES = 8
 # What a segment began again lies below its number: `segments/003/log.txt`.
-_IN_SEGMENT = re.compile(r"segments/(\d+)/(.+)", re.DOTALL)
+_IN_SEGMENT = re.compile(r"segments/(\d+(?:-\d+)*)/(.+)", re.DOTALL)
 
 
 def compare_folders(one: Path, other: Path, ignored: Sequence[str], position: Position) -> list[Difference]:
     """Return what `other` has otherwise than `one`: files that one of them lacks, and those with another content.
 
-    Files that match a glob of `ignored` are passed over, also those that a segment has below its number.
+    Files that match a glob of `ignored` are passed over, also those that a segment has below its number; so are files
+    that segments began again.
     """
-    first, second = (_compared(folder, ignored) for folder in (one, other))
+    first, second = (_compared(folder, (*ignored, *begun_again(one, other))) for folder in (one, other))
     found = _absent(first, second)
     for name in sorted(first & second):
         found += _compare(name, one / name, other / name, position)
@@ -39,6 +40,13 @@ def is_excepted(name: str, globs: Sequence[str]) -> bool:
     match = _IN_SEGMENT.fullmatch(name)
     names = (name, match[2]) if match else (name,)
     return any(fnmatch(each, glob) for each in names for glob in globs)
+
+
+def begun_again(one: Path, other: Path) -> list[str]:
+    """Return the files of `one` that the segments of `other` began again: these lie below their numbers there."""
+    names = {str(path) for path in fs.tree_files(one)}
+    matches = [_IN_SEGMENT.fullmatch(str(path)) for path in fs.tree_files(other)]
+    return sorted({match[2] for match in matches if match} & names)
 
 
 def _compared(folder: Path, ignored: Sequence[str]) -> set[str]:
@@ -56,8 +64,6 @@ def _absent(one: set[str], other: set[str]) -> list[Difference]:
 
 
 def _whats_absent(name: str, missing: Sequence[str], extra: Sequence[str]) -> str:
-    if missing and extra:
-        return f"{_is_missing(name, missing)}; in its place {_listed(extra)}: segments began it again"
     if missing:
         return _is_missing(name, missing)
     return "is there beside the others" if extra == [name] else f"{_listed(extra)} is there beside the others"

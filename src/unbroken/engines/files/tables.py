@@ -6,14 +6,12 @@ goes on from, up to its own: whatever was written after it, or twice, is left ou
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines.command.holes import (
+from unbroken.engines.files.holes import (
     PieceEnd,
     StepColumn,
     confirm_behind,
@@ -23,7 +21,7 @@ from unbroken.engines.command.holes import (
     read_ends,
     write_ends,
 )
-from unbroken.engines.command.settings import OutputSetting
+from unbroken.engines.files.settings import ROWS, ROWS_OF_NUMBERS, OutputSetting
 from unbroken.errors import SegmentError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.runs.lineage import ancestors, verified_parts
@@ -32,6 +30,7 @@ from unbroken.system.copying import append_range
 
 # For each piece, how many of its bytes come before its first record, and what shows whether the next one fits.
 HEADS = "pieces.json"
+_ANY_ROWS = re.compile(ROWS, re.MULTILINE)
 CHUNK_BYTES = 8 * 1024 * 1024
 # The beginning of a record, such as the head of a frame, is shorter.
 OVERLAP_BYTES = 64 * 1024
@@ -57,6 +56,7 @@ class TablePiece:
 
 def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool) -> Iterator[tuple[int, float]]:
     """Where each record begins, and what its number is; one that ends with the file counts only if that is closed."""
+    pattern = _rows_of(path) if pattern.pattern == ROWS else pattern
     data, base, searched = b"", begin, 0
     with path.open("rb") as file:
         file.seek(begin)
@@ -74,6 +74,13 @@ def records(path: Path, pattern: re.Pattern[bytes], begin: int, is_closed: bool)
             # What is dropped ends with a line, so that ^ means the same as in the whole file.
             dropped = data.rfind(b"\n", 0, max(0, len(data) - OVERLAP_BYTES)) + 1
             data, base, searched = data[dropped:], base + dropped, max(0, searched - dropped)
+
+
+def _rows_of(path: Path) -> re.Pattern[bytes]:
+    """Return what begins a row of a table: of one that has rows of numbers, no text that begins with a number does."""
+    with path.open("rb") as file:
+        is_of_numbers = ROWS_OF_NUMBERS.search(file.read(CHUNK_BYTES)) is not None
+    return ROWS_OF_NUMBERS if is_of_numbers else _ANY_ROWS
 
 
 def _ignore(_number: float) -> None:
@@ -163,8 +170,6 @@ class Outputs:
             ends[output.name] = self._ends[output.name] = self._checked_end(output.name, piece)
             self._consumed[output.name] = piece.end
         self._done = up_to
-        if is_closed:
-            self._hand_over_whole(parts, ends)
         write_ends(parts / HEADS, ends)
 
     def _checked_end(self, name: str, piece: TablePiece) -> PieceEnd:
@@ -175,29 +180,30 @@ class Outputs:
             confirm_behind(name, steps, self._origin_done)
         return end_of(before, steps, piece.head_bytes, (piece.first, piece.last, piece.cut))
 
+    def without_records(self) -> str:
+        """Return the name of a table that has content and in which no record was ever found; empty if there is none."""
+        for output in self._outputs:
+            path, end = self._folder / output.name, self._ends[output.name]
+            if path.is_file() and path.stat().st_size and end.first is None and end.last is None and not end.head_bytes:
+                return output.name
+        return ""
+
     def last_number(self) -> float | None:
         """The number of the last record of the first output, for a forecast."""
         for output in self._outputs:
             path = self._folder / output.name
-            if output.record is not None and path.exists():
+            if path.exists():
                 tail = max(self._consumed[output.name], path.stat().st_size - OVERLAP_BYTES)
                 numbers = [number for _, number in records(path, output.record, tail, is_closed=False)]
                 return numbers[-1] if numbers else self._done
         return None
-
-    def _hand_over_whole(self, parts: Path, ends: dict[str, PieceEnd]) -> None:
-        for output in self._outputs:
-            if output.record is None and (self._folder / output.name).is_file():
-                (parts / output.name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self._folder / output.name, parts / output.name)
-                ends[output.name] = PieceEnd()
 
     def _pieces(
         self, up_to: float, is_closed: bool, is_noted: bool = False
     ) -> Iterator[tuple[OutputSetting, TablePiece]]:
         for output in self._outputs:
             path, name = self._folder / output.name, output.name
-            if output.record is not None and path.is_file():
+            if path.is_file():
                 note = self._steps[name].add if is_noted else _ignore
                 after = self._after(name)
                 yield output, piece_of(path, output.record, self._consumed[name], after, up_to, is_closed, note)
@@ -245,8 +251,3 @@ def _join_one(name: str, pieces: Sequence[tuple[Path, int]], final: Path) -> Non
 def _ends(checkpoint: Checkpoint) -> Mapping[str, PieceEnd]:
     verified_parts(checkpoint)
     return read_ends(checkpoint.folder / PARTS / HEADS)
-
-
-def without_outputs(names: Sequence[str], outputs: Sequence[OutputSetting]) -> list[str]:
-    """The names that are none of the outputs, which are joined and not copied."""
-    return [name for name in names if os.path.normpath(name) not in {output.name for output in outputs}]

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.command.open_files import Change, OpenState, OpenStates, is_held
-from unbroken.engines.command.reading import why_not_whole
-from unbroken.engines.command.settings import Program, SavedBy
-from unbroken.engines.command.states import RestartState, Stamp, complete_states, copied
+from unbroken.engines.files.open_files import Change, OpenState, OpenStates, is_held
+from unbroken.engines.files.reading import why_not_whole
+from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.engines.files.states import RestartState, Stamp, complete_states, copied
 from unbroken.errors import SegmentError
 from unbroken.system import fs
 
@@ -80,5 +80,5 @@ class RestartFileCopier:
 def _in_place(change: Change) -> str:
     return (
         f"found 'rename', but the program writes {change.name} in place (the very same file had {change}); allowed: "
-        "exit, marker or next, a program that writes under another name and renames, or a check_command"
+        "observed, exit, marker or next, a program that writes under another name and renames, or a check_command"
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.command.states import RestartState, Stamp
+from unbroken.engines.files.states import RestartState, Stamp
 from unbroken.system import fs
 
 # Of a state with more files, and of more states, nothing is held: a process may have 1024 files open.

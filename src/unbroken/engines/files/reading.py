@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.config.found import found as shown
-from unbroken.engines.command.settings import Program
-from unbroken.engines.command.states import matching
+from unbroken.engines.files.settings import Program
+from unbroken.engines.files.states import matching
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program import process as child
 from unbroken.program.entering import entered

@@ -5,50 +5,81 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Task
-from unbroken.engines.command.copier import RestartFileCopier
-from unbroken.engines.command.folder import FINAL
-from unbroken.engines.command.reading import Reading, reading_of
-from unbroken.engines.command.settings import Program, SavedBy
-from unbroken.engines.command.states import RestartState, Stamp, complete_states, linked, states_in
-from unbroken.engines.command.supervisor import CommandSupervisor
+from unbroken.engines.files.base import Supervisor
+from unbroken.engines.files.copier import RestartFileCopier
+from unbroken.engines.files.moments import read_moments
+from unbroken.engines.files.observer import Moment
+from unbroken.engines.files.reading import Reading, reading_of
+from unbroken.engines.files.saves import SaveCycle, literal_names
+from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.engines.files.states import (
+    RestartState,
+    Stamp,
+    complete_states,
+    is_progress_file_kept,
+    linked,
+    restart_files,
+    states_in,
+)
+from unbroken.engines.files.tracker import UnsteadyOutputError
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.program.contract import HandedOver
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.progress import Handover, Progress
 from unbroken.system import fs
+from unbroken.system.digests import digest_file
 
 HELD = "held"
+# So many saves that cannot be used are worth a line.
+SKIPS_TOLD = 3
+# A program that has left so soon after its last save has saved as its last action.
+LAST_ACTION_SECONDS = 2.0
 
 
-class FileKeeper(CommandSupervisor):
+class FileSupervisor(Supervisor):
     """For a program with restart files of its own."""
 
     def __init__(self, task: Task, program: Program, folder: Path) -> None:
         super().__init__(task, program, folder)
+        self._saved_by = program.saved_by
+        if program.saved_by is SavedBy.OBSERVED and program.progress_file and not is_progress_file_kept(program):
+            self._saved_by = SavedBy.EXIT  # only at its end the number is that of the restart files
         self._saved_at = time.monotonic()
         self._count = 0
         self._seen = {name: stamp for state in self._states() for name, stamp in state.stamps.items()}
         self._put_back = frozenset(self._seen)
         self._copier = RestartFileCopier(task, program, folder)
+        known = restart_files(task.origin) if task.origin else literal_names(program.files)
+        self._cycle = SaveCycle(known)
+        self._skips = 0
+        self._restless_looks = 0
         self._why = ""
         self._has_saved = False
 
-    def while_running(self) -> list[HandedOver]:
-        is_due = time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
+    def on_moment(self, moment: Moment) -> None:
+        super().on_moment(moment)
+        if not moment.is_late_doubt:
+            self._cycle.note(moment.name)
+
+    def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
+        is_due = is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
         self._copier.look(is_due)
-        if self.program.saved_by is SavedBy.EXIT or not is_due:
+        if self._saved_by is SavedBy.EXIT or not is_due:
             return []
         confirm_own(self.folder)
         return [self._found(*state, is_closed=False) for state in self._copies(is_running=True)]
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         confirm_own(self.folder)
+        self.end_observing()
         if not has_left_well:
             return [] if self._copier.is_torn() else self._complete()
+        self._observer.trust()
         states = self._states()[:1]
         if is_finished and not states:
             return [self._results_alone()]
@@ -62,23 +93,25 @@ class FileKeeper(CommandSupervisor):
         linked(states[0], draft)
         if not is_finished and not self._copier.is_whole(draft, states[0].stamps):
             return []
+        self._list_at_end(draft, states[0], is_finished)
         return [self._last_found(draft, reading, is_finished)]
 
     def salvage(self) -> list[HandedOver]:
-        if not self.program.says_progress:
-            return []  # a file that was only put back looks like a new one
+        """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
         confirm_own(self.folder)
         self._seen = {}
+        self.know_moments(read_moments(self.journal_path))
         return self._complete()
 
     def why_nothing_newer(self) -> str:
         return "" if self._has_saved else self._why or self._copier.why
 
     def close(self) -> None:
+        super().close()
         self._copier.close()
 
     def reached(self) -> float | None:
-        """How far the newest restart files are, once the program is gone; None if there are none.
+        """Return how far the newest restart files are, once the program is gone; None if there are none.
 
         A count of checkpoints where nothing says how far.
         """
@@ -88,8 +121,32 @@ class FileKeeper(CommandSupervisor):
     # --- what is complete ---
 
     def _complete(self) -> list[HandedOver]:
-        """The furthest state of a program that is gone, if it was complete before."""
+        """Return the furthest state of a program that is gone, if it was complete before."""
         return [self._found(*state, is_closed=False) for state in self._copies(is_running=False)]
+
+    def _complete_states(self, is_running: bool) -> Iterable[RestartState]:
+        if self._saved_by is SavedBy.OBSERVED:
+            return self._observed(is_running)
+        return self._copier.steady() if is_running else complete_states(self.folder, self.program)
+
+    def _observed(self, is_running: bool) -> Iterator[RestartState]:
+        """Yield the states that are complete by what their events have shown, the furthest first."""
+        for state in self._states():
+            stamps = state.stamps
+            if len(stamps) == len(state.files) and self._is_complete(stamps, is_running):
+                yield replace(state, complete_stamps=stamps)
+
+    def _is_complete(self, stamps: Mapping[str, Stamp], is_running: bool) -> bool:
+        """Each file was closed after its last write, or always renamed; while the program works, all of a save are."""
+        if not all(self.is_closed(name, stamp, self._seen) for name, stamp in stamps.items()):
+            return False
+        new = [name for name, stamp in stamps.items() if self._seen.get(name) != stamp]
+        if not is_running or not self.was_seen(new):
+            return True
+        is_restless = self._restless_looks >= SKIPS_TOLD or (len(stamps) == 1 and self.is_renamed(next(iter(stamps))))
+        is_complete = self._cycle.is_complete(is_restless)
+        self._restless_looks += 0 if is_complete else 1
+        return is_complete
 
     # --- how far it is ---
 
@@ -100,7 +157,7 @@ class FileKeeper(CommandSupervisor):
         return reading_of(self.task.run, self.program, self.folder, state.number)
 
     def _done(self, reading: Reading) -> float:
-        """A count of checkpoints where nothing says how far."""
+        """Return a count of checkpoints where nothing says how far."""
         return (self.last or 0) + 1 if reading.done is None else reading.done
 
     def _has_grown(self, done: float) -> bool:
@@ -124,28 +181,69 @@ class FileKeeper(CommandSupervisor):
 
     def _is_new(self, stamps: Mapping[str, Stamp]) -> bool:
         """False for the files that were put back, or handed over, as long as they are not written again."""
-        return any(self._seen.get(name) != stamp for name, stamp in stamps.items())
+        if not any(self._seen.get(name) != stamp for name, stamp in stamps.items()):
+            return False
+        return bool(self._seen) or not self._is_as_origin(stamps)
+
+    def _is_as_origin(self, stamps: Mapping[str, Stamp]) -> bool:
+        """Return True if the files have the bytes of the checkpoint that the attempt went on from."""
+        origin = self.task.origin
+        if origin is None or sorted(restart_files(origin)) != sorted(stamps):
+            return False
+        entries, algorithm = origin.passport.files, origin.passport.algorithm
+        if any(entries[name].size_bytes != stamp[1] for name, stamp in stamps.items()):
+            return False
+        return all(digest_file(self.folder / name, algorithm) == entries[name].digest for name in stamps)
 
     # --- what is copied ---
 
     def _copies(self, is_running: bool) -> Iterator[tuple[Path, float, str]]:
-        """A copy of the furthest state that is complete and safe, if it is further than the last one."""
+        """Yield a copy of the furthest state that is complete and safe, if it is further than the last one."""
         if not self.program.has_numbered_files:
             yield from self._held(is_running)
             return
-        for state in complete_states(self.folder, self.program):
+        for state in self._numbered_states(is_running):
             done = float(state.number)
             if not self._has_grown(done):
                 return
             if not self._is_goal(done) and self._is_safe(done):
                 draft = self._draft()
-                if self._copier.copy(state, draft, is_running):
+                if self._copied(state, draft, is_running):
                     self._forget_older()
                     yield draft, done, self._reading(state).how
                     return
 
+    def _numbered_states(self, is_running: bool) -> Iterable[RestartState]:
+        if self._saved_by is SavedBy.OBSERVED:
+            return self._observed(is_running)
+        return complete_states(self.folder, self.program)
+
+    def _copied(self, state: RestartState, draft: Path, is_running: bool) -> bool:
+        """Copy a complete state and list the outputs that belong to it; False, and nothing there, if that fails."""
+        stamps = dict(state.complete_stamps or state.stamps)
+        lengths, blurred = self.lengths_at(stamps)
+        if blurred:
+            return self._skip(
+                f"{blurred} is written while the restart files are, so what of it belongs to them is unknown"
+            )
+        if not self._copier.copy(state, draft, is_running):
+            return self._skip(f"{', '.join(state.files[:3])} changed while copied") if is_running else False
+        try:
+            self.list_outputs(draft, lengths)
+        except UnsteadyOutputError as error:
+            fs.remove_tree(draft)
+            return self._skip(str(error))
+        self._skips = 0
+        return True
+
+    def _skip(self, why: str) -> bool:
+        self._skips += 1
+        if self._skips == SKIPS_TOLD:
+            self.task.tell(f"not saved since {time.monotonic() - self._saved_at:.0f} s: {why}; the next save is tried")
+        return False
+
     def _held(self, is_running: bool) -> Iterator[tuple[Path, float, str]]:
-        """Files that are written again and again are copied at once, and held until the outputs have followed."""
+        """Copy at once the files that are written again and again, and hold them until the outputs have followed."""
         held = self.task.attempt_folder.root / HELD
         if not held.exists():
             self._hold(held, is_running)
@@ -166,9 +264,9 @@ class FileKeeper(CommandSupervisor):
 
     def _hold(self, held: Path, is_running: bool) -> None:
         draft = self._draft()
-        for state in self._copier.steady() if is_running else complete_states(self.folder, self.program):
+        for state in self._complete_states(is_running):
             stamps = state.complete_stamps or {}
-            if self._is_new(stamps) and self._copier.copy(state, draft, is_running):
+            if self._is_new(stamps) and self._copied(state, draft, is_running):
                 self._seen = dict(stamps)
                 os.rename(draft, held)
 
@@ -181,29 +279,43 @@ class FileKeeper(CommandSupervisor):
         return goal is not None and done >= goal
 
     def _forget_older(self) -> None:
-        """Removes numbered restart files of this attempt that were handed over long ago: they fill the disk."""
+        """Remove numbered restart files of this attempt that were handed over long ago: they fill the disk."""
         for state in self._states():
             if self.last is not None and float(state.number) < self.last:
                 for name in set(state.numbered) - self._put_back:
                     (self.folder / name).unlink(missing_ok=True)
 
     def _draft(self) -> Path:
-        """A name not used before: what an earlier successor left half copied must not become part of a state."""
+        """Return a name not used before: what an earlier successor left half copied is no part of a state."""
         while True:
             self._count += 1
             draft = self.task.attempt_folder.root / f"state-{self._count:06d}"
             if not draft.exists():
                 return draft
 
+    # --- at the end ---
+
+    def _list_at_end(self, draft: Path, state: RestartState, is_finished: bool) -> None:
+        written = max(stamp[2] for stamp in state.stamps.values()) / 1e9
+        is_last_action = self._saved_by is SavedBy.EXIT or written >= time.time() - LAST_ACTION_SECONDS
+        is_asked = self.stop_asked_unix is not None and written >= self.stop_asked_unix
+        has_saved_last = is_last_action or is_asked
+        lengths, blurred = self.lengths_at(state.stamps)
+        if (
+            self._saved_by is SavedBy.EXIT or blurred or is_asked
+        ):  # told to stop, it saved: its buffers follow at its end
+            lengths = None
+        self.list_outputs(draft, lengths, is_at_end=True, is_finished=is_finished, has_saved_last=has_saved_last)
+
     def _results_alone(self) -> HandedOver:
         """Of a program that removes its restart files when it is done."""
         draft = self._draft()
         draft.mkdir()
-        self.add_results(draft)
-        if not (draft / FINAL).exists() and not self.program.outputs:
+        self.list_outputs(draft, None, is_at_end=True, is_finished=True)
+        if not self.has_outputs and not self.program.outputs:
             raise SegmentError(
-                f"runs.{self.task.run.name}: the program is done, but left no file that matches `files` or "
-                "`final_files`; name its results in `final_files`"
+                f"runs.{self.task.run.name}: the program is done, but left no file at all in its folder; "
+                "it has no result"
             )
         goal = self.task.run.goal
         self.hand_over_outputs(draft, math.inf, is_closed=True)
@@ -215,8 +327,12 @@ class FileKeeper(CommandSupervisor):
         done = self._done(reading)
         is_all = is_finished and self.task.run.goal is None
         found = self._found(draft, done, reading.how, is_closed=True, is_finished=is_finished, is_all=is_all)
-        if is_finished:
-            self.add_results(draft)
+        if is_finished and (name := self.outputs.without_records()):
+            raise SegmentError(
+                f"runs.{self.task.run.name}.settings.outputs: {name}: no record was found in it, and it would be lost; "
+                "allowed: rows, of which each begins with a number, or "
+                "a regular expression for the beginning of a record; without an entry the file is kept as it is"
+            )
         return found
 
     def _found(

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbroken.engines.command.joined_tables import OVERLAP_BYTES, records
+from unbroken.engines.files.tables import OVERLAP_BYTES, records
 from unbroken.system.copying import append_range
 
 

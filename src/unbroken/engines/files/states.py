@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unbroken.engines.command.settings import Program, SavedBy
+from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
-_MEANING = {"{progress}": r"(\d+)", "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# Such as 5000, 0.05 or 1e-3.
+_NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+_MEANING = {"{progress}": _NUMBER, "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# What a checkpoint's folder of this name holds is a result.
+FINAL = "final"
+# What a checkpoint's folder of this name holds says which output files belong to it.
+LISTED = "unbroken-output"
+_OTHERS = (PARTS, FINAL, LISTED)
 # Inode, size and time of change: what differs if a file was written again.
 Stamp = tuple[int, int, int]
 
@@ -37,7 +44,7 @@ class RestartState:
     @property
     def stamps(self) -> dict[str, Stamp]:
         """How its files are now; those that are gone are left out."""
-        return {name: stamp for name in self.files if (stamp := _stamp(self.folder / name)) is not None}
+        return {name: stamp for name in self.files if (stamp := stamp_of(self.folder / name)) is not None}
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
@@ -77,7 +84,7 @@ def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
             (found.setdefault(number, []) if number else common).append(name)
             matched.setdefault(number, set()).add(index)
             break
-    numbers = sorted(found, key=int, reverse=True) if any(pattern.groups for pattern in patterns) else [""]
+    numbers = sorted(found, key=float, reverse=True) if any(pattern.groups for pattern in patterns) else [""]
     every = set(range(len(patterns)))
     return [
         RestartState(folder, tuple(sorted([*found.get(number, []), *common])), number, tuple(found.get(number, ())))
@@ -106,7 +113,7 @@ def _is_marked(state: RestartState, stamps: Mapping[str, Stamp], marker: str) ->
 
 def _marked_at(state: RestartState, marker: str) -> int | None:
     """The time of the marker, in nanoseconds; None if there is none."""
-    marked = _stamp(state.folder / marker.replace("{progress}", state.number))
+    marked = stamp_of(state.folder / marker.replace("{progress}", state.number))
     return None if marked is None else marked[2]
 
 
@@ -125,13 +132,18 @@ def copied(state: RestartState, draft: Path) -> bool:
     try:
         for name in state.files:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(state.folder / name, draft / name)
+            fs.copy_file(state.folder / name, draft / name)
     except FileNotFoundError:
         before = {}
     if before and before == state.stamps:
         return True
-    shutil.rmtree(draft, ignore_errors=True)
+    fs.remove_tree(draft)
     return False
+
+
+def restart_files(checkpoint: Checkpoint) -> list[str]:
+    """Return the names of a checkpoint's restart files: neither outputs, pieces of tables, nor results."""
+    return [name for name in checkpoint.passport.files if name.split("/")[0] not in _OTHERS]
 
 
 def linked(state: RestartState, draft: Path) -> None:
@@ -144,7 +156,8 @@ def linked(state: RestartState, draft: Path) -> None:
         fs.link_or_copy(state.folder / name, draft / name)
 
 
-def _stamp(path: Path) -> Stamp | None:
+def stamp_of(path: Path) -> Stamp | None:
+    """Return inode, size and time of change; None if the file is not there."""
     try:
         found = path.stat()
     except OSError:

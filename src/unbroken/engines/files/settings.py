@@ -10,13 +10,19 @@ from enum import Enum
 from unbroken.runs.run import Run
 
 # A table: a line a row, which begins with a number that grows.
-ROWS = rb"^[ \t]*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=[\s,;])"
-ROWS_KIND, WHOLE_KIND = "rows", "whole"
+_BEGIN = rb"^[ \t]*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+ROWS = _BEGIN + rb"(?=[\s,;])"
+# The same where a separator, another number, or the end of the line follows.  In a file that has such rows,
+# `  4000 atoms` is none.
+ROWS_OF_NUMBERS = re.compile(_BEGIN + rb"(?=[ \t]*[,;\t\r\n]|[ \t]+[-+]?(?:\.?\d|(?:nan|inf)\b))", re.MULTILINE)
+ROWS_KIND = "rows"
 
 
 class SavedBy(Enum):
     """How the program says that a restart file is complete."""
 
+    OBSERVED = "observed"  # its own way, learned from the events of its files
+    CLOSED = "closed"  # two looks found it alike, and no process of the program has it open for writing
     EXIT = "exit"  # it has left well
     RENAME = "rename"  # it writes under another name first
     MARKER = "marker"  # it makes one more file afterwards
@@ -25,10 +31,10 @@ class SavedBy(Enum):
 
 @dataclass(frozen=True)
 class OutputSetting:
-    """A file that grows from segment to segment: where its records begin, or None where it is taken whole."""
+    """A table that grows from segment to segment, and what begins a record in it."""
 
     name: str
-    record: re.Pattern[bytes] | None
+    record: re.Pattern[bytes]
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Program:
     saved_by: SavedBy
     saved_marker: str
     puts_back: bool
+    put_back_as: Mapping[str, str]
     progress_file: str
     progress_pattern: str
     progress_json: str
@@ -54,7 +61,7 @@ class Program:
     live_pattern: str
     outputs: tuple[OutputSetting, ...]
     outputs_with_gaps: frozenset[str]
-    final_files: tuple[str, ...]
+    discard: tuple[str, ...]
     stop_file: str
     stop_text: str
     stop_signal: str
@@ -95,6 +102,7 @@ def program_of(run: Run) -> Program:
         saved_by=SavedBy(values["saved_by"]),
         saved_marker=str(values["saved_marker"]),
         puts_back=values["put_back"] is True,
+        put_back_as=texts(values["put_back_as"]),
         progress_file=str(values["progress_file"]),
         progress_pattern=str(values["progress_pattern"]),
         progress_json=str(values["progress_json"]),
@@ -104,7 +112,7 @@ def program_of(run: Run) -> Program:
         live_pattern=str(values["live_pattern"]),
         outputs=tuple(OutputSetting(name, record_of(kind)) for name, kind in texts(values["outputs"]).items()),
         outputs_with_gaps=frozenset(words(values["outputs_with_gaps"])),
-        final_files=words(values["final_files"]),
+        discard=words(values["discard"]),
         stop_file=str(values["stop_file"]),
         stop_text=str(values["stop_text"]),
         stop_signal=str(values["stop_signal"]),
@@ -116,10 +124,8 @@ def program_of(run: Run) -> Program:
     )
 
 
-def record_of(kind: str) -> re.Pattern[bytes] | None:
-    """What begins a record of an output; re.error if the user's own expression is none."""
-    if kind == WHOLE_KIND:
-        return None
+def record_of(kind: str) -> re.Pattern[bytes]:
+    """Return what begins a record of a table; re.error if the user's own expression is none."""
     return re.compile(ROWS if kind == ROWS_KIND else kind.encode(), re.MULTILINE)
 
 

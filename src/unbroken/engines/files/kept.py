@@ -1,0 +1,619 @@
+"""The files of a program that runs where the user called it: copied when complete, and made again what they were.
+
+Only files are moved that match `keep` and that this run's program wrote.  Nothing is removed: what has to make room
+goes to the store's `replaced/`.  What the program appends to is cut in place.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import glob
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from unbroken.engines.files.before import LAST_SIGN_SECONDS, BeforeNote
+from unbroken.engines.files.moments import FILE_NAME, MomentJournal, read_moments
+from unbroken.engines.files.observer import FileObserver, Moment
+from unbroken.engines.files.outputs import (
+    OutputFile,
+    OutputList,
+    described,
+    is_as_listed,
+    is_buffered,
+    is_cut_by_a_buffer,
+    read_outputs,
+)
+from unbroken.engines.files.saves import SaveCycle, literal_names
+from unbroken.engines.files.settings import SavedBy
+from unbroken.engines.files.states import TICKS_SECONDS, Stamp, glob_pattern
+from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
+from unbroken.engines.files.workspace import cut, remove_emptied
+from unbroken.engines.files.writers import ProgramLife, are_written, open_for_writing
+from unbroken.errors import CheckpointError
+from unbroken.program.contract import AttemptFolder
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.system import fs
+from unbroken.system.digests import digest_file
+
+# Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
+# of the user has such a name.
+_ELSEWHERE = "\0"
+PRINTED, SAVE = f"{_ELSEWHERE}stdout", f"{_ELSEWHERE}save"
+# No wildcard means what lies in these; the first three are never kept.
+_NEVER = (".unbroken", ".snakemake", ".git")
+_NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
+_NUMBER = re.compile(r"\{progress\}")
+SKIPS_TOLD = 3
+LAST_ACTION_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What the user asked for: globs of the files from which the program resumes, and what else it writes."""
+
+    globs: tuple[str, ...]
+    saved_by: SavedBy
+    marker: str
+    outputs: tuple[str, ...]
+    folder: Path  # where the program runs
+    store: Path
+    printed: Path | None = None  # what the program prints, if that is a result
+
+
+class KeptFiles:
+    """The kept files of one attempt."""
+
+    def __init__(self, keep: Keep, attempt: AttemptFolder, segment: int, tell: Callable[[str], None]) -> None:
+        self.keep, self.folder, self._tell, self._segment = keep, keep.folder, tell, segment
+        self._mark = f"UNBROKEN_SAVE={attempt.save.resolve()}"
+        self._before = BeforeNote(keep.store)
+        self._replaced = Replaced(keep.store, keep.folder)
+        self._patterns = [glob_pattern(each) for each in keep.globs]
+        also = {SAVE: attempt.save, **({PRINTED: keep.printed} if keep.printed else {})}
+        self._journal = MomentJournal(attempt.root / FILE_NAME, tell)
+        self._observer = FileObserver(
+            self.folder,
+            self._is_state,
+            self._is_watched,
+            self._on_moment,
+            also,
+            self._on_rest,
+            self._is_named,
+            ProgramLife(self._mark).is_alive,
+        )
+        self._known: dict[str, tuple[Moment, bool]] = {}
+        self._cycle = SaveCycle(literal_names(keep.globs))
+        self._seen: Mapping[str, Stamp] = {}  # at the last look
+        self._steady: Mapping[str, Stamp] = {}  # complete at the last look
+        self._saved: dict[str, Stamp] = {}  # of what was copied or put back
+        self._foreign: dict[str, Stamp] = {}
+        self._source: Path | None = None  # the last checkpoint's folder of kept files
+        self._lengths_before: dict[str, int] = {}
+        self._doubts: tuple[str, ...] = ()
+        self._unknown: frozenset[str] = frozenset()  # whose lengths at the last moment are unknown
+        self._written: set[str] = set()  # by an attempt that was killed
+        self._listed: set[str] = set()  # with its last checkpoint
+        self._skips = self._restless_looks = self._appended_noted = 0
+        self.stop_asked_unix: float | None = None
+        self.has_left_well = False  # the program, by itself
+
+    # --- which files ---
+
+    def found(self) -> dict[str, Stamp]:
+        """Return all state files that match now, by their names."""
+        found = {name: _stamp(self.folder / name) for name in sorted(self._all_names())}
+        return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+    def links(self) -> dict[str, str]:
+        """Return the links among what matches, and where they lead."""
+        paths = [(name, self.folder / name) for name in sorted(self._all_names())]
+        return {name: os.readlink(path) for name, path in paths if path.is_symlink()}
+
+    def own(self) -> dict[str, Stamp]:
+        """Return those that are this run's: the others are as they were before it began."""
+        return {name: stamp for name, stamp in self.found().items() if self._foreign.get(name) != stamp}
+
+    def _all_names(self) -> set[str]:
+        names = {name for pattern in self.keep.globs for name in self._matching(pattern)}
+        return {name for name in names if name not in self._observer.appended}
+
+    def _matching(self, pattern: str) -> list[str]:
+        names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
+        wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
+        matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
+        found = [os.path.normpath(below) for name in matched for below in self._files_of(name)]
+        found = [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
+        return [name for name in found if not self._is_excluded(name, pattern)]
+
+    def _is_excluded(self, name: str, pattern: str) -> bool:
+        """Return True for what no wildcard means, and for the store, wherever it lies."""
+        first = Path(name).parts[0] if name else ""
+        if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
+            return True
+        return (self.folder / name).absolute().is_relative_to(self.keep.store)
+
+    def _files_of(self, name: str) -> list[str]:
+        """Return the files of a folder that matches; of a file, itself."""
+        path = self.folder / name
+        if not path.is_dir() or path.is_symlink():
+            return [name]
+        found = []
+        for base, folders, names in os.walk(path):
+            below = os.path.relpath(base, self.folder)
+            folders[:] = [each for each in folders if below != "." or each not in _NOT_BY_WILDCARD]
+            links = [each for each in folders if os.path.islink(os.path.join(base, each))]
+            found += [os.path.join(below, each) for each in (*names, *links)]
+        return found
+
+    def _is_state(self, name: str) -> bool:
+        if name.startswith(f"{SAVE}/"):
+            return name.endswith(".ready")
+        if name.startswith(_ELSEWHERE) or fs.is_unique_name(Path(name).name):
+            return False
+        paths = [name, *map(str, Path(name).parents)][:-1]
+        for text, pattern in zip(self.keep.globs, self._patterns, strict=True):
+            is_all = os.path.normpath(text) == "."
+            if (is_all or any(pattern.fullmatch(path) for path in paths)) and not self._is_excluded(name, text):
+                return True
+        return False
+
+    def _is_watched(self, folder: str) -> bool:
+        if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.keep.store):
+            return False
+        return any(_may_hold(folder, each) for each in (*self.keep.globs, *self.keep.outputs))
+
+    # --- before the program starts ---
+
+    def restore(self, origin: Checkpoint | None) -> None:
+        """Make the files what they were at the checkpoint; without one, what they were before the run began."""
+        self._source = origin.folder / KEPT if origin else None
+        wanted, listed = kept_names(origin), read_outputs(origin)
+        # What the attempts before have learned.
+        self._observer.appended = {name for name in listed.files if self._is_state(name) and name not in set(wanted)}
+        self._cycle = SaveCycle(wanted or literal_names(self.keep.globs))
+        put_back, moved = [], self._move_newer(set(wanted), listed)
+        for name in wanted:
+            if origin is not None and not self._is_as_in(origin, name):
+                if self._replaced.move(name):
+                    moved.append(name)
+                put_file(origin.folder / KEPT / stored(name), self.folder / name)
+                put_back.append(name)
+        put_back += self._put_links_back(listed, moved)
+        self._cut_back(listed)
+        remove_emptied(self.folder, moved)
+        if put_back:
+            self._tell(f"put back from the checkpoint: {', '.join(put_back)}")
+        if moved:
+            self._tell(f"moved to {self._replaced.root}, being newer than what was saved complete: {', '.join(moved)}")
+        found = self.found()
+        self._saved = {name: stamp for name, stamp in found.items() if name in set(wanted)}
+        self._foreign = {name: stamp for name, stamp in found.items() if name not in set(wanted)}
+        known = self._before.foreign
+        late = {} if self._before.is_new or origin is not None else found
+        self._before.late = {name: stamp for name, stamp in late.items() if known.get(name) != stamp}
+        self._before.write(self._foreign, self._before.written)
+
+    def _move_newer(self, wanted: set[str], listed: OutputList) -> list[str]:
+        """Move away what the program wrote and no checkpoint has."""
+        moved = []
+        for name, stamp in self.found().items():
+            is_late = self._before.late.get(name) == stamp
+            if name in wanted or name in listed.files or (self._before.foreign.get(name) == stamp and not is_late):
+                continue
+            if self._before.is_new or not (is_late or self._is_ours(name)):
+                continue
+            if self._replaced.move(name):
+                moved.append(name)
+        return moved
+
+    def _is_ours(self, name: str) -> bool:
+        """Return True if the program wrote it, by its events, or by the time at which the last attempt lived."""
+        changed = (self.folder / name).lstat().st_ctime
+        return name in self._before.written or changed <= self._before.last_sign + LAST_SIGN_SECONDS
+
+    def _put_links_back(self, listed: OutputList, moved: list[str]) -> list[str]:
+        done = []
+        for name, target in listed.links.items():
+            path = self.folder / name
+            if path.is_symlink() and os.readlink(path) == target:
+                continue
+            if self._replaced.move(name):
+                moved.append(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
+            done.append(name)
+        return done
+
+    def _cut_back(self, listed: OutputList) -> None:
+        """Cut what the program appends to, to its length at the checkpoint."""
+        self._doubts = listed.doubts
+        for doubt in self._doubts:
+            self._tell(f"doubt: {doubt}")
+        files = dict(listed.files)
+        if self.keep.printed is not None and PRINTED not in files and self.keep.printed.exists():
+            files[PRINTED] = OutputFile(0, 0, "", "", 0, 0)
+        for name, entry in files.items():
+            path = self._path(name)
+            if not path.is_file() or (entry.head and not is_as_listed(path, entry, listed.algorithm)):
+                size = f"{path.stat().st_size:,} bytes" if path.is_file() else "gone"
+                found = f"{path}: {size}, at the checkpoint it had {entry.resume_bytes:,} of its own"
+                if name == PRINTED:
+                    raise CheckpointError(f"{found}; type --anew to begin again")
+                self._doubt(f"{found}; it stays as it is")
+            elif cut(path, entry, lambda name=name: self._replaced.place(name.lstrip(_ELSEWHERE))):  # type: ignore[misc]
+                self._tell(f"cut to its length at the checkpoint: {name.lstrip(_ELSEWHERE)}")
+
+    def is_there_before(self, origin: Checkpoint | None) -> bool:
+        """Return True if state files are there that no attempt of this run has written, and that are not saved yet."""
+        found = self.found()
+        is_known = self._before.is_new or (found == self._before.foreign and not self._before.late)
+        return origin is None and bool(found) and is_known
+
+    def begin(self) -> None:
+        """Begin to observe; the program starts after this."""
+        named = [name for each in self.keep.outputs for name in self._files_of(each) if not os.path.isabs(name)]
+        named += self._observer.appended
+        if self.keep.printed is not None:
+            self.keep.printed.touch()  # what is not there cannot be watched
+            named.append(PRINTED)
+        for name in named:
+            with suppress(OSError):
+                self._lengths_before[name] = self._path(name).stat().st_size
+        self._journal.begin(self._lengths_before)
+        self._observer.start([*self._lengths_before, *self.found()])
+        if self._observer.is_blind:
+            self._tell(f"{self._observer.why_blind}; what grows is compared by its times alone")
+
+    def know_before(self, origin: Checkpoint | None, attempt_root: Path) -> None:
+        """Take over from an attempt that was killed: what it put back or saved is no new state."""
+        self._foreign = self._before.foreign
+        wanted = [name for name in kept_names(origin) if origin is not None and self._is_as_in(origin, name)]
+        self._saved = {name: stamp for name, stamp in self.found().items() if name in wanted}
+        self._known = read_moments(attempt_root / FILE_NAME)
+        listed = read_outputs(origin)
+        self._doubts, self._listed = listed.doubts, set(listed.files)
+        # What matches and is complete in no moment was appended to.
+        completed = {name for name, (moment, _) in self._known.items() if _stamp(self.folder / name) == moment.stamp}
+        lengths = {name for moment, _ in self._known.values() for name in moment.lengths}
+        self._observer.appended = {name for name in lengths if self._is_state(name) and name not in completed}
+        self._written = lengths
+
+    # --- while it works, and at its end ---
+
+    def complete(self) -> dict[str, Stamp]:
+        """Return the files of a new state that is complete while the program works; none if there is no new one."""
+        self._before.give_sign(self._observer.written())
+        now = self.own()
+        seen, self._seen = self._seen, now
+        if self.keep.saved_by is SavedBy.EXIT or not now:
+            return {}
+        if self.keep.saved_by is SavedBy.CLOSED or (self.keep.saved_by is SavedBy.OBSERVED and self._is_unseen(now)):
+            is_steady = now == seen and not are_written([self.folder / name for name in now], self._mark)
+            self._steady = now if is_steady else {}
+            return self._new(self._steady)
+        if self.keep.saved_by is SavedBy.OBSERVED:
+            self._observer.settle()
+            return self._new(now if self._is_observed_complete(now) and self._is_save_over(now) else {})
+        return self._new(self.by_evidence(now))
+
+    def last(self) -> dict[str, Stamp]:
+        """Return what was complete of a program that was ended, or crashed."""
+        now = self.own()
+        if self.keep.saved_by is SavedBy.CLOSED or (self.keep.saved_by is SavedBy.OBSERVED and self._is_unseen(now)):
+            return self._new(now if now == self._steady else {})
+        if self.keep.saved_by is SavedBy.OBSERVED:
+            return self._new(now if self._is_observed_complete(now) else {})
+        return self._new(self.by_evidence(now))
+
+    def whole(self) -> dict[str, Stamp]:
+        """Return all of a program that has left well."""
+        return self._new(self.own())
+
+    def end_observing(self) -> None:
+        """Take what happened until the program was gone."""
+        self._observer.close()
+        self._before.give_sign(self._observer.written(), is_last=True)
+
+    def why_not_complete(self) -> str:
+        """Return which file was open, or written again, at each look; empty if that was not the reason."""
+        is_open = [name for name in self.own() if self._observer.is_open(name)]
+        return f"open for writing at each look: {', '.join(is_open[:3])}" if is_open else ""
+
+    def _is_unseen(self, now: Mapping[str, Stamp]) -> bool:
+        """Return True if events do not tell of all these files."""
+        return self._observer.is_blind or any(os.path.isabs(name) or name.startswith("../") for name in now)
+
+    def _is_observed_complete(self, now: Mapping[str, Stamp]) -> bool:
+        return bool(now) and all(self._is_closed(name, stamp) for name, stamp in now.items())
+
+    def _is_closed(self, name: str, stamp: Stamp) -> bool:
+        if self._saved.get(name) == stamp or self._is_renamed(name):
+            return True
+        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
+        if moment is None and self._observer.is_left_alone(name, stamp):
+            return not are_written([self.folder / name], self._mark)
+        return moment is not None and moment.stamp == stamp and not self._observer.is_open(name)
+
+    def _is_renamed(self, name: str) -> bool:
+        return self._observer.is_renamed(name) or (name in self._known and self._known[name][1])
+
+    def _is_save_over(self, now: Mapping[str, Stamp]) -> bool:
+        is_restless = self._restless_looks >= SKIPS_TOLD or (len(now) == 1 and self._is_renamed(next(iter(now))))
+        new = [name for name, stamp in now.items() if self._saved.get(name) != stamp]
+        is_over = not any(self._observer.completions(name) for name in new) or self._cycle.is_complete(is_restless)
+        self._restless_looks += 0 if is_over else 1
+        return is_over
+
+    def by_evidence(self, now: Mapping[str, Stamp]) -> dict[str, Stamp]:
+        """Return those that are complete by a name or by another file, whatever became of the program."""
+        match self.keep.saved_by:
+            case SavedBy.RENAME:
+                return dict(now)
+            case SavedBy.MARKER:
+                marked = _stamp(self.folder / self.keep.marker)
+                is_marked = marked is not None and now and marked[2] >= max(stamp[2] for stamp in now.values())
+                return dict(now) if is_marked else {}
+            case SavedBy.NEXT:
+                highest = self.number(now)
+                return {name: stamp for name, stamp in now.items() if self._number_in(name) != highest}
+        return {}
+
+    def number(self, names: Mapping[str, Stamp] | Sequence[str]) -> float | None:
+        """Return the highest number that stands for {progress} in these names."""
+        return max((number for name in names if (number := self._number_in(name)) is not None), default=None)
+
+    # --- copies ---
+
+    def copy(
+        self,
+        files: Mapping[str, Stamp],
+        draft: Path,
+        is_running: bool,
+        is_at_end: bool = False,
+        is_finished: bool = False,
+    ) -> bool:
+        """Copy the files of a state to `draft/kept`, and list what grows; False, and nothing there, if they changed.
+
+        What has not changed since the last checkpoint gets a second name there.
+        """
+        if is_running and self.keep.saved_by is SavedBy.MARKER:
+            time.sleep(TICKS_SECONDS)  # the clock of files goes by ticks
+        lengths, blurred = self._lengths_at(files)
+        blurred = blurred or self._unmeasured(lengths)
+        if blurred and is_running:
+            self._skip(f"{blurred} is written while the kept files are, so what of it belongs to them is unknown")
+            return False
+        if blurred and not is_finished and not self._has_saved_last(self._written_at(files)):
+            if self._source is not None:
+                return False  # the checkpoint before is exact
+            self._doubt(
+                f"{blurred.lstrip(_ELSEWHERE)}: what of it belongs to the first save is unknown; lines may be double"
+            )
+        try:
+            for name in files:
+                target = draft / KEPT / stored(name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source = self._source / stored(name) if self._source else None
+                if source is not None and self._saved.get(name) == files[name] and source.exists():
+                    fs.link_or_copy(source, target)
+                else:
+                    fs.copy_file(self.folder / name, target)
+        except FileNotFoundError:
+            fs.remove_tree(draft)
+            return False
+        if any(_stamp(self.folder / name) != stamp for name, stamp in files.items()):
+            fs.remove_tree(draft)
+            if is_running:
+                self._skip(f"{', '.join(list(files)[:3])} changed while copied")
+            return False
+        self._skips = 0
+        self.list_into(draft, None if blurred else lengths, self._written_at(files), is_at_end)
+        return True
+
+    def saved(self, files: Mapping[str, Stamp]) -> None:
+        """Note that these are in a checkpoint now."""
+        self._saved = dict(files)
+        self._source = self.keep.store / "checkpoints" / "latest" / KEPT  # by the next save
+
+    def list_into(
+        self, draft: Path, lengths: Mapping[str, int] | None, saved_unix: float, is_at_end: bool = False
+    ) -> None:
+        """Write into a draft how long each growing file was when the state was saved; None: as it is now."""
+        files: dict[str, OutputFile] = {}
+        listed = OutputList(links=self.links(), doubts=self._doubts)
+        has_saved_last = is_at_end and self._has_saved_last(saved_unix)
+        for name in self._growing():
+            path = self._path(name)
+            with suppress(FileNotFoundError):
+                size = path.stat().st_size
+                resume = size if lengths is None else lengths.get(name, self._length_before(name))
+                if has_saved_last and 0 <= resume < size:
+                    resume = size if is_buffered(path, resume, self._lengths_before.get(name, 0)) else resume
+                elif not has_saved_last and resume >= 0 and is_cut_by_a_buffer(path, resume, size):
+                    # They are missing only if the program is resumed from this very state.
+                    listed = listed.with_doubt(_in_buffer(name))
+                if 0 <= resume <= size:
+                    files[name] = described(
+                        path, size if is_at_end else resume, resume, self._segment, listed.algorithm
+                    )
+        replace(listed, files=files).write(draft)
+
+    def _unmeasured(self, lengths: Mapping[str, int] | None) -> str:
+        """Return the name of a kept file that was found to be appended to after its length was needed."""
+        unknown = [name for name in sorted(self._observer.appended) if lengths is not None and name not in lengths]
+        return next((name for name in unknown if self._length_before(name) < 0 and self._path(name).exists()), "")
+
+    def lengths_when(self, state: str) -> tuple[Mapping[str, int] | None, float]:
+        """Return the lengths when a state of the contract was handed over, and when that was (Unix seconds)."""
+        self._observer.settle()
+        name = f"{SAVE}/{state}"
+        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
+        if moment is None or moment.blurred:
+            return None, time.time()
+        self._unknown = moment.unknown
+        return moment.lengths, moment.stamp[2] / 1e9
+
+    def _length_before(self, name: str) -> int:
+        """Return the length of a file that the program had not touched when it saved; -1 if that is unknown."""
+        return -1 if name in self._unknown else self._lengths_before.get(name, -1)
+
+    def _is_named(self, name: str) -> bool:
+        """Return True for what the program prints, an output, and a kept file that is appended to."""
+        if name == PRINTED or name in self._observer.appended:
+            return True
+        named = {os.path.normpath(each) for each in self.keep.outputs}
+        return any(path in named for path in (name, *map(str, Path(name).parents)))
+
+    def _growing(self) -> list[str]:
+        """Return what the program appends to: what it prints, kept files and outputs, and what it has open."""
+        written = self._observer.written() | self._written
+        printed = [PRINTED] if self.keep.printed is not None and self.keep.printed.exists() else []
+        opened = {os.path.relpath(path, self.folder) for path in open_for_writing(self._mark)} | self._listed
+        found = []
+        for name in sorted(written - set(printed)):
+            is_growing = self._is_named(name) or name in opened
+            if is_growing and not self._is_kept(name) and (self.folder / name).is_file():
+                found.append(name)
+        return [*printed, *found]
+
+    def _is_kept(self, name: str) -> bool:
+        return name not in self._observer.appended and self._is_state(name)
+
+    def _has_saved_last(self, saved_unix: float) -> bool:
+        """Return True if the program saved as its last action: then its buffers belong to the state."""
+        if self.keep.saved_by is SavedBy.EXIT:
+            return True
+        if self.has_left_well and saved_unix >= time.time() - LAST_ACTION_SECONDS:
+            return True
+        return self.stop_asked_unix is not None and saved_unix >= self.stop_asked_unix
+
+    def _lengths_at(self, stamps: Mapping[str, Stamp]) -> tuple[Mapping[str, int] | None, str]:
+        """Return the lengths when these files were complete; else the name of one whose length is unknown."""
+        self._observer.settle()
+        known = [self._known[name][0] for name in stamps if name in self._known]
+        moments = [each for each in known if each.stamp == stamps[each.name]]
+        moment = self._observer.moment_of(stamps) or max(moments, key=lambda each: each.at, default=None)
+        if moment is not None and not moment.blurred:
+            self._unknown = moment.unknown
+            return {name: size for name, size in moment.lengths.items() if name not in moment.unknown}, ""
+        written_ns = max((stamp[2] for stamp in stamps.values()), default=0)
+        lengths = {}
+        for name in self._growing():
+            with suppress(OSError):
+                state = self._path(name).stat()
+                if state.st_mtime_ns >= written_ns:
+                    if self._is_named(name):
+                        return None, name
+                    continue
+                lengths[name] = state.st_size
+        return lengths, ""
+
+    # --- inside ---
+
+    def _on_rest(self) -> None:
+        """Write what is due, and the last moments again when a kept file was found to be appended to."""
+        if len(self._observer.appended) != self._appended_noted:
+            self._appended_noted = len(self._observer.appended)
+            for moment in list(self._observer.moments.values()):
+                self._note(moment)
+        self._journal.write_due()
+
+    def _note(self, moment: Moment) -> None:
+        hidden = self._observer.suspects()
+        lengths = {name: size for name, size in moment.lengths.items() if name not in hidden} if hidden else None
+        noted = moment if lengths is None else replace(moment, lengths=lengths)
+        self._journal.note(noted, self._observer.is_renamed(moment.name))
+
+    def _on_moment(self, moment: Moment) -> None:
+        self._note(moment)
+        if not moment.name.startswith(f"{SAVE}/") and not moment.is_late_doubt:
+            self._cycle.note(moment.name)
+
+    def _path(self, name: str) -> Path:
+        return self.keep.printed if name == PRINTED and self.keep.printed is not None else self.folder / name
+
+    def _written_at(self, files: Mapping[str, Stamp]) -> float:
+        return max((stamp[2] for stamp in files.values()), default=0) / 1e9
+
+    def _doubt(self, doubt: str) -> None:
+        if doubt not in self._doubts:
+            self._doubts = (*self._doubts, doubt)
+            self._tell(doubt)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the result may not be that of one uninterrupted run."""
+        return self._doubts
+
+    def _skip(self, why: str) -> None:
+        self._skips += 1
+        if self._skips == SKIPS_TOLD:
+            self._tell(f"not saved: {why}; the next save is tried")
+
+    def _new(self, files: Mapping[str, Stamp]) -> dict[str, Stamp]:
+        """Return these files, unless they are what was saved: a program that writes the same again made no step."""
+        if not files or files == self._saved:
+            return {}
+        if files.keys() == self._saved.keys() and all(self._is_as_saved(name, files[name]) for name in files):
+            self._saved = dict(files)
+            return {}
+        return dict(files)
+
+    def _is_as_saved(self, name: str, stamp: Stamp) -> bool:
+        saved, source = self._saved[name], self._source and self._source / stored(name)
+        if stamp == saved:
+            return True
+        if source is None or stamp[1] != saved[1]:
+            return False
+        with suppress(OSError):  # one of them is just being replaced
+            return filecmp.cmp(self.folder / name, source, shallow=False)
+        return False
+
+    def _number_in(self, name: str) -> float | None:
+        for pattern in self.keep.globs:
+            if not _NUMBER.search(pattern):
+                continue
+            wanted = glob_pattern(pattern)
+            for path in (name, *map(str, Path(name).parents)):
+                if (found := wanted.fullmatch(path)) is not None:
+                    return float(found[1])
+        return None
+
+    def _is_as_in(self, origin: Checkpoint, name: str) -> bool:
+        entry, path = origin.passport.files[f"{KEPT}/{stored(name)}"], self.folder / name
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
+            return False
+        return digest_file(path, origin.passport.algorithm) == entry.digest
+
+
+def _in_buffer(name: str) -> str:
+    shown = name.lstrip(_ELSEWHERE)
+    return f"{shown} is buffered by the program, and lines were lost in the buffer; let it flush each line"
+
+
+def _may_hold(folder: str, pattern: str) -> bool:
+    """Return True if files below the folder may match: a folder that matches stands for all in it."""
+    globs = Path(os.path.normpath(_NUMBER.sub("*", pattern))).parts
+    for part, wanted in zip(Path(folder).parts, globs, strict=False):
+        if wanted == "**":
+            return True
+        if not fnmatchcase(part, wanted):
+            return False
+    return True
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Return None for what is no plain file: no link is followed."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,81 @@
+"""Names and places of kept files in a checkpoint and in the store of `unbroken exec`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from unbroken.runs.checkpoint import Checkpoint
+from unbroken.system import fs
+from unbroken.system.clock import folder_stamp, utc_now
+
+# Below a checkpoint's folder.
+KEPT = "kept"
+# What is being put back has a hidden name of this kind beside its place.
+DRAFT = "restored"
+REPLACED = "replaced"
+
+
+def kept_names(origin: Checkpoint | None) -> list[str]:
+    """Return the names, where the program was called, of the kept files of a checkpoint."""
+    files = origin.passport.files if origin else {}
+    return [original(name.removeprefix(f"{KEPT}/")) for name in files if name.startswith(f"{KEPT}/")]
+
+
+def stored(name: str) -> str:
+    """Return a name below a folder of ours: `@` stands for the root of the file system, `@.` for a folder above.
+
+    A part that begins with `@` by itself gets one more.
+    """
+    return "/".join(_stored_part(part) for part in Path(name).parts)
+
+
+def _stored_part(part: str) -> str:
+    if part in ("/", ".."):
+        return "@" if part == "/" else "@."
+    return f"@{part}" if part.startswith("@") else part
+
+
+def original(name: str) -> str:
+    """Return the name that was stored so."""
+    parts = name.split("/")
+    found = [".." if part == "@." else part[1:] if part.startswith("@@") else part for part in parts]
+    return "/".join(["", *found[1:]] if parts[0] == "@" else found)
+
+
+def put_file(source: Path, target: Path) -> None:
+    """Put a copy in place by one rename, with its times: a torn file is never seen there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fs.remove_drafts(target.parent, fs.DRAFT_SECONDS, DRAFT)
+    draft = target.parent / fs.unique_name(DRAFT)
+    fs.copy_file(source, draft)
+    fs.flush_file(draft)
+    os.replace(draft, target)
+
+
+class Replaced:
+    """The store's folder for what has to make room; nothing in it is ever removed."""
+
+    def __init__(self, store: Path, folder: Path) -> None:
+        self.root, self._folder = store / REPLACED, folder
+
+    def place(self, name: str) -> Path:
+        """Return a free place for a file of that name, its folder made."""
+        target = self.root / folder_stamp(utc_now()) / stored(name)
+        while os.path.lexists(target):
+            target = target.with_name(f"{target.name}.again")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    def move(self, name: str) -> bool:
+        """Move a file, or a link as the link that it is; False if it is not there."""
+        path = self._folder / name
+        if not os.path.lexists(path):
+            return False
+        target = self.place(name)
+        try:
+            os.rename(path, target)
+        except OSError:  # another file system
+            shutil.move(path, target)
+        return True

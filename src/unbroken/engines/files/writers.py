@@ -1,0 +1,100 @@
+"""Whether the processes of a program work, and which files they have open for writing, on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from unbroken.program import guard
+from unbroken.program.guard import marked
+
+# A process that was there so long is no helper that was started for a moment.
+LONG_SECONDS = 1.0
+# Its end says for so long that the program may be dying; new processes are looked for as often.
+DYING_SECONDS = 2.0
+_EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
+
+
+class ProgramLife:
+    """Says whether the program with `mark` in its environment works: the end of a process closes files as it does."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._since: dict[int, float] = {}  # when each of its processes was first seen
+        self._next_scan = self._dying_until = 0.0
+        self._was_seen = False
+
+    def is_alive(self) -> bool:
+        """Return False if none of its processes is left, or one that worked for long has just ended.
+
+        True where none was ever seen: it may have cleared its environment.
+        """
+        now = time.monotonic()
+        dead = [pid for pid in self._since if not _is_working(pid)]
+        if any(now - self._since.pop(pid) >= LONG_SECONDS for pid in dead):
+            self._dying_until = now + DYING_SECONDS
+        if now >= self._next_scan or not self._since:
+            self._next_scan = now + DYING_SECONDS
+            found = [pid for pid, _ in marked(self._mark) if _is_working(pid) and not _is_guard(pid)]
+            self._since = {pid: self._since.get(pid, now) for pid in found}
+            self._was_seen |= bool(found)
+        return not self._was_seen or (bool(self._since) and now >= self._dying_until)
+
+
+def _is_working(pid: int) -> bool:
+    """Return False for a process that is gone, or ends just now."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in ("Z", "X") and not int(fields[6]) & _EXITING
+
+
+def _is_guard(pid: int) -> bool:
+    try:
+        return os.fsencode(guard.__file__) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def are_written(paths: Sequence[Path], mark: str) -> bool:
+    """Return True if a process with `mark` (`NAME=value`) in its environment has one of the files open for writing."""
+    wanted = set()
+    for path in paths:
+        with suppress(OSError):
+            state = path.stat()
+            wanted.add((state.st_dev, state.st_ino))
+    return any((state.st_dev, state.st_ino) in wanted for _, state in _open_files(mark))
+
+
+def open_for_writing(mark: str) -> set[Path]:
+    """Return the files that processes with `mark` in their environment have opened for writing.
+
+    Not those that this process has handed on to them, such as a log of the job.
+    """
+    handed_on = set()
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):
+            state = os.fstat(descriptor)
+            handed_on.add((state.st_dev, state.st_ino))
+    return {path for path, state in _open_files(mark) if (state.st_dev, state.st_ino) not in handed_on}
+
+
+def _open_files(mark: str) -> Iterator[tuple[Path, os.stat_result]]:
+    for pid, _ in marked(mark):
+        with suppress(OSError):  # it has left
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    link = f"/proc/{pid}/fd/{name}"
+                    if _is_for_writing(pid, name):
+                        yield Path(os.readlink(link)), os.stat(link)
+
+
+def _is_for_writing(pid: int, descriptor: str) -> bool:
+    """By `flags`, in octal [proc(5), /proc/pid/fdinfo]."""
+    with open(f"/proc/{pid}/fdinfo/{descriptor}") as file:
+        flags = next((int(line.split()[1], 8) for line in file if line.startswith("flags:")), 0)
+    return flags & os.O_ACCMODE != os.O_RDONLY

@@ -1,0 +1,343 @@
+"""Which files belong to the result of a program, and how they are listed for a checkpoint."""
+
+import errno
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from support.command_jobs import command_run
+from support.kept_folder import KeptFolder
+
+from unbroken.engines.files import tracker as tracker_module
+from unbroken.engines.files.base import FileKinds
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, read_outputs
+from unbroken.engines.files.settings import program_of
+from unbroken.engines.files.tracker import MANY_FILES, UnsteadyOutputError
+from unbroken.errors import CheckpointError, FormatError
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptFolder:
+    (tmp_path / "run").mkdir()
+    made = KeptFolder(tmp_path / "run")
+    made.take()
+    return made
+
+
+# --- what is what ---
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("state.00010.chk", "state"),
+        ("deep/state.00010.chk", "output"),
+        ("table.csv", "output"),
+        ("out/traj.dcd", "output"),
+        ("core_of_the_earth.txt", "output"),
+        ("cache/x", "output"),
+        (".hidden", "output"),
+        ("core", "neither"),
+        ("core.1234", "neither"),
+        ("deep/core", "neither"),
+        ("__pycache__/a.pyc", "neither"),
+        ("deep/.cache/x", "neither"),
+        ("scratch/big.tmp", "dropped"),
+        ("rows.csv", "neither"),  # a table that is joined by its numbers
+        ("points.txt", "neither"),  # an input
+        ("job.in", "neither"),  # a template
+        ("STOP", "neither"),
+        ("saved.mark", "neither"),
+        ("DONE", "output"),
+        (".walk-0123456789abcdef0123456789abcdef", "neither"),  # one of ours
+    ],
+)
+def test_what_a_file_is(tmp_path, name, kind):
+    for each in ("points.txt", "job.in"):
+        (tmp_path / each).touch()
+    run = command_run(
+        base=tmp_path, start=["x", "@@stop@@"], files=["state.{progress}.chk"], discard=["scratch/*"],
+        outputs={"rows.csv": "rows"}, inputs=["points.txt"], templates=["job.in"], stop_file="STOP",
+        saved_by="marker", saved_marker="saved.mark", finished_file="DONE",
+    )  # fmt: skip
+    kinds = FileKinds(program_of(run))
+
+    found = {
+        "state": kinds.is_state(name),
+        "output": kinds.is_output(name),
+        "dropped": kinds.is_dropped(name),
+    }
+
+    assert [each for each, is_so in found.items() if is_so] == ([kind] if kind != "neither" else [])
+    assert kinds.is_finished_mark(name) == (name == "DONE")
+
+
+def test_a_list_says_of_each_file_how_long_it_is_and_who_began_it(kept):
+    kept.write("table", "1\n2\n")
+    kept.write("core", "dump")
+    one = kept.save({"table": 2})
+    kept.leave()
+    kept.take(one)
+    kept.append("table", "2\n")
+    kept.write("more/snap", "x")
+    two = kept.save()
+
+    first, second = read_outputs(one).files, read_outputs(two).files
+
+    assert {name: (entry.resume_bytes, entry.segment) for name, entry in first.items()} == {"table": (2, 1)}
+    assert {name: (entry.resume_bytes, entry.segment) for name, entry in second.items()} == {
+        "more/snap": (1, 2),
+        "table": (4, 1),
+    }
+    assert [entry.is_continued for entry in second.values()] == [None, True]
+
+
+def test_what_is_younger_than_the_state_is_not_listed_while_the_program_works(kept):
+    kept.write("table", "1\n")
+    kept.write("young", "x")
+
+    checkpoint = kept.save({"table": 2})
+
+    assert sorted(read_outputs(checkpoint).files) == ["table"]
+
+
+def test_what_a_program_writes_between_its_last_save_and_its_end_is_in_the_result(kept):
+    """A segment that is over: the program will not write it again."""
+    kept.write("table", "1\n")
+    kept.write("timing.txt", "3 s\n")
+
+    paused = kept.save({"table": 2}, is_at_end=True, has_saved_last=True)
+    finished = kept.save({"table": 2}, is_at_end=True, is_finished=True)
+
+    assert read_outputs(paused).files["timing.txt"].resume_bytes == 4
+    assert read_outputs(finished).files["timing.txt"].size_bytes == 4
+
+
+def test_the_mark_of_the_end_is_in_the_result_and_is_not_put_back(kept):
+    kept.write("DONE", "")
+    done = kept.save(is_at_end=True, is_finished=True)
+    kept.leave()
+
+    kept.take(done)  # the goal was raised
+    assert kept.files() == {}
+    kept.write("DONE", "")
+
+    assert sorted(read_outputs(kept.save(is_at_end=True, is_finished=True)).files) == ["DONE"]
+
+
+# --- files that are written again ---
+
+
+def test_a_file_that_is_known_to_be_written_again_is_copied_from_the_first_checkpoint_on(kept):
+    kept.tracker.is_rewritten = lambda name: name == "status"
+    kept.write("status", "5")
+
+    checkpoint = kept.save()
+
+    assert (checkpoint.folder / REWRITTEN / "status").read_text() == "5"
+    assert read_outputs(checkpoint).files["status"].is_rewritten
+
+
+def test_a_database_that_grows_is_put_back_as_it_was(kept):
+    path = kept.folder / "results.db"
+    base = sqlite3.connect(path)
+    base.execute("create table rows (number)")
+    base.execute("insert into rows values (1)")
+    base.commit()
+    kept.save(opened=["results.db"])
+    base.execute("insert into rows values (2)")
+    base.commit()
+    checkpoint = kept.save(opened=["results.db"])
+    base.execute("insert into rows values (3)")
+    base.commit()
+    base.close()
+    kept.leave()
+
+    kept.take(checkpoint)
+
+    assert sqlite3.connect(kept.folder / "results.db").execute("select * from rows").fetchall() == [(1,), (2,)]
+
+
+def test_a_file_that_is_written_while_it_is_copied_is_tried_again_and_then_left(kept, monkeypatch):
+    kept.tracker.is_rewritten = lambda name: name == "status"
+    kept.write("status", "5")
+    copy, seen = tracker_module.fs.copy_file, []
+
+    def written_meanwhile(source, target):
+        copy(source, target)
+        if source.name == "status":
+            seen.append(source)
+            if len(seen) <= most:
+                kept.append("status", "more")
+
+    monkeypatch.setattr(tracker_module.fs, "copy_file", written_meanwhile)
+
+    most = 2
+    assert (kept.save().folder / REWRITTEN / "status").read_text() == "5moremore"
+    most = 1000
+    kept.append("status", "x")
+    before = kept.tracker.listed
+    with pytest.raises(UnsteadyOutputError, match="status is written again while it is copied"):
+        kept.save()
+    assert kept.tracker.listed is before
+
+
+# --- links ---
+
+
+def test_a_link_that_leads_to_another_save_is_waited_for(kept):
+    kept.write("save_5/state", "5")
+    kept.write("save_6/state", "6")
+    (kept.folder / "latest").symlink_to("save_6")
+    draft = kept.root / "draft"
+    (draft / "save_5").mkdir(parents=True)
+    (draft / "save_5" / "state").write_text("5")
+
+    with pytest.raises(UnsteadyOutputError, match="latest leads to save_6, which is another save"):
+        kept.tracker.list_into(draft, None)
+
+    os.replace(kept.folder / "latest", kept.folder / "x")
+    (kept.folder / "x").unlink()
+    (kept.folder / "latest").symlink_to("save_5")
+    kept.tracker.list_into(draft, None)
+    assert kept.tracker.listed.links == {"latest": "save_5"}
+
+
+@pytest.mark.parametrize("target", ["nowhere", "/etc", "..", "data", "state"])
+def test_links_to_anything_else_are_kept_as_they_are(kept, target):
+    kept.write("data/x", "x")
+    kept.write("state", "s")
+    (kept.folder / "link").symlink_to(target)
+    checkpoint = kept.save()
+    kept.leave()
+
+    kept.take(checkpoint)
+
+    assert os.readlink(kept.folder / "link") == target
+
+
+def test_a_link_that_has_the_name_of_a_restart_file_is_kept_too(kept):
+    kept.write("state.5", "5")
+    (kept.folder / "state").symlink_to("state.5")
+    checkpoint = kept.save()
+    kept.leave()
+
+    kept.take(checkpoint)
+
+    assert os.readlink(kept.folder / "state") == "state.5"
+
+
+# --- buffers ---
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "is_doubt"),
+    [
+        ("1\n2\n3\n", 4, False),
+        ("1\n2\n33\n", 5, True),  # within a line
+        ("123\n" * 2000, 4096, False),  # a whole buffer, by chance
+        ("123\n" * 2000, 4092, False),
+        (b"\x00\x01\x02\x03" * 2000, 4096, False),  # no text
+        ("Grüße\n" * 100, 8, False),
+        ("1\n", 0, False),
+    ],
+)
+def test_a_text_that_the_program_buffers_is_a_doubt_for_who_resumes_from_there(kept, text, length, is_doubt):
+    kept.write("table", text)
+    checkpoint = kept.save({"table": length}, opened=["table"])
+    kept.append("table", "rest")
+
+    finished = kept.save(is_at_end=True, is_finished=True)
+
+    doubts = read_outputs(checkpoint).doubts
+    assert [doubt.partition(":")[0] for doubt in doubts] == (["table"] if is_doubt else [])
+    assert read_outputs(finished).doubts == ()  # nobody resumed from there
+
+
+def test_a_text_that_grows_by_whole_buffers_is_a_doubt(kept):
+    kept.write("table", "123\n" * 1024)
+    kept.save(opened=["table"])
+    kept.append("table", "456\n" * 1024)
+
+    assert [doubt.partition(":")[0] for doubt in read_outputs(kept.save(opened=["table"])).doubts] == ["table"]
+
+
+def test_a_closed_file_whose_last_line_has_no_end_is_no_doubt(kept):
+    kept.write("result.json", '{"a": 1}')
+
+    assert read_outputs(kept.save()).doubts == ()
+
+
+def test_a_table_of_which_nothing_was_flushed_is_a_doubt_once_it_grows_after_a_restart(kept):
+    kept.write("table", "")
+    kept.write("errors.log", "")
+    checkpoint = kept.save(opened=["table", "errors.log"])
+    kept.leave()
+    kept.take(checkpoint)
+    kept.append("table", "301 7\n")
+
+    assert [doubt.partition(":")[0] for doubt in read_outputs(kept.save()).doubts] == ["table"]
+
+
+# --- many, large, damaged, no room ---
+
+
+def test_ten_thousand_files_are_told_of_once_with_what_to_type(kept):
+    for number in range(MANY_FILES + 1):
+        kept.write(f"{number % 100}/{number}", "x" * (number == 7))
+
+    kept.save()
+    kept.save()
+
+    lines = [line for line in kept.lines if "output files" in line]
+    assert len(lines) == 1
+    assert "keeps 10,001 output files; the largest: 7/7" in lines[0] and "discard: ['7/7']" in lines[0]
+
+
+@pytest.mark.parametrize("data", ["", "{", "[]", '{"schema_version": 1}', '{"schema_version": 1, "files": {"a": {}}}'])
+def test_a_damaged_list_is_one_line(kept, data):
+    kept.write("a", "x")
+    checkpoint = kept.save()
+    (checkpoint.folder / "unbroken-output" / "list.json").write_text(data)
+
+    with pytest.raises(CheckpointError, match=r"list\.json: not a list of outputs"):
+        read_outputs(checkpoint)
+
+
+def test_a_newer_list_is_refused(kept):
+    kept.write("a", "x")
+    checkpoint = kept.save()
+    path = checkpoint.folder / "unbroken-output" / "list.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+
+    with pytest.raises(FormatError, match="format 2, this unbroken reads up to 1"):
+        read_outputs(checkpoint)
+
+
+def test_without_room_for_a_copy_nothing_is_decided(kept, monkeypatch):
+    """The next try lists the same: a log that was begun again is still known to be."""
+    kept.write("a.log", "first\n")
+    kept.write("status", "1")
+    one = kept.save()
+    kept.leave()
+    kept.take(one)
+    kept.write("a.log", "second\n")
+    kept.write("status", "2")
+    kept.tracker.is_rewritten = lambda name: name == "status"
+
+    def no_quota(*_: object) -> int:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracker_module.fs, "copy_range", no_quota)
+        with pytest.raises(OSError, match="quota") as raised:
+            kept.save()
+    shutil.rmtree(kept.root / "work" / f"draft-{kept.sequence}")
+    made = read_outputs(kept.save())
+
+    assert "status" in str(raised.value.filename2)
+    assert [(piece.name, piece.size_bytes) for piece in made.pieces] == [("a.log", 6)]
+    assert not made.files["a.log"].is_rewritten
+    assert (made.doubts, isinstance(made, OutputList)) == ((), True)

@@ -1,0 +1,159 @@
+"""Whatever a program writes, and however it saves, is there after kills and time limits under `unbroken exec`."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+from support.file_programs import (
+    APPENDED,
+    FOLDERS,
+    KILLS,
+    NEWEST,
+    OPEN_LOG,
+    RENAMED,
+    kill_all,
+    kill_program,
+    made,
+    tear,
+    wait_for,
+    whole,
+)
+
+kills = pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+
+
+# --- how a program saves ---
+
+
+@kills
+def test_a_state_that_is_renamed_ten_times_a_second_is_resumed_from_where_it_is(called, tmp_path_factory, kill):
+    more = made(called, RENAMED, goal=14)
+    state = called.folder / "state/s.json"
+    options = ("--outputs", "result.txt", "--keep", "state/s.json")
+    process = called.start(*options, **more)
+    called.wait_until(lambda: state.exists() and json.loads(state.read_text())["n"] >= 8)
+    kill(called, process)
+    reached = json.loads(state.read_text())["n"]
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, reached]), done.stderr
+    assert called.replaced() == []
+    same = whole(tmp_path_factory.mktemp("whole") / "run", RENAMED, goal=14)
+    assert (called.folder / "result.txt").read_text() == (same.folder / "result.txt").read_text()
+
+
+@pytest.mark.parametrize("keep", [("state.chk",), ("state.chk", "log.csv", "traj.bin")], ids=["state", "all three"])
+def test_what_a_program_appends_to_is_that_of_one_run_after_kills_and_a_time_limit(called, tmp_path_factory, keep):
+    more = made(called, APPENDED, goal=85)
+    options = ("--outputs", "log.csv", "traj.bin", "--done-if", "done", "--save-minutes", "0", "--keep", *keep)
+    for number, kill in ((33, kill_all), (54, kill_program)):
+        called.rest_at(number)
+        process = called.start(*options, **more)
+        wait_for(called, f"rests-at-{number}")
+        kill(called, process)
+        called.go_on()
+    called.rest_at(78)
+    assert called.call(*options, "--minutes", "0.08", **more).returncode == 85
+    called.go_on()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 30, 50, 70]), done.stderr
+    same = whole(tmp_path_factory.mktemp("whole") / "run", APPENDED, goal=85)
+    for name in ("log.csv", "traj.bin"):
+        assert (called.folder / name).read_bytes() == (same.folder / name).read_bytes(), name
+
+
+@kills
+@pytest.mark.parametrize("keep", ["out/**", "out/state"])
+def test_a_log_that_stays_open_beside_the_state_holds_up_no_checkpoint(called, keep, kill):
+    more = made(called, OPEN_LOG, goal=25)
+    options = ("--outputs", "result.txt", "--save-minutes", "0", "--keep", keep)
+    called.rest_at(18)
+    process = called.start(*options, **more)
+    wait_for(called, "rests-at-18")
+    kill(called, process)
+    called.go_on()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 15]), done.stderr
+    assert "state" not in called.replaced()
+
+
+@kills
+def test_a_time_folder_whose_files_were_torn_leaves_no_empty_folder(called, kill):
+    more = made(called, FOLDERS, goal=8)
+    (called.folder / "0").mkdir()
+    (called.folder / "0/U").write_text("value 0 end")
+    options = ("--outputs", "result.txt", "--save-minutes", "0", "--keep", "[0-9]*/**")
+    kill(called, tear(called, 3, "3/U", "3 end", options, more))
+    (called.folder / "tear-at-4").unlink()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, "FATAL" in done.stderr) == (0, False), done.stderr
+    assert called.starts() == [0, 3]
+    below = [base for base, folders, names in os.walk(called.folder) if not (folders or names)]
+    assert [base for base in below if ".unbroken" not in base] == []
+    assert (called.folder / "8/U").read_text() == "value 8 end"
+
+
+@kills
+def test_files_that_are_put_back_have_their_times_so_that_the_newest_is_found(called, kill):
+    more = made(called, NEWEST, goal=12)
+    options = ("--outputs", "result.txt", "--save-minutes", "0", "--keep", "*.chk")
+    kill(called, tear(called, 4, "a.chk", "4", options, more))
+    (called.folder / "tear-at-5").unlink()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 4]), done.stderr
+
+
+def test_files_that_somebody_removed_come_back_with_their_times(called):
+    more = made(called, NEWEST, goal=12)
+    options = ("--outputs", "result.txt", "--save-minutes", "0", "--keep", "*.chk")
+    kill_all(called, tear(called, 4, "a.chk", "4", options, more))
+    (called.folder / "tear-at-5").unlink()
+    for name in ("a.chk", "b.chk"):
+        (called.folder / name).unlink()
+
+    done = called.call(*options, **more)
+
+    assert done.returncode == 0, done.stderr
+    assert called.starts() == [0, 4]
+
+
+def test_a_renamed_state_of_which_exec_has_noted_nothing_yet_is_resumed_from(called):
+    more = made(called, RENAMED, goal=20)
+    state = called.folder / "state/s.json"
+    options = ("--outputs", "result.txt", "--keep", "state/s.json")
+
+    def reached() -> int:
+        return json.loads(state.read_text())["n"] if state.exists() else 0
+
+    process = called.start(*options, **more)
+    called.wait_until(lambda: reached() >= 6)
+    process.send_signal(signal.SIGSTOP)
+    called.wait_until(lambda: reached() >= 11)
+    kill_all(called, process)
+    last = reached()
+
+    assert called.call(*options, **more).returncode == 0
+    assert (called.starts(), called.replaced()) == ([0, last], [])
+
+
+def test_a_file_that_is_open_all_the_time_is_named_once(called):
+    program = (sys.executable, "-c", "import time; f = open('state', 'w'); f.write('x'); f.flush(); time.sleep(600)")
+    process = called.start("--keep", "state", "--save-minutes", "0", program=program)
+    log = called.store() / "logs" / "001.1.log"
+
+    called.wait_until(lambda: log.exists() and "open for writing at each look: state" in log.read_text())
+
+    process.kill()
+    process.wait()
+    assert log.read_text().count("open for writing") == 1

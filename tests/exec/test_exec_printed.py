@@ -1,0 +1,84 @@
+"""`--stdout FILE` has each line once, or says that lines are missing."""
+
+import pytest
+from support.exec_calls import Called
+from support.file_programs import KILLS, PRINTING, made, wait_for, wait_for_moment
+
+GOAL = 900
+OPTIONS = ("--keep", "state.txt", "--save-minutes", "0", "--stdout", "printed.txt")
+WHOLE = "".join(f"line {number:06d} of what this program prints\n" for number in range(1, GOAL + 1))
+kills = pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+
+
+def printed(called: Called) -> str:
+    return (called.folder / "printed.txt").read_text()
+
+
+def pause(called: Called, number: int, *options: str, **more) -> None:
+    called.rest_at(number)
+    done = called.call(*OPTIONS, "--minutes", "0.08", *options, **more)
+    called.go_on()
+    assert done.returncode == 85, done.stderr
+
+
+@pytest.mark.parametrize("way", ["flush", "print", "buffered"])
+def test_a_program_that_saves_and_leaves_when_its_time_is_up_loses_and_doubles_no_line(called, way):
+    more = made(called, PRINTING, "polite", way, goal=GOAL)
+    pause(called, 337, **more)
+
+    done = called.call(*OPTIONS, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 337]), done.stderr
+    assert printed(called) == WHOLE
+    assert "doubt" not in done.stderr
+
+
+def test_lines_that_are_flushed_are_neither_lost_nor_doubled_by_the_end_of_the_time(called):
+    more = made(called, PRINTING, "flush", goal=GOAL)
+    pause(called, 337, **more)
+
+    done = called.call(*OPTIONS, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 330]), done.stderr
+    assert printed(called) == WHOLE
+    assert "doubt" not in done.stderr
+
+
+@kills
+@pytest.mark.parametrize("way", ["flush", "print"])
+def test_lines_that_are_flushed_or_printed_by_python_are_neither_lost_nor_doubled_by_a_kill(called, way, kill):
+    more = made(called, PRINTING, way, goal=GOAL)
+    called.rest_at(337)
+    process = called.start(*OPTIONS, **more)
+    wait_for(called, "rests-at-337")
+    wait_for_moment(called, "state.txt")
+    kill(called, process)
+    called.go_on()
+
+    done = called.call(*OPTIONS, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 330]), done.stderr
+    assert printed(called) == WHOLE
+
+
+@pytest.mark.parametrize("kill", [*KILLS.values(), None], ids=[*KILLS, "time limit"])
+def test_lines_that_were_lost_in_a_buffer_are_told_and_it_is_not_plainly_finished(called, kill):
+    more = made(called, PRINTING, goal=GOAL)
+    if kill is None:
+        pause(called, 337, **more)
+    else:
+        called.rest_at(337)
+        process = called.start(*OPTIONS, **more)
+        wait_for(called, "rests-at-337")
+        wait_for_moment(called, "state.txt")
+        kill(called, process)
+        called.go_on()
+
+    done = called.call(*OPTIONS, **more)
+    again = called.call(*OPTIONS, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 330]), done.stderr
+    assert printed(called) != WHOLE
+    assert "finished, with doubts:" in done.stderr
+    assert "doubt: stdout is buffered by the program" in done.stderr
+    assert "doubt: stdout is buffered by the program" in again.stderr
