@@ -28,6 +28,8 @@ WAKE_SECONDS = 0.5
 # What is kept open is appended to if it was written so long, while so many states were completed beside it.
 APPENDED_SECONDS = 1.0
 APPENDED_STATES = 2
+# A program that replaces its state again and again is copied from a file that was held open for a moment.
+MOST_PAST, MOST_PAST_LENGTHS = 256, 1000
 # A file whose writing was not seen is complete if it stays as it is for so long.
 ALIKE_SECONDS = 1.0
 # A moment waits so long, at most, for the next look at the program.
@@ -125,6 +127,7 @@ class FileObserver:
         self._doubtful: dict[str, tuple[int, list[Moment]]] = {}  # sizes that may hold a write that is reported later
         self.appended: set[str] = set()  # that match as state files, and are kept open and appended to
         self.moments: dict[str, Moment] = {}  # the last one of each state file
+        self._past: dict[tuple[str, Stamp], Moment] = {}  # the last ones of files that are replaced by a rename
         self.last_state_event = 0.0
         self.overflows = 0
         self.why_blind = ""
@@ -174,12 +177,23 @@ class FileObserver:
     def moment_of(self, stamps: Mapping[str, Stamp]) -> Moment | None:
         """Return the moment at which the last of these state files was completed; None if one changed since."""
         with self._lock:
+            if len(stamps) == 1 and (past := self._past.get(next(iter(stamps.items())))) is not None:
+                return past  # of a file that is held open, and was replaced since
             found = [self.moments.get(name) for name in stamps]
             if not found or any(each is None or stamps[each.name] != each.stamp for each in found):
                 return None
             if self._open.intersection(stamps):
                 return None
             return max((each for each in found if each is not None), key=lambda each: each.at)
+
+    def _remember(self, moments: Iterable[Moment]) -> None:
+        """Keep the last moments of files that are always replaced, while their lengths take little memory."""
+        for moment in moments:
+            if self.is_renamed(moment.name) and len(moment.lengths) <= MOST_PAST_LENGTHS:
+                self._past.pop((moment.name, moment.stamp), None)
+                self._past[moment.name, moment.stamp] = moment
+        while len(self._past) > MOST_PAST:
+            self._past.pop(next(iter(self._past)))
 
     def _is_state(self, name: str) -> bool:
         return name not in self.appended and self._matches(name)
@@ -289,6 +303,7 @@ class FileObserver:
         """Take what was closed last: the program has left well, and was not ended while it wrote."""
         with self._lock:
             self.moments |= self._fresh
+            self._remember(self._fresh.values())
             self._fresh = {}
 
     def _take(self, moments: Sequence[Moment]) -> None:
@@ -300,6 +315,7 @@ class FileObserver:
             for moment in taken:
                 del self._fresh[moment.name]
                 self.moments[moment.name] = moment
+                self._remember([moment])
         for moment in taken:
             self._on_moment(moment)
 
@@ -337,6 +353,7 @@ class FileObserver:
             size, moments = self._doubtful.pop(name)
             if batch.sizes.get(name) == size and self._is_doubted(name):
                 found += [replace(moment, blurred=name, is_late_doubt=True) for moment in moments if not moment.blurred]
+        self._remember(found)
         found = [moment for moment in found if self.moments.get(moment.name, moment).stamp == moment.stamp]
         self.moments |= {moment.name: moment for moment in found if moment.name in self.moments}
         self._fresh |= {moment.name: moment for moment in found if moment.name in self._fresh}
@@ -523,6 +540,7 @@ class FileObserver:
         """Forget what events would have told: they are lost."""
         self.overflows += 1
         self.moments.clear()
+        self._past.clear()
         self._fresh.clear()
         self._kinds.clear()
         self._open.clear()
@@ -532,6 +550,7 @@ class FileObserver:
         """Forget what was learned: from now on nothing is."""
         with self._lock:
             self.moments.clear()
+            self._past.clear()
             self._fresh.clear()
             self._kinds.clear()
             self.why_blind = str(error)
