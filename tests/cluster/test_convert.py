@@ -75,7 +75,7 @@ def test_an_array_whose_goal_grows_comes_to_the_state_of_its_last_task(site: Sit
     site.converted("keras_array", 0.2, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
-    assert site.work.final("train") == {"state.txt": (alone / "state.txt").read_bytes()}
+    assert site.work.final("train")["state.txt"] == (alone / "state.txt").read_bytes()
     assert site.pauses("train") >= 1
 
 
@@ -105,7 +105,7 @@ def test_a_chain_by_dependency_comes_to_the_state_of_its_last_job(site: Site) ->
     site.converted("afterok_chain", 1, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
-    assert site.work.final("afterok_chain") == {"state.txt": (alone / "state.txt").read_bytes()}
+    assert site.work.final("afterok_chain")["state.txt"] == (alone / "state.txt").read_bytes()
     assert site.pauses("afterok_chain") == 2
 
 
@@ -162,7 +162,7 @@ def test_a_script_of_lammps_comes_to_the_same_restart_file(site: Site) -> None:
     site.converted("lammps_resubmit", 0.4)
 
     final = (alone / "restart.4000.bin").read_bytes()
-    assert site.work.final("melt") == {"restart.4000.bin": final}
+    assert site.work.final("melt")["restart.4000.bin"] == final
     assert site.pauses("melt") >= 1
 
 

@@ -104,7 +104,7 @@ def test_parts_of_amber_come_to_the_coordinates_of_the_last_one(site: Site) -> N
     site.converted("amber_parts", 2, **answers, progress_pattern=r"'^(\d+) '")
 
     assert (alone / "prod.rst").read_text().startswith("300 ")
-    assert site.work.final("prod") == {"prod.rst": (alone / "prod.rst").read_bytes()}
+    assert site.work.final("prod")["prod.rst"] == (alone / "prod.rst").read_bytes()
     assert site.pauses("prod") == 2
 
 
@@ -194,7 +194,7 @@ def test_lightning_that_is_told_by_a_signal_comes_to_the_same_model(site: Site) 
     site.converted("lightning_signal", 1.5, files="[last.ckpt]", saved_by="rename")
 
     assert (alone / "model.txt").read_text().count("0x") == 25
-    assert site.work.final("lightning_signal") == {"model.txt": (alone / "model.txt").read_bytes()}
+    assert site.work.final("lightning_signal")["model.txt"] == (alone / "model.txt").read_bytes()
     assert site.pauses("lightning_signal") >= 1
 
 
@@ -209,7 +209,7 @@ def test_a_script_of_matlab_comes_to_the_same_place(site: Site) -> None:
     site.converted("matlab_requeue", 0.6, saved_by="rename")
 
     assert (alone / "place.txt").read_text().startswith("400 ")
-    assert site.work.final("simulate") == {"place.txt": (alone / "place.txt").read_bytes()}
+    assert site.work.final("simulate")["place.txt"] == (alone / "place.txt").read_bytes()
     assert site.pauses("simulate") >= 1
 
 
@@ -224,7 +224,7 @@ def test_an_array_of_namd_comes_to_the_restart_file_of_its_last_task(site: Site)
     site.converted("namd_array", 2, **answers, progress_file="run.restart", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "run.restart").read_text().startswith("300 ")
-    assert site.work.final("namd_array") == {"run.restart": (alone / "run.restart").read_bytes()}
+    assert site.work.final("namd_array")["run.restart"] == (alone / "run.restart").read_bytes()
     assert site.pauses("namd_array") == 2
 
 
@@ -258,7 +258,7 @@ def test_a_container_that_is_requeued_by_its_exit_code_comes_to_the_same_model(s
     site.converted("singularity_restarts", 2, files="[model.pt]", saved_by="rename")
 
     assert (alone / "model.pt").read_text().startswith("300 ")
-    assert site.work.final("singularity_restarts") == {"model.pt": (alone / "model.pt").read_bytes()}
+    assert site.work.final("singularity_restarts")["model.pt"] == (alone / "model.pt").read_bytes()
     assert site.pauses("singularity_restarts") == 2
 
 
@@ -277,7 +277,7 @@ def test_torchrun_on_two_nodes_comes_to_the_same_model(site: Site) -> None:
 
     assert (alone / "model.txt").read_text().splitlines()[0] == "2 ranks"
     assert (alone / "model.txt").read_text().count("0x") == 25
-    assert site.work.final("torchrun_nodes") == {"model.txt": (alone / "model.txt").read_bytes()}
+    assert site.work.final("torchrun_nodes")["model.txt"] == (alone / "model.txt").read_bytes()
     assert site.pauses("torchrun_nodes") >= 1
 
 
@@ -299,6 +299,6 @@ def test_vasp_that_is_told_by_a_file_comes_to_the_same_structure(site: Site) -> 
 
     assert (alone / "CONTCAR").read_text().startswith("500 ")
     assert (alone / "POSCAR").read_text() != "0 12345\n"  # it was requeued
-    assert site.work.final("vasp") == {"CONTCAR": (alone / "CONTCAR").read_bytes()}
+    assert site.work.final("vasp")["CONTCAR"] == (alone / "CONTCAR").read_bytes()
     assert (site.root / "POSCAR").read_text() == "0 12345\n"
     assert site.pauses("vasp") >= 1
