@@ -54,7 +54,7 @@ CASES = [
         "lammps",
         "melt",
         ("--goal", "4000"),
-        r"the names of `files` have \d+ in them",
+        "the names of `files` have 4000 in them",
         ("lammps",),
         reason="but for what each piece writes for itself: log.lammps",
     ),

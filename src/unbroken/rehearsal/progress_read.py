@@ -20,11 +20,15 @@ class ProgressRead:
     values: list[float] = field(default_factory=list)
 
     def note(self, engine: Engine, run: Run, checkpoints: Sequence[Checkpoint]) -> None:
-        """Adds what a piece left, oldest first; of how it was read the newest counts."""
+        """Add what a piece left, oldest first; how it was read is told of the furthest checkpoint.
+
+        A piece that comes later may be a control, which ends before the goal.
+        """
         if checkpoints:
             newest = checkpoints[-1]
-            self.how = engine.progress_evidence(run, newest.folder)
-            self.unit = newest.passport.progress.unit
+            if newest.passport.progress.done >= max(self.values, default=0.0):
+                self.how = engine.progress_evidence(run, newest.folder)
+                self.unit = newest.passport.progress.unit
             self.values += [each.passport.progress.done for each in checkpoints]
 
     def line(self) -> str:
