@@ -222,3 +222,13 @@ def test_a_link_is_turned_in_one_step(tmp_path: Path) -> None:
     fs.point_link(link, "two")
 
     assert [(item.name, os.readlink(item)) for item in tmp_path.iterdir()] == [("latest", "two")]
+
+
+@pytest.mark.parametrize(("free", "is_quota"), [(0, False), (4096, True)])
+def test_a_disk_without_a_free_byte_is_not_called_a_quota(tmp_path, monkeypatch, free, is_quota):
+    monkeypatch.setattr(fs, "free_bytes", lambda _: free)
+
+    with pytest.raises(StorageError) as error, fs.storage_errors(tmp_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "state"))
+
+    assert (f"{free:,} free" in str(error.value), "a quota" in str(error.value)) == (True, is_quota)

@@ -94,7 +94,8 @@ def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
         free = free_bytes(path)
         missing = max(needed_bytes - free, 0)
         line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
-        line += "" if missing else ": a quota, or the number of files, is used up"
+        is_full = not free and error.errno == errno.ENOSPC
+        line += "" if missing or is_full else ": a quota, or the number of files, is used up"
         return f"{line}; earlier checkpoints are untouched; free room and start again"
     advice = "make it writable" if error.errno != errno.EXDEV else "keep the run's folder on one file system"
     return f"{line}; earlier checkpoints are untouched; {advice} and start again"
