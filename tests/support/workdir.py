@@ -216,12 +216,10 @@ class WorkDir:
         return self.places(run).log(segment).read_text()
 
     def final(self, run: str) -> dict[str, bytes]:
-        """The files of results/<run>/final by name, without the summary, which names times and hosts."""
-        return {
-            path.name: path.read_bytes()
-            for path in sorted(self.places(run).final.iterdir())
-            if path.name != "summary.json"
-        }
+        """Return the files below results/<run>/final by path, without the summary, which names times and hosts."""
+        final = self.places(run).final
+        found = {path.relative_to(final).as_posix(): path for path in sorted(final.rglob("*")) if path.is_file()}
+        return {name: path.read_bytes() for name, path in found.items() if name != "summary.json"}
 
     def reported(self, run: str) -> int:
         """How far the program at work says it is; 0 where none says anything."""
