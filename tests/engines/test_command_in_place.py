@@ -1,9 +1,9 @@
 """The command engine and a program that writes its restart file in place: found out, or asked by check_command."""
 
+import itertools
 import os
-import shutil
 import sys
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,11 @@ from support.toyrun import until
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import reading
-from unbroken.engines.files.open_files import OpenStates
 from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
-from unbroken.engines.files.states import complete_states
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.runs.outcome import Outcome
+from unbroken.system import fs
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 SETTINGS = {
@@ -28,13 +27,7 @@ SETTINGS = {
     "progress_pattern": r"^step (\d+)$",
     "goal": 10**6,
 }
-REFUSED = (
-    "runs.demo.settings.saved_by: found 'rename', but the program writes state.txt in place (the very same file had "
-)
-WAYS_OUT = (
-    "; allowed: observed, exit, marker or next, a program that writes under another name and renames, or a "
-    "check_command"
-)
+TOLD = "saved_by: found 'rename', but the program writes state.txt in place; it is copied when it is closed"
 
 
 def counter(*options):
@@ -48,8 +41,12 @@ def checkpoints(base):
 
 @pytest.fixture
 def engine_at(tmp_path):
-    """An engine, its task, and the folder of a program that a test plays."""
-    task = task_at(command_job(tmp_path, SETTINGS, save_minutes=10**-9))
+    """Return an engine, its task, and the folder of a program that a test plays."""
+    return an_engine_at(tmp_path, SETTINGS)
+
+
+def an_engine_at(tmp_path, settings):
+    task = replace(task_at(command_job(tmp_path, settings, save_minutes=10**-9)), tell=print)
     engine = CommandEngine(tmp_path)
     engine.command(task)
     return engine, task, engine.folder(task)
@@ -68,54 +65,32 @@ def rename(folder, step):
 # --- found out ---
 
 
-def test_a_program_that_writes_in_place_is_refused(tmp_path):
-    with pytest.raises(UnbrokenError) as error:
-        command_segment(tmp_path, counter("--style", "in-place", "--rest-seconds", 0.2))
+def test_a_program_that_writes_in_place_is_saved_when_its_file_is_closed_and_it_is_told(tmp_path):
+    process = start_command_segment(
+        tmp_path, counter("--style", "in-place", "--rest-seconds", 0.05, "--step-seconds", 0.3), save_minutes=0.001
+    )
 
-    (line,) = str(error.value).splitlines()
-    assert line.startswith(REFUSED) and line.endswith(WAYS_OUT)
-    assert [(path / "state.txt").read_text().count("\n") for path in checkpoints(tmp_path)] == []
+    until(lambda: len(checkpoints(tmp_path)) >= 2)
 
-
-@pytest.mark.parametrize("text", ["step 20\n", "step 2000\n"])
-def test_a_file_that_changes_under_its_name_was_written_in_place(engine_at, text):
-    engine, task, folder = engine_at
-    (folder / "state.txt").write_text("step 10\n")
-    look(engine, task)
-    (folder / "state.txt").write_text(text)
-    os.utime(folder / "state.txt", (1000, 1000))
-
-    with pytest.raises(UnbrokenError, match=r"writes state\.txt in place"):
-        look(engine, task)
+    process.kill()
+    process.end()
+    for path in checkpoints(tmp_path):
+        assert (path / "state.txt").read_text().count("\n") == 3
+    assert command_job(tmp_path, SETTINGS).log.read_text().count(TOLD) == 1
 
 
-def test_what_was_put_back_and_is_written_in_place_is_found_out_too(tmp_path):
-    first = 'echo "step 5" > state.tmp; mv state.tmp state.txt; exit 85'
-    then = "while :; do echo step 9 >> state.txt; sleep 0.1; done"
-    asked = {**SETTINGS, "start": ["sh", "-c", first], "resume": ["sh", "-c", then]}
-    command_segment(tmp_path, asked)
-
-    with pytest.raises(UnbrokenError, match=r"writes state\.txt in place"):
-        command_segment(tmp_path, asked, segment=2)
-
-    assert len(checkpoints(tmp_path)) == 1
-
-
-@pytest.mark.parametrize("disk", ["the tests' own", "tmpfs"])
-def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(disk, tmp_path):
+def test_a_thousand_quick_saves_by_rename_are_never_taken_for_one_in_place(engine_at, capsys):
     """File systems use the number of an inode again at once, and their clocks go by ticks."""
-    if disk == "tmpfs":
-        tmp_path = Path(tempfile.mkdtemp(dir="/dev/shm"))
-    program, states = program_of(command_run(**SETTINGS)), OpenStates()
+    engine, task, folder = engine_at
+    found = []
+    for step in range(1, 1001):
+        rename(folder, step)
+        found += look(engine, task) if step % 50 == 0 else []
 
-    for step in range(1000):
-        rename(tmp_path, step)
-        same, change = states.look(lambda: complete_states(tmp_path, program), is_due=step % 2 == 0)
+    found += engine.last_states(task, has_left_well=False)
 
-        assert change is None
-        assert list(same) == ([""] if step else [])
-    states.close()
-    shutil.rmtree(tmp_path)
+    assert found[-1].handover.progress.done == 1000
+    assert "in place" not in capsys.readouterr().out
 
 
 def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_path):
@@ -129,16 +104,21 @@ def test_a_program_that_renames_faster_than_one_looks_is_saved_on_the_way(tmp_pa
         assert (path / "state.txt").read_text().count("\n") == 3
 
 
-def test_of_a_program_that_renames_the_file_of_the_last_look_is_taken_whole(engine_at):
-    engine, task, folder = engine_at
+@pytest.mark.parametrize("way", ["observed", "rename"])
+def test_a_restart_file_that_is_replaced_whenever_it_is_copied_is_saved_as_it_was(way, tmp_path, monkeypatch):
+    engine, task, folder = an_engine_at(tmp_path, {**SETTINGS, "saved_by": way})
+    copy_range, steps = fs.copy_range, itertools.count(11)
+
+    def copy_slowly(source, target, count):
+        rename(folder, next(steps))
+        return copy_range(source, target, count)
+
+    monkeypatch.setattr(fs, "copy_range", copy_slowly)
     rename(folder, 10)
-    assert look(engine, task) == []
-    rename(folder, 20)
 
-    (found,) = look(engine, task)
+    (found,) = until(lambda: look(engine, task))
 
-    assert (found.draft / "state.txt").read_text() == "step 10\n"
-    assert found.handover.progress.done == 10
+    assert (found.draft / "state.txt").read_text() == f"step {found.handover.progress.done:.0f}\n"
     engine.last_states(task, has_left_well=False)
 
 
@@ -146,27 +126,28 @@ def test_of_a_program_that_renames_the_file_of_the_last_look_is_taken_whole(engi
 def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine_at, is_renamed, steps):
     engine, task, folder = engine_at
     rename(folder, 10)
-    look(engine, task)
+    found = until(lambda: look(engine, task))
+    assert [each.handover.progress.done for each in found] == [10]
     if is_renamed:
         rename(folder, 20)
+        left = None
     else:
-        (folder / "state.txt").write_text("step 200")
+        left = (folder / "state.txt").open("w")
+        left.write("step 200")
+        left.flush()
 
     found = engine.last_states(task, has_left_well=False)
 
+    if left is not None:
+        left.close()
     assert [each.handover.progress.done for each in found] == steps
-    assert bool(engine.why_nothing_newer(task)) is not is_renamed
 
 
 def test_nothing_is_held_open_when_the_attempt_is_over(engine_at):
     engine, task, folder = engine_at
     rename(folder, 10)
-    look(engine, task)
-    before = open_restart_files()
+    until(lambda: look(engine, task))
 
-    engine.last_states(task, has_left_well=True)
-
-    assert before == 1
     assert open_restart_files() == 0
 
 

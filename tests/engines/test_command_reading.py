@@ -70,13 +70,13 @@ def test_nothing_is_complete_before_the_end_of_a_program_that_saves_when_it_leav
 def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypatch):
     made(tmp_path / "in", "a", "b")
     (state,) = states_in(tmp_path / "in", ["*"])
-    copy_file = fs.copy_file
+    copy_open_file = fs.copy_open_file
 
     def slow_copy(source, target):
-        copy_file(source, target)
+        copy_open_file(source, target)
         (tmp_path / "in" / "a").write_text("newer")
 
-    monkeypatch.setattr(fs, "copy_file", slow_copy)
+    monkeypatch.setattr(fs, "copy_open_file", slow_copy)
 
     assert not copied(state, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -165,11 +165,11 @@ import os, runpy, signal
 from unbroken.system import fs
 
 def or_die(source, target):
-    if str(source).endswith("state.chk"):
+    if str(target).endswith("state.chk"):
         target.write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-fs.copy_file = or_die
+fs.copy_open_file = or_die
 runpy.run_module("unbroken", run_name="__main__")
 """
 

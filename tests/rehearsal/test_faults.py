@@ -62,7 +62,6 @@ FAULTS = {
     "scheduler": ("differs", "the learning rate differs: the scheduler's state is not saved"),
     "order": ("differs", f"{IN_TABLE}; {WENT_ON}"),
     "gradient accumulation": ("differs", f"{IN_TABLE}; {WENT_ON}"),
-    "in place": ("fails", r"saved_by: found 'rename', but the program writes state\.json in place"),
     "wall clock": ("differs", r"its state holds a time \(state\.json key started\)"),
     "resume ignored": ("fails", r"it was to go on from \d+, and said \d+ soon after: it begins anew"),
     "cast": ("differs", f"{IN_TABLE}; {WENT_ON}"),

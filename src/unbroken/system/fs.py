@@ -202,16 +202,22 @@ def copy_file(source: Path, target: Path) -> None:
 
     The file system copies without moving bytes where it can; holes stay holes.
     """
-    with source.open("rb", buffering=0) as old, target.open("xb", buffering=0) as new:
-        found = os.fstat(old.fileno())
+    with source.open("rb", buffering=0) as old:
         try:
-            if found.st_blocks * 512 < found.st_size:
-                _copy_with_holes(old.fileno(), new.fileno(), found.st_size)
-            else:
-                while copy_range(old.fileno(), new.fileno(), 1 << 30):
-                    pass
+            copy_open_file(old.fileno(), target)
         except OSError as error:  # the kernel names no file
             raise OSError(error.errno, error.strerror, str(source), None, str(target)) from error
+
+
+def copy_open_file(source: int, target: Path) -> None:
+    """Do the same for a file that is open at its beginning, whatever has its name by now."""
+    found = os.fstat(source)
+    with target.open("xb", buffering=0) as new:
+        if found.st_blocks * 512 < found.st_size:
+            _copy_with_holes(source, new.fileno(), found.st_size)
+        else:
+            while copy_range(source, new.fileno(), 1 << 30):
+                pass
         os.fchmod(new.fileno(), found.st_mode & 0o7777)
         os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
 

@@ -171,7 +171,7 @@ def _saved_by_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
         yield (
             "saved_by",
             "found 'rename' with several `files`, which are not renamed together; allowed: names with {progress}, or "
-            "`saved_by: marker`",
+            "`saved_by: observed`",
         )
     if program.saved_marker and "{progress}" in program.saved_marker and not program.has_numbered_files:
         yield "saved_marker", "found {progress} in it, but none in `files`"

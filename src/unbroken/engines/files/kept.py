@@ -31,7 +31,7 @@ from unbroken.engines.files.outputs import (
 )
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import TICKS_SECONDS, Stamp, glob_pattern
+from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied, glob_pattern
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.engines.files.workspace import cut, remove_emptied
 from unbroken.engines.files.writers import ProgramLife, are_written, open_for_writing
@@ -291,13 +291,14 @@ class KeptFiles:
         self._before.give_sign(self._observer.written())
         now = self.own()
         seen, self._seen = self._seen, now
-        if self.keep.saved_by is SavedBy.EXIT or not now:
+        way = self._way(now)
+        if way is SavedBy.EXIT or not now:
             return {}
-        if self.keep.saved_by is SavedBy.CLOSED or (self.keep.saved_by is SavedBy.OBSERVED and self._is_unseen(now)):
+        if way is SavedBy.CLOSED:
             is_steady = now == seen and not are_written([self.folder / name for name in now], self._mark)
             self._steady = now if is_steady else {}
             return self._new(self._steady)
-        if self.keep.saved_by is SavedBy.OBSERVED:
+        if way is SavedBy.OBSERVED:
             self._observer.settle()
             return self._new(now if self._is_observed_complete(now) and self._is_save_over(now) else {})
         return self._new(self.by_evidence(now))
@@ -305,9 +306,10 @@ class KeptFiles:
     def last(self) -> dict[str, Stamp]:
         """Return what was complete of a program that was ended, or crashed."""
         now = self.own()
-        if self.keep.saved_by is SavedBy.CLOSED or (self.keep.saved_by is SavedBy.OBSERVED and self._is_unseen(now)):
+        way = self._way(now)
+        if way is SavedBy.CLOSED:
             return self._new(now if now == self._steady else {})
-        if self.keep.saved_by is SavedBy.OBSERVED:
+        if way is SavedBy.OBSERVED:
             return self._new(now if self._is_observed_complete(now) else {})
         return self._new(self.by_evidence(now))
 
@@ -325,15 +327,21 @@ class KeptFiles:
         is_open = [name for name in self.own() if self._observer.is_open(name)]
         return f"open for writing at each look: {', '.join(is_open[:3])}" if is_open else ""
 
-    def _is_unseen(self, now: Mapping[str, Stamp]) -> bool:
-        """Return True if events do not tell of all these files."""
-        return self._observer.is_blind or any(os.path.isabs(name) or name.startswith("../") for name in now)
+    def _way(self, now: Mapping[str, Stamp]) -> SavedBy:
+        """Return how these files are found complete: files that events do not tell of are looked at again and again."""
+        if self.keep.saved_by not in (SavedBy.OBSERVED, SavedBy.RENAME):
+            return self.keep.saved_by
+        if not self._observer.is_blind and not any(os.path.isabs(name) or name.startswith("../") for name in now):
+            return SavedBy.OBSERVED
+        return SavedBy.CLOSED if self.keep.saved_by is SavedBy.OBSERVED else SavedBy.RENAME
 
     def _is_observed_complete(self, now: Mapping[str, Stamp]) -> bool:
         return bool(now) and all(self._is_closed(name, stamp) for name, stamp in now.items())
 
     def _is_closed(self, name: str, stamp: Stamp) -> bool:
-        if self._saved.get(name) == stamp or self._is_renamed(name):
+        is_said = self.keep.saved_by is SavedBy.RENAME and name not in self._known
+        is_said = is_said and not self._observer.is_written_in_place(name)
+        if self._saved.get(name) == stamp or self._is_renamed(name) or is_said:
             return True
         moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
         if moment is None and self._observer.is_left_alone(name, stamp):
@@ -395,19 +403,14 @@ class KeptFiles:
             self._doubt(
                 f"{blurred.lstrip(_ELSEWHERE)}: what of it belongs to the first save is unknown; lines may be double"
             )
-        try:
-            for name in files:
-                target = draft / KEPT / stored(name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                source = self._source / stored(name) if self._source else None
-                if source is not None and self._saved.get(name) == files[name] and source.exists():
-                    fs.link_or_copy(source, target)
-                else:
-                    fs.copy_file(self.folder / name, target)
-        except FileNotFoundError:
-            fs.remove_tree(draft)
-            return False
-        if any(_stamp(self.folder / name) != stamp for name, stamp in files.items()):
+        targets = {name: draft / KEPT / stored(name) for name in files}
+        for name in files:
+            source = self._source / stored(name) if self._source else None
+            if source is not None and self._saved.get(name) == files[name] and source.exists():
+                targets[name].parent.mkdir(parents=True, exist_ok=True)
+                fs.link_or_copy(source, targets[name])
+                del targets[name]
+        if not are_copied(self.folder, {name: files[name] for name in targets}, targets):
             fs.remove_tree(draft)
             if is_running:
                 self._skip(f"{', '.join(list(files)[:3])} changed while copied")

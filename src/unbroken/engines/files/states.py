@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +20,8 @@ _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _MEANING = {"{progress}": _NUMBER, "**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+# So many files of a state are held open while they are copied: a process may have 1024 open.
+MOST_OPEN = 64
 # What a checkpoint's folder of this name holds is a result.
 FINAL = "final"
 # What a checkpoint's folder of this name holds says which output files belong to it.
@@ -100,7 +104,7 @@ def complete_states(folder: Path, program: Program) -> Iterator[RestartState]:
         stamps = state.stamps
         is_next_begun = program.saved_by is SavedBy.NEXT and position > 0
         is_marked = program.saved_by is SavedBy.MARKER and _is_marked(state, stamps, program.saved_marker)
-        if program.saved_by is SavedBy.RENAME or is_next_begun or is_marked:
+        if is_next_begun or is_marked:
             is_in_doubt = is_marked and _marked_at(state, program.saved_marker) == _written_at(stamps)
             yield replace(state, complete_stamps=stamps, is_in_doubt=is_in_doubt)
 
@@ -129,16 +133,35 @@ def copied(state: RestartState, draft: Path) -> bool:
     before = state.stamps if state.complete_stamps is None else state.complete_stamps
     if state.is_in_doubt:
         time.sleep(TICKS_SECONDS)
-    try:
-        for name in state.files:
-            (draft / name).parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_file(state.folder / name, draft / name)
-    except FileNotFoundError:
-        before = {}
-    if before and before == state.stamps:
+    if len(before) == len(state.files) and are_copied(state.folder, before, {name: draft / name for name in before}):
         return True
     fs.remove_tree(draft)
     return False
+
+
+def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
+    """Copy files that must be as `stamps` say, each to its target; False if one of them was changed.
+
+    Up to 64 files are opened first, and compared: a program may replace them while they are copied.
+    """
+    with ExitStack() as stack:
+        opened: dict[str, int] = {}
+        try:
+            for name in stamps if len(stamps) <= MOST_OPEN else ():
+                opened[name] = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                stack.callback(os.close, opened[name])
+            if any(stamp_of(folder / name) != stamp for name, stamp in stamps.items()):
+                return False
+            for name in stamps:
+                targets[name].parent.mkdir(parents=True, exist_ok=True)
+                if name in opened:
+                    fs.copy_open_file(opened[name], targets[name])
+                else:
+                    fs.copy_file(folder / name, targets[name])
+        except FileNotFoundError:
+            return False
+        seen = {name: _stamp(os.fstat(descriptor)) for name, descriptor in opened.items()}
+        return all((seen.get(name) or stamp_of(folder / name)) == stamp for name, stamp in stamps.items())
 
 
 def restart_files(checkpoint: Checkpoint) -> list[str]:
@@ -162,4 +185,8 @@ def stamp_of(path: Path) -> Stamp | None:
         found = path.stat()
     except OSError:
         return None
+    return _stamp(found)
+
+
+def _stamp(found: os.stat_result) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns

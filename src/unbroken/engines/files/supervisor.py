@@ -11,16 +11,16 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.base import Supervisor
-from unbroken.engines.files.copier import RestartFileCopier
 from unbroken.engines.files.moments import read_moments
 from unbroken.engines.files.observer import Moment
-from unbroken.engines.files.reading import Reading, reading_of
+from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.engines.files.states import (
     RestartState,
     Stamp,
     complete_states,
+    copied,
     is_progress_file_kept,
     linked,
     restart_files,
@@ -53,13 +53,14 @@ class FileSupervisor(Supervisor):
         self._count = 0
         self._seen = {name: stamp for state in self._states() for name, stamp in state.stamps.items()}
         self._put_back = frozenset(self._seen)
-        self._copier = RestartFileCopier(task, program, folder)
+        self._refused: set[tuple[Stamp, ...]] = set()  # by check_command
+        self._check_says = ""
         known = restart_files(task.origin) if task.origin else literal_names(program.files)
         self._cycle = SaveCycle(known)
         self._skips = 0
         self._restless_looks = 0
         self._why = ""
-        self._has_saved = False
+        self._has_saved = self._is_in_place_told = False
 
     def on_moment(self, moment: Moment) -> None:
         super().on_moment(moment)
@@ -68,7 +69,6 @@ class FileSupervisor(Supervisor):
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
         is_due = is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
-        self._copier.look(is_due)
         if self._saved_by is SavedBy.EXIT or not is_due:
             return []
         confirm_own(self.folder)
@@ -78,7 +78,7 @@ class FileSupervisor(Supervisor):
         confirm_own(self.folder)
         self.end_observing()
         if not has_left_well:
-            return [] if self._copier.is_torn() else self._complete()
+            return self._complete()
         self._observer.trust()
         states = self._states()[:1]
         if is_finished and not states:
@@ -91,7 +91,7 @@ class FileSupervisor(Supervisor):
             return []
         draft = self._draft()
         linked(states[0], draft)
-        if not is_finished and not self._copier.is_whole(draft, states[0].stamps):
+        if not is_finished and not self._is_valid(draft, states[0].stamps):
             return []
         self._list_at_end(draft, states[0], is_finished)
         return [self._last_found(draft, reading, is_finished)]
@@ -104,11 +104,7 @@ class FileSupervisor(Supervisor):
         return self._complete()
 
     def why_nothing_newer(self) -> str:
-        return "" if self._has_saved else self._why or self._copier.why
-
-    def close(self) -> None:
-        super().close()
-        self._copier.close()
+        return "" if self._has_saved else self._why or self._check_says
 
     def reached(self) -> float | None:
         """Return how far the newest restart files are, once the program is gone; None if there are none.
@@ -125,9 +121,9 @@ class FileSupervisor(Supervisor):
         return [self._found(*state, is_closed=False) for state in self._copies(is_running=False)]
 
     def _complete_states(self, is_running: bool) -> Iterable[RestartState]:
-        if self._saved_by is SavedBy.OBSERVED:
+        if self._saved_by in (SavedBy.OBSERVED, SavedBy.RENAME):
             return self._observed(is_running)
-        return self._copier.steady() if is_running else complete_states(self.folder, self.program)
+        return complete_states(self.folder, self.program)
 
     def _observed(self, is_running: bool) -> Iterator[RestartState]:
         """Yield the states that are complete by what their events have shown, the furthest first."""
@@ -138,7 +134,7 @@ class FileSupervisor(Supervisor):
 
     def _is_complete(self, stamps: Mapping[str, Stamp], is_running: bool) -> bool:
         """Each file was closed after its last write, or always renamed; while the program works, all of a save are."""
-        if not all(self.is_closed(name, stamp, self._seen) for name, stamp in stamps.items()):
+        if not all(self._is_file_complete(name, stamp) for name, stamp in stamps.items()):
             return False
         new = [name for name, stamp in stamps.items() if self._seen.get(name) != stamp]
         if not is_running or not self.was_seen(new):
@@ -147,6 +143,17 @@ class FileSupervisor(Supervisor):
         is_complete = self._cycle.is_complete(is_restless)
         self._restless_looks += 0 if is_complete else 1
         return is_complete
+
+    def _is_file_complete(self, name: str, stamp: Stamp) -> bool:
+        """Return True by what was seen of the file; where nothing was, by the user's word that it is renamed."""
+        is_said = self._saved_by is SavedBy.RENAME and name not in self._known
+        is_in_place = self._observer.is_written_in_place(name)
+        if is_said and is_in_place and not self._is_in_place_told:
+            self._is_in_place_told = True
+            self.task.tell(
+                f"saved_by: found 'rename', but the program writes {name} in place; it is copied when it is closed"
+            )
+        return self.is_closed(name, stamp, self._seen) or (is_said and not is_in_place)
 
     # --- how far it is ---
 
@@ -202,7 +209,7 @@ class FileSupervisor(Supervisor):
         if not self.program.has_numbered_files:
             yield from self._held(is_running)
             return
-        for state in self._numbered_states(is_running):
+        for state in self._complete_states(is_running):
             done = float(state.number)
             if not self._has_grown(done):
                 return
@@ -213,11 +220,6 @@ class FileSupervisor(Supervisor):
                     yield draft, done, self._reading(state).how
                     return
 
-    def _numbered_states(self, is_running: bool) -> Iterable[RestartState]:
-        if self._saved_by is SavedBy.OBSERVED:
-            return self._observed(is_running)
-        return complete_states(self.folder, self.program)
-
     def _copied(self, state: RestartState, draft: Path, is_running: bool) -> bool:
         """Copy a complete state and list the outputs that belong to it; False, and nothing there, if that fails."""
         stamps = dict(state.complete_stamps or state.stamps)
@@ -226,8 +228,12 @@ class FileSupervisor(Supervisor):
             return self._skip(
                 f"{blurred} is written while the restart files are, so what of it belongs to them is unknown"
             )
-        if not self._copier.copy(state, draft, is_running):
+        if tuple(stamps.values()) in self._refused:
+            return False
+        if not copied(state, draft):
             return self._skip(f"{', '.join(state.files[:3])} changed while copied") if is_running else False
+        if not self._is_valid(draft, stamps):
+            return False
         try:
             self.list_outputs(draft, lengths)
         except UnsteadyOutputError as error:
@@ -235,6 +241,17 @@ class FileSupervisor(Supervisor):
             return self._skip(str(error))
         self._skips = 0
         return True
+
+    def _is_valid(self, draft: Path, stamps: Mapping[str, Stamp]) -> bool:
+        """Ask check_command about a copy; one that it refuses is removed, and told."""
+        why = why_not_whole(self.task.run, self.program, draft)
+        if why:
+            fs.remove_tree(draft)
+            self._refused.add(tuple(stamps.values()))
+            if why != self._check_says:
+                self.task.tell(f"restart files are not taken: {why}; the next ones may be")
+        self._check_says = why
+        return not why
 
     def _skip(self, why: str) -> bool:
         self._skips += 1
