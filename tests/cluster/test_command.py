@@ -73,8 +73,13 @@ def test_lammps_of_two_ranks_in_pieces_leaves_the_bytes_of_one_run(slurm_work: W
     outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
     assert outcomes == [Outcome.PAUSED, Outcome.FINISHED]
     assert "1 by 1 by 2 MPI processor grid" in slurm_work.log("whole", 1)
-    assert sorted(slurm_work.final("whole")) == [f"melt.{goal}.rst", "melt.lammpstrj", "thermo.dat"]
-    assert slurm_work.final("pieces") == slurm_work.final("whole")
+    pieces, whole = slurm_work.final("pieces"), slurm_work.final("whole")
+    assert sorted(whole) == ["log.lammps", f"melt.{goal}.rst", "melt.lammpstrj", "thermo.dat"]
+    # Each segment begins a log with times again.
+    assert sorted(pieces) == sorted([*whole.keys() - {"log.lammps"}, *(f"segments/00{n}/log.lammps" for n in (1, 2))])
+    assert {name: whole[name] for name in whole.keys() & pieces.keys()} == {
+        name: pieces[name] for name in whole.keys() & pieces.keys()
+    }
 
 
 def test_srun_passes_usr1_on_to_every_task(slurm_work: WorkDir) -> None:

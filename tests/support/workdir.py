@@ -218,6 +218,7 @@ class WorkDir:
     def final(self, run: str) -> dict[str, bytes]:
         """Return the files below results/<run>/final by path, without the summary, which names times and hosts."""
         final = self.places(run).final
+        assert final.is_dir(), f"{run} has no result"
         found = {path.relative_to(final).as_posix(): path for path in sorted(final.rglob("*")) if path.is_file()}
         return {name: path.read_bytes() for name, path in found.items() if name != "summary.json"}
 

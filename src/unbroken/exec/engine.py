@@ -192,7 +192,7 @@ class ExecEngine(Engine):
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt handed over by the contract, and kept files that are complete by evidence."""
         kept = self._files(task)
-        kept.know_before(task.origin, task.attempt_folder.root)
+        kept.know_before(task.origin)
         self._last = task.origin.passport.progress.done if task.origin else None
         found = [self._listed(task, _not_done_yet(each)) for each in super().salvage(task)]
         adopted = task.attempt_folder.root / ADOPTED

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.holes import MissingRecordsError
-from unbroken.engines.files.moments import FILE_NAME, MomentJournal
-from unbroken.engines.files.observer import FileObserver, Moment
+from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import OutputList, read_outputs
 from unbroken.engines.files.settings import Program
-from unbroken.engines.files.states import Stamp, glob_pattern, stamp_of
+from unbroken.engines.files.states import Stamp, glob_pattern, may_hold, stamp_of
 from unbroken.engines.files.tables import Outputs, ends_at
 from unbroken.engines.files.tracker import OutputTracker
-from unbroken.engines.files.writers import ProgramLife, are_written
 from unbroken.program.contract import HandedOver
 from unbroken.system import fs
 
@@ -36,18 +34,15 @@ class Supervisor(ABC):
         )
         self.kinds = FileKinds(program)
         self.stop_asked_unix: float | None = None
-        self._mark = f"UNBROKEN_SAVE={task.attempt_folder.save.resolve()}"
         self.has_outputs = False
-        self._known: dict[str, tuple[Moment, bool]] = {}  # of an attempt that was killed
-        self._journal = MomentJournal(self.journal_path, task.tell)
-        self._observer = FileObserver(
+        self.observed = ObservedFiles(
             self.observed_root,
+            task.attempt_folder.root,
+            f"UNBROKEN_SAVE={task.attempt_folder.save.resolve()}",
+            task.tell,
             self.is_state_event,
             self.is_watched,
-            self.on_moment,
-            on_rest=self._journal.write_due,
-            is_measured=lambda name: self.kinds.is_output(name.removeprefix(self._prefix)),
-            is_alive=ProgramLife(self._mark).is_alive,
+            lambda name: self.kinds.is_output(name.removeprefix(self._prefix)),
         )
         self._tracker: OutputTracker | None = None
         if not program.folder:
@@ -61,7 +56,7 @@ class Supervisor(ABC):
                 self.kinds.is_finished_mark,
                 task.tell,
                 self.kinds.is_state,
-                lambda name: self._observer.is_rewritten(f"{self._prefix}{name}"),
+                lambda name: self.observed.observer.is_rewritten(f"{self._prefix}{name}"),
                 is_own=_is_own(task),
             )
 
@@ -75,6 +70,7 @@ class Supervisor(ABC):
     def begin(self, restored: OutputList | None) -> None:
         """Begin to observe; the program starts after this.  `restored` are the outputs that were put back."""
         if self._tracker is None:
+            self.observed.begin({})
             return
         if restored is not None:
             self._tracker.listed = restored
@@ -83,10 +79,9 @@ class Supervisor(ABC):
         lengths = {
             f"{prefix}{name}": stamp[1] for name in self._tracker.names() if (stamp := stamp_of(self.folder / name))
         }
-        self._journal.begin(lengths)
-        self._observer.start(lengths)
-        if self._observer.is_blind:
-            self.task.tell(f"{self._observer.why_blind}; outputs that grow are compared by their times alone")
+        self.observed.begin(lengths)
+        if self.observed.observer.is_blind:
+            self.task.tell(f"{self.observed.observer.why_blind}; outputs that grow are compared by their times alone")
 
     @property
     def observed_root(self) -> Path:
@@ -97,55 +92,20 @@ class Supervisor(ABC):
         """Return True for the name, below the observed folder, of a state."""
         return self.kinds.is_state(name)
 
-    def is_watched(self, _name: str) -> bool:
-        """Return True for a folder in which events are observed."""
-        return True
+    def is_watched(self, name: str) -> bool:
+        """Return True for a folder in which events are observed: of a folder of the user's that holds states alone."""
+        return not self.program.folder or any(may_hold(name, glob) for glob in self.program.files)
 
     @property
     def _prefix(self) -> str:
         """What stands before an output's name below the observed folder."""
         return "" if self.observed_root == self.folder else f"{self.folder.relative_to(self.observed_root)}/"
 
-    def on_moment(self, moment: Moment) -> None:
-        """Take a completed state file; called in the observer's thread."""
-        self._journal.note(moment, self._observer.is_renamed(moment.name))
-
-    def end_observing(self) -> None:
-        """Take what happened until the program was gone."""
-        self._observer.close()
-        self._journal.write_due(is_over=True)
-
-    def know_moments(self, known: dict[str, tuple[Moment, bool]]) -> None:
-        """Take the moments of an attempt that was killed."""
-        self._known = known
-
-    @property
-    def journal_path(self) -> Path:
-        return self.task.attempt_folder.root / FILE_NAME
-
-    def is_renamed(self, name: str) -> bool:
-        """Return True if the file was always put in its place by a rename."""
-        return self._observer.is_renamed(name) or (name in self._known and self._known[name][1])
-
-    def is_closed(self, name: str, stamp: Stamp, seen: Mapping[str, Stamp]) -> bool:
-        """Return True if a state file was not touched, was closed after its last write, or is always renamed."""
-        if seen.get(name) == stamp or self.is_renamed(name):
-            return True
-        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
-        if moment is None and self._observer.is_left_alone(name, stamp):
-            return not are_written([self.folder / name], self._mark)
-        return moment is not None and moment.stamp == stamp and not self._observer.is_open(name)
-
-    def was_seen(self, names: Iterable[str]) -> bool:
-        """Return True if the writing of one of these files was seen to its end."""
-        return any(self._observer.completions(name) for name in names)
-
     def lengths_at(self, stamps: Mapping[str, Stamp]) -> tuple[Mapping[str, int] | None, str]:
         """Return the lengths of the outputs when these state files were complete; else which one is not known."""
         if self._tracker is None:
             return None, ""
-        self._observer.settle()
-        moment = self._observer.moment_of(stamps) or self._known_moment(stamps)
+        moment = self.observed.moment_of(stamps)
         if moment is not None and not moment.blurred:
             return moment.lengths, ""
         return self._lengths_by_time(max((stamp[2] for stamp in stamps.values()), default=0))
@@ -154,19 +114,13 @@ class Supervisor(ABC):
         """Return the lengths of the outputs when a state of that name was handed over; else which is not known."""
         if self._tracker is None:
             return None, ""
-        self._observer.settle()
-        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
+        self.observed.observer.settle()
+        moment = self.observed.moment(name)
         if moment is None:
             return self._lengths_by_time(_changed_ns(self.observed_root / name))
         prefix = self._prefix
         lengths = {each.removeprefix(prefix): size for each, size in moment.lengths.items() if each.startswith(prefix)}
         return lengths, moment.blurred.removeprefix(prefix)
-
-    def _known_moment(self, stamps: Mapping[str, Stamp]) -> Moment | None:
-        found = [self._known[name][0] for name, stamp in stamps.items() if name in self._known]
-        found = [moment for moment in found if moment.stamp == stamps[moment.name]]
-        newest = max(found, key=lambda moment: moment.at, default=None)
-        return newest if newest is not None and len(found) == len(stamps) else None
 
     def _lengths_by_time(self, mtime_ns: int) -> tuple[Mapping[str, int] | None, str]:
         """By the clock of the file system, which stands still for some milliseconds: an equal time says nothing."""
@@ -200,7 +154,7 @@ class Supervisor(ABC):
 
     def close(self) -> None:
         """Give back what is held open: the attempt is over."""
-        self._observer.close()
+        self.observed.observer.close()
 
     def list_outputs(
         self,
@@ -214,8 +168,8 @@ class Supervisor(ABC):
         """Write the list of outputs that belong to a state into its draft; UnsteadyOutputError if one changes."""
         if self._tracker is None:
             return
-        was_open = {name for moment, _ in self._known.values() for name in moment.opened}
-        opened = [name for name in lengths or () if self._observer.is_open(f"{self._prefix}{name}")]
+        was_open = {name for moment, _ in self.observed.known.values() for name in moment.opened}
+        opened = [name for name in lengths or () if self.observed.observer.is_open(f"{self._prefix}{name}")]
         opened += [name for name in lengths or () if f"{self._prefix}{name}" in was_open]
         for doubt in doubts:
             self.task.tell(doubt)

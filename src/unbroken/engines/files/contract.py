@@ -6,7 +6,6 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.base import Supervisor
-from unbroken.engines.files.moments import read_moments
 from unbroken.engines.files.outputs import LIST
 from unbroken.engines.files.settings import Program
 from unbroken.engines.files.tracker import UnsteadyOutputError
@@ -47,7 +46,7 @@ class ContractSupervisor(Supervisor):
         return ready
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
-        self.end_observing()
+        self.observed.end()
         found = self.while_running()
         if not has_left_well:
             return found
@@ -62,7 +61,7 @@ class ContractSupervisor(Supervisor):
         """Return what it had handed over; with tables it is unknown which records were on the disk by then."""
         if self.program.outputs:
             return []
-        self.know_moments(read_moments(self.journal_path))
+        self.observed.know_before()
         found = [found for found in copied_states(self.task.attempt_folder) if found.handover is not None]
         return [each for each in found if self._is_listed(each, is_at_end=False)]
 

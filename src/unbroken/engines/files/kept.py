@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from unbroken.engines.files.before import LAST_SIGN_SECONDS, BeforeNote
-from unbroken.engines.files.moments import FILE_NAME, MomentJournal, read_moments
-from unbroken.engines.files.observer import FileObserver, Moment
+from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import (
     OutputFile,
     OutputList,
@@ -31,10 +29,10 @@ from unbroken.engines.files.outputs import (
 )
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied, glob_pattern
+from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied, glob_pattern, may_hold
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.engines.files.workspace import cut, remove_emptied
-from unbroken.engines.files.writers import ProgramLife, are_written, open_for_writing
+from unbroken.engines.files.writers import are_written, open_for_writing
 from unbroken.errors import CheckpointError
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.checkpoint import Checkpoint
@@ -76,19 +74,19 @@ class KeptFiles:
         self._replaced = Replaced(keep.store, keep.folder)
         self._patterns = [glob_pattern(each) for each in keep.globs]
         also = {SAVE: attempt.save, **({PRINTED: keep.printed} if keep.printed else {})}
-        self._journal = MomentJournal(attempt.root / FILE_NAME, tell)
-        self._observer = FileObserver(
+        self._observed = ObservedFiles(
             self.folder,
+            attempt.root,
+            self._mark,
+            tell,
             self._is_state,
             self._is_watched,
-            self._on_moment,
-            also,
-            self._on_rest,
             self._is_named,
-            ProgramLife(self._mark).is_alive,
+            also,
+            is_saved=lambda name: not name.startswith(f"{SAVE}/"),
         )
-        self._known: dict[str, tuple[Moment, bool]] = {}
-        self._cycle = SaveCycle(literal_names(keep.globs))
+        self._observer = self._observed.observer
+        self._observed.cycle = SaveCycle(literal_names(keep.globs))
         self._seen: Mapping[str, Stamp] = {}  # at the last look
         self._steady: Mapping[str, Stamp] = {}  # complete at the last look
         self._saved: dict[str, Stamp] = {}  # of what was copied or put back
@@ -99,7 +97,7 @@ class KeptFiles:
         self._unknown: frozenset[str] = frozenset()  # whose lengths at the last moment are unknown
         self._written: set[str] = set()  # by an attempt that was killed
         self._listed: set[str] = set()  # with its last checkpoint
-        self._skips = self._restless_looks = self._appended_noted = 0
+        self._skips = 0
         self.stop_asked_unix: float | None = None
         self.has_left_well = False  # the program, by itself
 
@@ -166,7 +164,7 @@ class KeptFiles:
     def _is_watched(self, folder: str) -> bool:
         if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.keep.store):
             return False
-        return any(_may_hold(folder, each) for each in (*self.keep.globs, *self.keep.outputs))
+        return any(may_hold(folder, each) for each in (*self.keep.globs, *self.keep.outputs))
 
     # --- before the program starts ---
 
@@ -176,7 +174,7 @@ class KeptFiles:
         wanted, listed = kept_names(origin), read_outputs(origin)
         # What the attempts before have learned.
         self._observer.appended = {name for name in listed.files if self._is_state(name) and name not in set(wanted)}
-        self._cycle = SaveCycle(wanted or literal_names(self.keep.globs))
+        self._observed.cycle = SaveCycle(wanted or literal_names(self.keep.globs))
         put_back, moved = [], self._move_newer(set(wanted), listed)
         for name in wanted:
             if origin is not None and not self._is_as_in(origin, name):
@@ -265,22 +263,22 @@ class KeptFiles:
         for name in named:
             with suppress(OSError):
                 self._lengths_before[name] = self._path(name).stat().st_size
-        self._journal.begin(self._lengths_before)
-        self._observer.start([*self._lengths_before, *self.found()])
+        self._observed.begin(self._lengths_before, self.found())
         if self._observer.is_blind:
             self._tell(f"{self._observer.why_blind}; what grows is compared by its times alone")
 
-    def know_before(self, origin: Checkpoint | None, attempt_root: Path) -> None:
+    def know_before(self, origin: Checkpoint | None) -> None:
         """Take over from an attempt that was killed: what it put back or saved is no new state."""
         self._foreign = self._before.foreign
         wanted = [name for name in kept_names(origin) if origin is not None and self._is_as_in(origin, name)]
         self._saved = {name: stamp for name, stamp in self.found().items() if name in wanted}
-        self._known = read_moments(attempt_root / FILE_NAME)
+        self._observed.know_before()
+        known = self._observed.known
         listed = read_outputs(origin)
         self._doubts, self._listed = listed.doubts, set(listed.files)
         # What matches and is complete in no moment was appended to.
-        completed = {name for name, (moment, _) in self._known.items() if _stamp(self.folder / name) == moment.stamp}
-        lengths = {name for moment, _ in self._known.values() for name in moment.lengths}
+        completed = {name for name, (moment, _) in known.items() if _stamp(self.folder / name) == moment.stamp}
+        lengths = {name for moment, _ in known.values() for name in moment.lengths}
         self._observer.appended = {name for name in lengths if self._is_state(name) and name not in completed}
         self._written = lengths
 
@@ -319,7 +317,7 @@ class KeptFiles:
 
     def end_observing(self) -> None:
         """Take what happened until the program was gone."""
-        self._observer.close()
+        self._observed.end()
         self._before.give_sign(self._observer.written(), is_last=True)
 
     def why_not_complete(self) -> str:
@@ -339,24 +337,12 @@ class KeptFiles:
         return bool(now) and all(self._is_closed(name, stamp) for name, stamp in now.items())
 
     def _is_closed(self, name: str, stamp: Stamp) -> bool:
-        is_said = self.keep.saved_by is SavedBy.RENAME and name not in self._known
-        is_said = is_said and not self._observer.is_written_in_place(name)
-        if self._saved.get(name) == stamp or self._is_renamed(name) or is_said:
-            return True
-        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
-        if moment is None and self._observer.is_left_alone(name, stamp):
-            return not are_written([self.folder / name], self._mark)
-        return moment is not None and moment.stamp == stamp and not self._observer.is_open(name)
-
-    def _is_renamed(self, name: str) -> bool:
-        return self._observer.is_renamed(name) or (name in self._known and self._known[name][1])
+        is_said = self.keep.saved_by is SavedBy.RENAME
+        return self._saved.get(name) == stamp or self._observed.is_complete(name, stamp, is_said)
 
     def _is_save_over(self, now: Mapping[str, Stamp]) -> bool:
-        is_restless = self._restless_looks >= SKIPS_TOLD or (len(now) == 1 and self._is_renamed(next(iter(now))))
         new = [name for name, stamp in now.items() if self._saved.get(name) != stamp]
-        is_over = not any(self._observer.completions(name) for name in new) or self._cycle.is_complete(is_restless)
-        self._restless_looks += 0 if is_over else 1
-        return is_over
+        return self._observed.is_save_over(now, new)
 
     def by_evidence(self, now: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """Return those that are complete by a name or by another file, whatever became of the program."""
@@ -455,8 +441,7 @@ class KeptFiles:
     def lengths_when(self, state: str) -> tuple[Mapping[str, int] | None, float]:
         """Return the lengths when a state of the contract was handed over, and when that was (Unix seconds)."""
         self._observer.settle()
-        name = f"{SAVE}/{state}"
-        moment = self._known[name][0] if name in self._known else self._observer.moments.get(name)
+        moment = self._observed.moment(f"{SAVE}/{state}")
         if moment is None or moment.blurred:
             return None, time.time()
         self._unknown = moment.unknown
@@ -498,10 +483,7 @@ class KeptFiles:
 
     def _lengths_at(self, stamps: Mapping[str, Stamp]) -> tuple[Mapping[str, int] | None, str]:
         """Return the lengths when these files were complete; else the name of one whose length is unknown."""
-        self._observer.settle()
-        known = [self._known[name][0] for name in stamps if name in self._known]
-        moments = [each for each in known if each.stamp == stamps[each.name]]
-        moment = self._observer.moment_of(stamps) or max(moments, key=lambda each: each.at, default=None)
+        moment = self._observed.moment_of(stamps)
         if moment is not None and not moment.blurred:
             self._unknown = moment.unknown
             return {name: size for name, size in moment.lengths.items() if name not in moment.unknown}, ""
@@ -518,25 +500,6 @@ class KeptFiles:
         return lengths, ""
 
     # --- inside ---
-
-    def _on_rest(self) -> None:
-        """Write what is due, and the last moments again when a kept file was found to be appended to."""
-        if len(self._observer.appended) != self._appended_noted:
-            self._appended_noted = len(self._observer.appended)
-            for moment in list(self._observer.moments.values()):
-                self._note(moment)
-        self._journal.write_due()
-
-    def _note(self, moment: Moment) -> None:
-        hidden = self._observer.suspects()
-        lengths = {name: size for name, size in moment.lengths.items() if name not in hidden} if hidden else None
-        noted = moment if lengths is None else replace(moment, lengths=lengths)
-        self._journal.note(noted, self._observer.is_renamed(moment.name))
-
-    def _on_moment(self, moment: Moment) -> None:
-        self._note(moment)
-        if not moment.name.startswith(f"{SAVE}/") and not moment.is_late_doubt:
-            self._cycle.note(moment.name)
 
     def _path(self, name: str) -> Path:
         return self.keep.printed if name == PRINTED and self.keep.printed is not None else self.folder / name
@@ -598,17 +561,6 @@ class KeptFiles:
 def _in_buffer(name: str) -> str:
     shown = name.lstrip(_ELSEWHERE)
     return f"{shown} is buffered by the program, and lines were lost in the buffer; let it flush each line"
-
-
-def _may_hold(folder: str, pattern: str) -> bool:
-    """Return True if files below the folder may match: a folder that matches stands for all in it."""
-    globs = Path(os.path.normpath(_NUMBER.sub("*", pattern))).parts
-    for part, wanted in zip(Path(folder).parts, globs, strict=False):
-        if wanted == "**":
-            return True
-        if not fnmatchcase(part, wanted):
-            return False
-    return True
 
 
 def _stamp(path: Path) -> Stamp | None:

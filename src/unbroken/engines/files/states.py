@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from unbroken.engines.files.settings import Program, SavedBy
@@ -54,6 +55,17 @@ class RestartState:
 def glob_pattern(glob: str) -> re.Pattern[str]:
     """A regular expression for the names that a glob means; `{progress}` is a number."""
     return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))
+
+
+def may_hold(folder: str, pattern: str) -> bool:
+    """Return True if files below the folder may match: a folder that matches stands for all in it."""
+    globs = Path(os.path.normpath(pattern.replace("{progress}", "*"))).parts
+    for part, wanted in zip(Path(folder).parts, globs, strict=False):
+        if wanted == "**":
+            return True
+        if not fnmatchcase(part, wanted):
+            return False
+    return True
 
 
 def is_progress_file_kept(program: Program) -> bool:

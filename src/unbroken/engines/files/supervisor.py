@@ -11,8 +11,6 @@ from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.files.base import Supervisor
-from unbroken.engines.files.moments import read_moments
-from unbroken.engines.files.observer import Moment
 from unbroken.engines.files.reading import Reading, reading_of, why_not_whole
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import Program, SavedBy
@@ -55,17 +53,10 @@ class FileSupervisor(Supervisor):
         self._put_back = frozenset(self._seen)
         self._refused: set[tuple[Stamp, ...]] = set()  # by check_command
         self._check_says = ""
-        known = restart_files(task.origin) if task.origin else literal_names(program.files)
-        self._cycle = SaveCycle(known)
+        self.observed.cycle = SaveCycle(restart_files(task.origin) if task.origin else literal_names(program.files))
         self._skips = 0
-        self._restless_looks = 0
         self._why = ""
         self._has_saved = self._is_in_place_told = False
-
-    def on_moment(self, moment: Moment) -> None:
-        super().on_moment(moment)
-        if not moment.is_late_doubt:
-            self._cycle.note(moment.name)
 
     def while_running(self, is_urgent: bool = False) -> list[HandedOver]:
         is_due = is_urgent or time.monotonic() - self._saved_at >= self.task.run.save_minutes * 60
@@ -76,10 +67,10 @@ class FileSupervisor(Supervisor):
 
     def at_end(self, has_left_well: bool, is_finished: bool) -> list[HandedOver]:
         confirm_own(self.folder)
-        self.end_observing()
+        self.observed.end()
         if not has_left_well:
             return self._complete()
-        self._observer.trust()
+        self.observed.observer.trust()
         states = self._states()[:1]
         if is_finished and not states:
             return [self._results_alone()]
@@ -100,7 +91,7 @@ class FileSupervisor(Supervisor):
         """Return what a killed attempt had complete, by its journal or by the program's own evidence."""
         confirm_own(self.folder)
         self._seen = {}
-        self.know_moments(read_moments(self.journal_path))
+        self.observed.know_before()
         return self._complete()
 
     def why_nothing_newer(self) -> str:
@@ -137,23 +128,17 @@ class FileSupervisor(Supervisor):
         if not all(self._is_file_complete(name, stamp) for name, stamp in stamps.items()):
             return False
         new = [name for name, stamp in stamps.items() if self._seen.get(name) != stamp]
-        if not is_running or not self.was_seen(new):
-            return True
-        is_restless = self._restless_looks >= SKIPS_TOLD or (len(stamps) == 1 and self.is_renamed(next(iter(stamps))))
-        is_complete = self._cycle.is_complete(is_restless)
-        self._restless_looks += 0 if is_complete else 1
-        return is_complete
+        return not is_running or self.observed.is_save_over(stamps, new)
 
     def _is_file_complete(self, name: str, stamp: Stamp) -> bool:
         """Return True by what was seen of the file; where nothing was, by the user's word that it is renamed."""
-        is_said = self._saved_by is SavedBy.RENAME and name not in self._known
-        is_in_place = self._observer.is_written_in_place(name)
-        if is_said and is_in_place and not self._is_in_place_told:
+        is_said = self._saved_by is SavedBy.RENAME
+        if is_said and not self._is_in_place_told and self.observed.observer.is_written_in_place(name):
             self._is_in_place_told = True
             self.task.tell(
                 f"saved_by: found 'rename', but the program writes {name} in place; it is copied when it is closed"
             )
-        return self.is_closed(name, stamp, self._seen) or (is_said and not is_in_place)
+        return self._seen.get(name) == stamp or self.observed.is_complete(name, stamp, is_said)
 
     # --- how far it is ---
 
