@@ -117,6 +117,8 @@ def _wait_for(ticket: Ticket, places: RunFolder, before: int) -> None:
         if time.monotonic() > give_up:
             raise OutageError(f"{path}: not there after {ticket.latency_seconds:g} s; type: snakemake")
         _look_into(path.parent)
+    # It may be gone for good, and this job has to say so before its end.
+    give_up = min(give_up, time.monotonic() + ticket.assignment.run.segment_minutes * 60 / 4)
     while not _shows_checkpoint_of(path, places) and time.monotonic() < give_up:
         _look_into(places.checkpoints)
 
