@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine, Task
-from unbroken.engines.files.kept import Keep, KeptFiles
+from unbroken.engines.files.keep import Keep
+from unbroken.engines.files.kept import KeptFiles
 from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.files.reading import last_number
 from unbroken.engines.files.settings import SavedBy
@@ -280,13 +281,13 @@ class ExecEngine(Engine):
         if options.progress_file:
             return last_number(self.base / options.progress_file, options.progress_pattern)
         kept = next(iter(self._kept.values()), None)
-        return kept.number(kept.own()) if kept is not None else None
+        return self._keep.number(kept.own()) if kept is not None else None
 
     def _done(self, kept: KeptFiles, files: dict[str, Stamp]) -> float | None:
         """How far a state is; None if that is to be read, and cannot be."""
         if self._options.progress_file:
             return last_number(self.base / self._options.progress_file, self._options.progress_pattern)
-        number = kept.number(files)
+        number = self._keep.number(files)
         return (self._last or 0.0) + 1 if number is None else number
 
     def _state(self, task: Task, files: dict[str, Stamp], is_running: bool) -> list[HandedOver]:

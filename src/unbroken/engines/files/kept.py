@@ -7,16 +7,15 @@ goes to the store's `replaced/`.  What the program appends to is cut in place.
 from __future__ import annotations
 
 import filecmp
-import glob
 import os
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.before import LAST_SIGN_SECONDS, BeforeNote
+from unbroken.engines.files.keep import ELSEWHERE, PRINTED, SAVE, Keep
 from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import (
     OutputFile,
@@ -29,7 +28,7 @@ from unbroken.engines.files.outputs import (
 )
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied, glob_pattern, may_hold
+from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.engines.files.workspace import cut, remove_emptied
 from unbroken.engines.files.writers import are_written, open_for_writing
@@ -39,29 +38,8 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs
 from unbroken.system.digests import digest_file
 
-# Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
-# of the user has such a name.
-_ELSEWHERE = "\0"
-PRINTED, SAVE = f"{_ELSEWHERE}stdout", f"{_ELSEWHERE}save"
-# No wildcard means what lies in these; the first three are never kept.
-_NEVER = (".unbroken", ".snakemake", ".git")
-_NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
-_NUMBER = re.compile(r"\{progress\}")
 SKIPS_TOLD = 3
 LAST_ACTION_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What the user asked for: globs of the files from which the program resumes, and what else it writes."""
-
-    globs: tuple[str, ...]
-    saved_by: SavedBy
-    marker: str
-    outputs: tuple[str, ...]
-    folder: Path  # where the program runs
-    store: Path
-    printed: Path | None = None  # what the program prints, if that is a result
 
 
 class KeptFiles:
@@ -72,15 +50,14 @@ class KeptFiles:
         self._mark = f"UNBROKEN_SAVE={attempt.save.resolve()}"
         self._before = BeforeNote(keep.store)
         self._replaced = Replaced(keep.store, keep.folder)
-        self._patterns = [glob_pattern(each) for each in keep.globs]
         also = {SAVE: attempt.save, **({PRINTED: keep.printed} if keep.printed else {})}
         self._observed = ObservedFiles(
             self.folder,
             attempt.root,
             self._mark,
             tell,
-            self._is_state,
-            self._is_watched,
+            self.keep.is_state,
+            self.keep.is_watched,
             self._is_named,
             also,
             is_saved=lambda name: not name.startswith(f"{SAVE}/"),
@@ -105,66 +82,17 @@ class KeptFiles:
 
     def found(self) -> dict[str, Stamp]:
         """Return all state files that match now, by their names."""
-        found = {name: _stamp(self.folder / name) for name in sorted(self._all_names())}
+        found = {name: _stamp(self.folder / name) for name in self.keep.names(self._observer.appended)}
         return {name: stamp for name, stamp in found.items() if stamp is not None}
 
     def links(self) -> dict[str, str]:
         """Return the links among what matches, and where they lead."""
-        paths = [(name, self.folder / name) for name in sorted(self._all_names())]
+        paths = [(name, self.folder / name) for name in self.keep.names(self._observer.appended)]
         return {name: os.readlink(path) for name, path in paths if path.is_symlink()}
 
     def own(self) -> dict[str, Stamp]:
         """Return those that are this run's: the others are as they were before it began."""
         return {name: stamp for name, stamp in self.found().items() if self._foreign.get(name) != stamp}
-
-    def _all_names(self) -> set[str]:
-        names = {name for pattern in self.keep.globs for name in self._matching(pattern)}
-        return {name for name in names if name not in self._observer.appended}
-
-    def _matching(self, pattern: str) -> list[str]:
-        names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
-        wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
-        matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
-        found = [os.path.normpath(below) for name in matched for below in self._files_of(name)]
-        found = [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
-        return [name for name in found if not self._is_excluded(name, pattern)]
-
-    def _is_excluded(self, name: str, pattern: str) -> bool:
-        """Return True for what no wildcard means, and for the store, wherever it lies."""
-        first = Path(name).parts[0] if name else ""
-        if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
-            return True
-        return (self.folder / name).absolute().is_relative_to(self.keep.store)
-
-    def _files_of(self, name: str) -> list[str]:
-        """Return the files of a folder that matches; of a file, itself."""
-        path = self.folder / name
-        if not path.is_dir() or path.is_symlink():
-            return [name]
-        found = []
-        for base, folders, names in os.walk(path):
-            below = os.path.relpath(base, self.folder)
-            folders[:] = [each for each in folders if below != "." or each not in _NOT_BY_WILDCARD]
-            links = [each for each in folders if os.path.islink(os.path.join(base, each))]
-            found += [os.path.join(below, each) for each in (*names, *links)]
-        return found
-
-    def _is_state(self, name: str) -> bool:
-        if name.startswith(f"{SAVE}/"):
-            return name.endswith(".ready")
-        if name.startswith(_ELSEWHERE) or fs.is_unique_name(Path(name).name):
-            return False
-        paths = [name, *map(str, Path(name).parents)][:-1]
-        for text, pattern in zip(self.keep.globs, self._patterns, strict=True):
-            is_all = os.path.normpath(text) == "."
-            if (is_all or any(pattern.fullmatch(path) for path in paths)) and not self._is_excluded(name, text):
-                return True
-        return False
-
-    def _is_watched(self, folder: str) -> bool:
-        if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.keep.store):
-            return False
-        return any(may_hold(folder, each) for each in (*self.keep.globs, *self.keep.outputs))
 
     # --- before the program starts ---
 
@@ -173,7 +101,9 @@ class KeptFiles:
         self._source = origin.folder / KEPT if origin else None
         wanted, listed = kept_names(origin), read_outputs(origin)
         # What the attempts before have learned.
-        self._observer.appended = {name for name in listed.files if self._is_state(name) and name not in set(wanted)}
+        self._observer.appended = {
+            name for name in listed.files if self.keep.is_state(name) and name not in set(wanted)
+        }
         self._observed.cycle = SaveCycle(wanted or literal_names(self.keep.globs))
         put_back, moved = [], self._move_newer(set(wanted), listed)
         for name in wanted:
@@ -244,8 +174,8 @@ class KeptFiles:
                 if name == PRINTED:
                     raise CheckpointError(f"{found}; type --anew to begin again")
                 self._doubt(f"{found}; it stays as it is")
-            elif cut(path, entry, lambda name=name: self._replaced.place(name.lstrip(_ELSEWHERE))):  # type: ignore[misc]
-                self._tell(f"cut to its length at the checkpoint: {name.lstrip(_ELSEWHERE)}")
+            elif cut(path, entry, lambda name=name: self._replaced.place(name.lstrip(ELSEWHERE))):  # type: ignore[misc]
+                self._tell(f"cut to its length at the checkpoint: {name.lstrip(ELSEWHERE)}")
 
     def is_there_before(self, origin: Checkpoint | None) -> bool:
         """Return True if state files are there that no attempt of this run has written, and that are not saved yet."""
@@ -255,7 +185,7 @@ class KeptFiles:
 
     def begin(self) -> None:
         """Begin to observe; the program starts after this."""
-        named = [name for each in self.keep.outputs for name in self._files_of(each) if not os.path.isabs(name)]
+        named = [name for each in self.keep.outputs for name in self.keep.files_of(each) if not os.path.isabs(name)]
         named += self._observer.appended
         if self.keep.printed is not None:
             self.keep.printed.touch()  # what is not there cannot be watched
@@ -279,7 +209,7 @@ class KeptFiles:
         # What matches and is complete in no moment was appended to.
         completed = {name for name, (moment, _) in known.items() if _stamp(self.folder / name) == moment.stamp}
         lengths = {name for moment, _ in known.values() for name in moment.lengths}
-        self._observer.appended = {name for name in lengths if self._is_state(name) and name not in completed}
+        self._observer.appended = {name for name in lengths if self.keep.is_state(name) and name not in completed}
         self._written = lengths
 
     # --- while it works, and at its end ---
@@ -354,13 +284,9 @@ class KeptFiles:
                 is_marked = marked is not None and now and marked[2] >= max(stamp[2] for stamp in now.values())
                 return dict(now) if is_marked else {}
             case SavedBy.NEXT:
-                highest = self.number(now)
-                return {name: stamp for name, stamp in now.items() if self._number_in(name) != highest}
+                highest = self.keep.number(now)
+                return {name: stamp for name, stamp in now.items() if self.keep.number_in(name) != highest}
         return {}
-
-    def number(self, names: Mapping[str, Stamp] | Sequence[str]) -> float | None:
-        """Return the highest number that stands for {progress} in these names."""
-        return max((number for name in names if (number := self._number_in(name)) is not None), default=None)
 
     # --- copies ---
 
@@ -387,7 +313,7 @@ class KeptFiles:
             if self._source is not None:
                 return False  # the checkpoint before is exact
             self._doubt(
-                f"{blurred.lstrip(_ELSEWHERE)}: what of it belongs to the first save is unknown; lines may be double"
+                f"{blurred.lstrip(ELSEWHERE)}: what of it belongs to the first save is unknown; lines may be double"
             )
         targets = {name: draft / KEPT / stored(name) for name in files}
         for name in files:
@@ -471,7 +397,7 @@ class KeptFiles:
         return [*printed, *found]
 
     def _is_kept(self, name: str) -> bool:
-        return name not in self._observer.appended and self._is_state(name)
+        return name not in self._observer.appended and self.keep.is_state(name)
 
     def _has_saved_last(self, saved_unix: float) -> bool:
         """Return True if the program saved as its last action: then its buffers belong to the state."""
@@ -541,16 +467,6 @@ class KeptFiles:
             return filecmp.cmp(self.folder / name, source, shallow=False)
         return False
 
-    def _number_in(self, name: str) -> float | None:
-        for pattern in self.keep.globs:
-            if not _NUMBER.search(pattern):
-                continue
-            wanted = glob_pattern(pattern)
-            for path in (name, *map(str, Path(name).parents)):
-                if (found := wanted.fullmatch(path)) is not None:
-                    return float(found[1])
-        return None
-
     def _is_as_in(self, origin: Checkpoint, name: str) -> bool:
         entry, path = origin.passport.files[f"{KEPT}/{stored(name)}"], self.folder / name
         if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
@@ -559,7 +475,7 @@ class KeptFiles:
 
 
 def _in_buffer(name: str) -> str:
-    shown = name.lstrip(_ELSEWHERE)
+    shown = name.lstrip(ELSEWHERE)
     return f"{shown} is buffered by the program, and lines were lost in the buffer; let it flush each line"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from unbroken.engines.files.settings import Program, SavedBy
@@ -52,6 +53,7 @@ class RestartState:
         return {name: stamp for name in self.files if (stamp := stamp_of(self.folder / name)) is not None}
 
 
+@lru_cache(maxsize=1024)
 def glob_pattern(glob: str) -> re.Pattern[str]:
     """A regular expression for the names that a glob means; `{progress}` is a number."""
     return re.compile("".join(_MEANING.get(part[0], re.escape(part[0])) for part in _IN_GLOB.finditer(glob)))

@@ -1,0 +1,103 @@
+"""What the user of `unbroken exec` wants kept: globs of state files, and what else the program writes."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.engines.files.settings import SavedBy
+from unbroken.engines.files.states import glob_pattern, may_hold
+from unbroken.system import fs
+
+# Names of what lies elsewhere: what the program has printed, and the folder that it saves in by the contract.  No file
+# of the user has such a name.
+ELSEWHERE = "\0"
+PRINTED, SAVE = f"{ELSEWHERE}stdout", f"{ELSEWHERE}save"
+# No wildcard means what lies in these; the first three are never kept.
+_NEVER = (".unbroken", ".snakemake", ".git")
+_NOT_BY_WILDCARD = (*_NEVER, "results", "logs")
+_NUMBER = re.compile(r"\{progress\}")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What the user asked for: globs of the files from which the program resumes, and what else it writes."""
+
+    globs: tuple[str, ...]
+    saved_by: SavedBy
+    marker: str
+    outputs: tuple[str, ...]
+    folder: Path  # where the program runs
+    store: Path
+    printed: Path | None = None  # what the program prints, if that is a result
+
+    def names(self, appended: Collection[str]) -> list[str]:
+        """Return the names of all that matches now, but not of what was found to be `appended` to, in order."""
+        names = {name for pattern in self.globs for name in self._matching(pattern)}
+        return sorted(name for name in names if name not in appended)
+
+    def _matching(self, pattern: str) -> list[str]:
+        names = glob.glob(_NUMBER.sub("*", pattern), root_dir=self.folder, recursive=True, include_hidden=True)
+        wanted = glob_pattern(pattern) if _NUMBER.search(pattern) else None
+        matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
+        found = [os.path.normpath(below) for name in matched for below in self.files_of(name)]
+        found = [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
+        return [name for name in found if not self._is_excluded(name, pattern)]
+
+    def _is_excluded(self, name: str, pattern: str) -> bool:
+        """Return True for what no wildcard means, and for the store, wherever it lies."""
+        first = Path(name).parts[0] if name else ""
+        if first in _NEVER or (first in _NOT_BY_WILDCARD and Path(pattern).parts[:1] != (first,)):
+            return True
+        return (self.folder / name).absolute().is_relative_to(self.store)
+
+    def files_of(self, name: str) -> list[str]:
+        """Return the files of a folder that matches; of a file, itself."""
+        path = self.folder / name
+        if not path.is_dir() or path.is_symlink():
+            return [name]
+        found = []
+        for base, folders, names in os.walk(path):
+            below = os.path.relpath(base, self.folder)
+            folders[:] = [each for each in folders if below != "." or each not in _NOT_BY_WILDCARD]
+            links = [each for each in folders if os.path.islink(os.path.join(base, each))]
+            found += [os.path.join(below, each) for each in (*names, *links)]
+        return found
+
+    def is_state(self, name: str) -> bool:
+        """Return True for a name that matches, or is below a folder that does."""
+        if name.startswith(f"{SAVE}/"):
+            return name.endswith(".ready")
+        if name.startswith(ELSEWHERE) or fs.is_unique_name(Path(name).name):
+            return False
+        paths = [name, *map(str, Path(name).parents)][:-1]
+        for text, pattern in ((each, glob_pattern(each)) for each in self.globs):
+            is_all = os.path.normpath(text) == "."
+            if (is_all or any(pattern.fullmatch(path) for path in paths)) and not self._is_excluded(name, text):
+                return True
+        return False
+
+    def is_watched(self, folder: str) -> bool:
+        """Return True for a folder below which files may match."""
+        if Path(folder).parts[0] in _NEVER or (self.folder / folder).absolute().is_relative_to(self.store):
+            return False
+        return any(may_hold(folder, each) for each in (*self.globs, *self.outputs))
+
+    def number(self, names: Iterable[str]) -> float | None:
+        """Return the highest number that stands for {progress} in these names."""
+        return max((number for name in names if (number := self.number_in(name)) is not None), default=None)
+
+    def number_in(self, name: str) -> float | None:
+        """Return the number that stands for {progress} in a name; None if there is none."""
+        for pattern in self.globs:
+            if not _NUMBER.search(pattern):
+                continue
+            wanted = glob_pattern(pattern)
+            for path in (name, *map(str, Path(name).parents)):
+                if (found := wanted.fullmatch(path)) is not None:
+                    return float(found[1])
+        return None
