@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -45,7 +45,7 @@ class Case:
     segments: int
     segment_minutes: float
     save_minutes: float
-    final_files: tuple[str, ...]  # must be byte-identical however the run was cut
+    final_files: tuple[str, ...]  # must be there; all but `per_piece` are byte-identical however the run was cut
     other_settings: Mapping[str, object]  # make another computation of it
     further_goal: float | None  # None: only the program itself knows its end, and the engine has no such setting
     example_files: tuple[str, ...] = ()  # copied from examples/<engine>
@@ -54,6 +54,7 @@ class Case:
     # Shares of the goal at which the pieces are cut, for a program that takes long to start: `segment_minutes` are
     # then more than a slow machine needs.  Where there are none, the clock cuts.
     cuts: tuple[float, ...] = ()
+    per_piece: tuple[str, ...] = ()  # globs of results that tell how the run was cut, or hold times
     own_save: str = ""  # where the program works: what it saves into, of an engine that publishes at the end alone
 
 
@@ -150,7 +151,13 @@ class Chain:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def final(self) -> dict[str, bytes]:
-        return {name: (self.results / "final" / name).read_bytes() for name in self.case.final_files}
+        """Return the results by name, all but those that tell how the run was cut."""
+        final = self.results / "final"
+        names = {path.relative_to(final).as_posix() for path in final.rglob("*") if path.is_file()}
+        assert names >= set(self.case.final_files)
+        excepted = ("summary.json", *self.case.per_piece)
+        compared = {name for name in names if not any(PurePath(name).match(glob) for glob in excepted)}
+        return {name: (final / name).read_bytes() for name in compared}
 
     def claim(self) -> Mapping[str, Any] | None:
         """The lease of the run, if somebody holds it now."""

@@ -44,6 +44,8 @@ def __getattr__(name):
         segment_minutes=20,
         save_minutes=0.002,
         final_files=FINAL,
+        # The log has times, segments.tsv the cuts; sums in the energy file begin again with each part (see energy.tsv).
+        per_piece=("md.log", "md.edr", "segments.tsv"),
         other_settings={"tpr": str(gmx_systems.water_tpr("warmer", ref_t=310))},
         further_goal=steps + 500,
         kills=6,
