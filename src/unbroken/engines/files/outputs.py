@@ -63,6 +63,13 @@ class Piece:
     sequence: int  # of the checkpoint from which that segment resumed
     segment: int  # that began the piece
     size_bytes: int
+    head: str = ""  # digests of its first and last bytes
+    tail: str = ""
+
+    @property
+    def listed(self) -> OutputFile:
+        """Return it as an output of its own, to be compared with the file."""
+        return OutputFile(self.size_bytes, self.size_bytes, self.head, self.tail, self.segment, 0)
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,12 @@ def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
         )
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: not a list of outputs ({error!r})") from error
+
+
+def output_size(listed: OutputList) -> tuple[int, int]:
+    """Return how many files the outputs of a checkpoint are, pieces too, and their size in bytes."""
+    sizes = [entry.size_bytes for entry in (*listed.files.values(), *listed.pieces)]
+    return len(sizes), sum(sizes)
 
 
 def described(

@@ -243,7 +243,7 @@ class OutputTracker:
             return None
         for sequence, path in pieces_of(self.run_folder, name):
             if is_as_listed(path, before, self.listed.algorithm):
-                return Piece(name, sequence, before.segment, before.resume_bytes)
+                return _piece(name, sequence, before)
         return None
 
     def _copy(self, name: str, draft: Path) -> os.stat_result:
@@ -276,7 +276,7 @@ class OutputTracker:
     def _left(self, files: Mapping[str, OutputFile], known: Mapping[str, OutputFile], told: set[str]) -> list[Piece]:
         """Return the pieces of files that the program is known to begin again, and has not yet begun."""
         return [
-            Piece(name, self.sequence, entry.segment, entry.resume_bytes)
+            _piece(name, self.sequence, entry)
             for name, entry in known.items()
             if name not in files and name not in told and piece_path(self.run_folder, self.sequence, name).is_file()
         ]
@@ -333,6 +333,10 @@ class OutputTracker:
         if key not in self._told:
             self._told.add(key)
             self.tell(line)
+
+
+def _piece(name: str, sequence: int, entry: OutputFile) -> Piece:
+    return Piece(name, sequence, entry.segment, entry.resume_bytes, entry.head, entry.tail)
 
 
 def _in_buffer(name: str) -> str:
