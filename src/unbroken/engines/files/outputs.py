@@ -41,6 +41,7 @@ class OutputFile:
     `segment` has begun the file.  `is_continued` is True if a resumed program went on writing in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
     frames; else empty.  `has_grown` is True for a file that was written at more than one checkpoint, or kept open.
+    `is_late` is True for a file of an adopted run that was written after its restart files.
     """
 
     size_bytes: int
@@ -53,6 +54,7 @@ class OutputFile:
     is_rewritten: bool = False
     has_grown: bool = False
     head_base64: str = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
