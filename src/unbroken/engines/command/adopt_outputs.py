@@ -74,7 +74,7 @@ def _sorted_out(
     kinds, files = FileKinds(program), list[str]()
     links: dict[str, str] = {}
     left: dict[str, list[str]] = {}
-    for name in _names(folder, places.base):
+    for name in sorted(_names(folder, places.base)):
         if not kinds.is_output(name):
             if kinds.is_dropped(name) and not kinds.is_state(name):
                 left.setdefault("dropped, as `discard` says", []).append(name)
