@@ -122,7 +122,7 @@ def test_jobs_that_are_submitted_one_by_one_come_to_the_restart_file_of_the_last
     put(site, "chain_of_jobs", **{"md.in": start, "md.sbatch": "#!/bin/bash\n#SBATCH --mem=300M\nlmp -in md.in\n"})
 
     alone = site.by_itself("chain_of_jobs", is_submitter=True)
-    answers = {"files": "[md.rst, md.step]", "saved_by": "exit", "goal": "4000", "exit_paused": "[0]"}
+    answers = {"files": "[md.rst, md.step]", "goal": "4000", "exit_paused": "[0]"}
     site.converted("chain_of_jobs", 2, **answers, progress_file="md.step", progress_pattern=r"'^(\d+)'")
 
     assert (alone / "md.step").read_text() == "4000\n"
@@ -161,7 +161,7 @@ def test_espresso_comes_to_the_same_molecule(site: Site) -> None:
     put(site, "espresso_stdin", **{"relax.in": espresso.input_text(site.scratch)})
 
     alone = site.by_itself("espresso_stdin")
-    answers = {"files": "['out/**']", "saved_by": "exit", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
+    answers = {"files": "['out/**']", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
     site.converted("espresso_stdin", 0.35, **answers, segments="40")
 
     found = [espresso.distance(folder / "out" / "h2.xml") for folder in (alone, site.final("relax"))]
