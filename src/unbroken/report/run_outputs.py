@@ -10,6 +10,7 @@ from pathlib import Path
 from unbroken.engines.command.engine import OWN_FOLDER
 from unbroken.engines.files.kept import PRINTED
 from unbroken.engines.files.outputs import OutputFile, OutputList, is_as_listed, output_size, read_outputs
+from unbroken.engines.files.space import OutputSpace
 from unbroken.engines.files.workspace import piece_path, pieces_of
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.exec.call import Call
@@ -20,32 +21,6 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import read_passport
 from unbroken.runs.run import Run
-
-
-@dataclass(frozen=True)
-class OutputSpace:
-    """How many output files belong to a checkpoint, their size in bytes, and the globs of what the run drops."""
-
-    files: int = 0
-    size_bytes: int = 0
-    dropped: tuple[str, ...] = ()
-
-    def words(self) -> str:
-        """Return it as `unbroken status` shows it; empty if the run has no list of outputs and drops nothing."""
-        files = "1 file" if self.files == 1 else f"{self.files:,} files"
-        told = [f"output: {files}, {bytes_words(self.size_bytes)}"] if self.files else []
-        told += [f"dropped, as `discard` says: {', '.join(self.dropped)}"] if self.dropped else []
-        return "; ".join(told)
-
-
-def bytes_words(size_bytes: float) -> str:
-    """Return a size such as `3.41 GB`."""
-    units = ["bytes", "kB", "MB", "GB", "TB"]
-    while size_bytes >= 1000 and units[1:]:
-        size_bytes /= 1000
-        units.pop(0)
-    digits = 0 if size_bytes >= 99.95 or units[0] == "bytes" else 1 if size_bytes >= 9.995 else 2
-    return f"{size_bytes:,.{digits}f} {units[0]}"
 
 
 def output_space(newest: Checkpoint | None, run: Run | None) -> OutputSpace:

@@ -13,6 +13,7 @@ from unbroken.engines.export import SCRIPT
 from unbroken.engines.files.base import FileKinds
 from unbroken.engines.files.outputs import REWRITTEN, OutputFile, OutputList, described, is_changed_inside
 from unbroken.engines.files.settings import Program
+from unbroken.engines.files.space import bytes_words
 from unbroken.engines.files.tracker import written_after
 from unbroken.engines.files.workspace import SMALL_BYTES
 from unbroken.engines.foreign import confirm_steady, stamp
@@ -62,7 +63,7 @@ def take_outputs(places: RunFolder, program: Program, folder: Path, state_ns: in
         fs.remove_tree(copies)
         raise
     size = sum(entry.size_bytes for entry, _ in entries.values())
-    shown = f"{_many(len(files) + len(links), 'output file')}, {size:,} bytes: {_some([*files, *links])}"
+    shown = f"{_many(len(files) + len(links), 'output file')}, {bytes_words(size)}: {_some([*files, *links])}"
     unsure = f"which part of what was written after the restart files: {_some(late)}"
     return TakenOutputs((shown,), (*([unsure] if late else []), *_not_taken(left)))
 

@@ -21,6 +21,7 @@ from unbroken.engines.files.outputs import (
     is_text,
     stops_within_a_line,
 )
+from unbroken.engines.files.space import OutputSpace
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.engines.files.workspace import piece_path, pieces_of, without
 from unbroken.system import fs
@@ -164,7 +165,7 @@ class OutputTracker:
         pieces += self._left(files, known, begun_again)
         self._watch_size(files, total)
         if is_at_end and files:
-            self.tell(f"output so far: {len(files):,} {'file' if len(files) == 1 else 'files'}, {total / 1e6:,.3g} MB")
+            self.tell(OutputSpace(len(files), total).words())
         self._stamps |= stamps
         settled = {without(name) for name in files}
         doubts = [doubt for doubt in dict.fromkeys(doubts) if doubt not in settled]
