@@ -54,7 +54,7 @@ def typed(base: Path, *words: str) -> tuple[int, str]:
 
 def row_of(base: Path) -> dict[str, object]:
     (row,) = json.loads(typed(base, "status", "--json")[1])
-    return row
+    return dict(row)
 
 
 # --- status, and the page ---

@@ -11,10 +11,11 @@ from pathlib import Path
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.detached.unnoted import why_no_job
+from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
-from unbroken.report.run_outputs import OutputSpace, listed_doubts, output_space
+from unbroken.report.run_outputs import listed_doubts, output_space
 from unbroken.runs import lease, results
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint

@@ -128,7 +128,7 @@ def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
 
 def output_size(listed: OutputList) -> tuple[int, int]:
     """Return how many files the outputs of a checkpoint are, pieces too, and their size in bytes."""
-    sizes = [entry.size_bytes for entry in (*listed.files.values(), *listed.pieces)]
+    sizes = [entry.size_bytes for entry in listed.files.values()] + [piece.size_bytes for piece in listed.pieces]
     return len(sizes), sum(sizes)
 
 
