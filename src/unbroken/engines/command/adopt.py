@@ -51,7 +51,7 @@ def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Pat
                 continue
             taken = _outputs(run, program, base, state, draft) if _is_left(run, found) else TakenOutputs()
             checked, not_checked = (*found.checked, *taken.taken), (*found.not_checked, *taken.not_taken)
-            return replace(found, checked=(*checked, *same), not_checked=(*not_checked, *others))
+            return replace(found, checked=(*checked, *same), not_checked=(*not_checked, *others), copies=taken.copies)
     raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was taken over")
 
 

@@ -16,12 +16,11 @@ from unbroken.engines.files.settings import Program
 from unbroken.engines.files.space import bytes_words
 from unbroken.engines.files.tracker import written_after
 from unbroken.engines.files.workspace import SMALL_BYTES
-from unbroken.engines.foreign import confirm_steady, stamp
+from unbroken.engines.foreign import DRAFT, confirm_steady, stamp
 from unbroken.runs.adopted import SEGMENT
 from unbroken.runs.layout import LOGS, RESULTS, RunFolder
 from unbroken.system import fs
 
-_DRAFT = "adopted"
 # A program that saves as its last action closes its outputs so long after it.
 LAST_ACTION_SECONDS = 2.0
 _TOOLS = (".unbroken", ".snakemake", ".git")
@@ -31,41 +30,33 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class TakenOutputs:
-    """Lines for the manifest: what was taken, and what was not, or is in doubt."""
+    """Lines for the manifest, what was taken and what was not or is in doubt, and the folder of the copies."""
 
     taken: tuple[str, ...] = ()
     not_taken: tuple[str, ...] = ()
+    copies: Path | None = None
 
 
 def take_outputs(places: RunFolder, program: Program, folder: Path, state_ns: int, draft: Path) -> TakenOutputs:
-    """Copy all outputs in `folder` into the run's, list them in the draft, and say what was not taken.
+    """Copy all outputs in `folder` for the run, list them in the draft, and say what was not taken.
 
     `state_ns` is when the restart files were written.  CheckpointError if a file changes while it is copied.
     """
     files, links, left = _sorted_out(places, program, folder)
     if not files and not links:
-        return TakenOutputs((), _not_taken(left))
+        return TakenOutputs(not_taken=_not_taken(left))
     before = [stamp(folder / name) for name in files]
-    for old in places.root.glob(f".{_DRAFT}-*"):  # of an adoption that was killed
-        if fs.is_unique_name(old.name):
-            fs.remove_tree(old)
-    copies = places.root / fs.unique_name(_DRAFT)
-    try:
-        copies.mkdir()
-        listed = OutputList(links=links)
-        entries = {name: _taken(folder / name, name, copies, draft, listed.algorithm, state_ns) for name in files}
-        confirm_steady([folder / name for name in files], before)
-        late = [name for name, (_, is_late) in entries.items() if is_late]
-        doubts = tuple(written_after(name) for name in late if entries[name][0].is_rewritten)
-        replace(listed, files={name: entry for name, (entry, _) in entries.items()}, doubts=doubts).write(draft)
-        _put_in_place(places, copies)
-    except BaseException:
-        fs.remove_tree(copies)
-        raise
-    size = sum(entry.size_bytes for entry, _ in entries.values())
+    copies = places.root / fs.unique_name(DRAFT)
+    copies.mkdir()
+    listed = OutputList(links=links)
+    entries = {name: _taken(folder / name, name, copies, draft, listed.algorithm, state_ns) for name in files}
+    confirm_steady([folder / name for name in files], before)
+    doubts = tuple(written_after(name) for name, entry in entries.items() if entry.is_late and entry.is_rewritten)
+    replace(listed, files=entries, doubts=doubts).write(draft)
+    size, late = sum(entry.size_bytes for entry in entries.values()), [name for name in files if entries[name].is_late]
     shown = f"{_many(len(files) + len(links), 'output file')}, {bytes_words(size)}: {_some([*files, *links])}"
-    unsure = f"which part of what was written after the restart files: {_some(late)}"
-    return TakenOutputs((shown,), (*([unsure] if late else []), *_not_taken(left)))
+    unsure = [f"which part of what was written after the restart files: {_some(late)}"] if late else []
+    return TakenOutputs((shown,), (*unsure, *_not_taken(left)), copies)
 
 
 def _sorted_out(
@@ -113,10 +104,8 @@ def _leads_inside(folder: Path, name: str) -> bool:
     return not os.path.isabs(target) and place != ".." and not place.startswith("../")
 
 
-def _taken(
-    source: Path, name: str, copies: Path, draft: Path, algorithm: str, state_ns: int
-) -> tuple[OutputFile, bool]:
-    """Copy an output; return its entry, and whether it was written after the restart files.
+def _taken(source: Path, name: str, copies: Path, draft: Path, algorithm: str, state_ns: int) -> OutputFile:
+    """Copy an output and return its entry.
 
     A format that is changed inside while it grows goes into the checkpoint, all others into the run's folder.
     """
@@ -129,17 +118,7 @@ def _taken(
     is_late = entry.mtime_ns > state_ns + LAST_ACTION_SECONDS * 1e9
     # A large file that the program may begin again is kept as a piece.
     has_grown = is_rewritten or size > SMALL_BYTES
-    return replace(entry, is_rewritten=is_rewritten, has_grown=has_grown, is_late=is_late), is_late
-
-
-def _put_in_place(places: RunFolder, copies: Path) -> None:
-    """Rename the copies to the program's folder; what a first attempt without a checkpoint left there is kept."""
-    if os.path.lexists(places.output):
-        kept = places.replaced / fs.unique_name(places.output.name).lstrip(".")
-        kept.parent.mkdir(exist_ok=True)
-        os.rename(places.output, kept)
-    os.rename(copies, places.output)
-    fs.flush_folder(places.root)
+    return replace(entry, is_rewritten=is_rewritten, has_grown=has_grown, is_late=is_late)
 
 
 def _not_taken(left: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
