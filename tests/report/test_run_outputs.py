@@ -36,15 +36,17 @@ SETTINGS: dict[str, object] = {
 }
 
 
-def segments(base: Path, count: int, outcome: Outcome = Outcome.PAUSED) -> RunFolder:
+def segments(
+    base: Path, count: int, outcome: Outcome = Outcome.PAUSED, settings: dict[str, object] = SETTINGS
+) -> RunFolder:
     """The program's first segments in a working directory with a config."""
     (base / "config").mkdir(exist_ok=True)
-    run = {"engine": "command", "segments": 9, "segment_minutes": 1, "settings": SETTINGS}
+    run = {"engine": "command", "segments": 9, "segment_minutes": 1, "settings": settings}
     (base / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
     for segment in range(1, count + 1):
-        record = command_segment(base, SETTINGS, segment)
+        record = command_segment(base, settings, segment)
     assert record.outcome is outcome
-    return command_job(base, SETTINGS).places
+    return command_job(base, settings).places
 
 
 def typed(base: Path, *words: str) -> tuple[int, str]:
@@ -79,18 +81,22 @@ def test_a_size_is_told_in_three_digits(size: float, words: str) -> None:
     assert bytes_words(size) == words
 
 
-def test_the_page_has_the_output_and_the_doubts_of_a_run(tmp_path: Path) -> None:
-    places = segments(tmp_path, 1)
-    (places.output / "log").unlink()
-    command_segment(tmp_path, SETTINGS, 2)
-    assert command_segment(tmp_path, SETTINGS, 3).outcome is Outcome.FINISHED
+def test_the_page_and_the_table_have_the_doubts_of_a_run(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "start": ["sh", "-c", f"[ -e n ] || date > first\n{PROGRAM}"]}
+    places = segments(tmp_path, 1, settings=settings)
+    (places.output / "first").unlink()
+    command_segment(tmp_path, settings, 2)
+    assert command_segment(tmp_path, settings, 3).outcome is Outcome.FINISHED
     page = tmp_path / "results" / "report.html"
 
     write_report(tmp_path, Path("config/config.yaml"), (), page, NOBODY)
 
     (run,) = facts_in(page)["runs"]
-    assert run["output"].startswith("output: ") and run["output"].endswith("dropped, as `discard` says: *.tmp")
-    assert run["doubts"] == row_of(tmp_path)["doubts"] == []  # the program has written it again
+    assert run["output"].startswith("output: 4 files, ") and run["output"].endswith("as `discard` says: *.tmp")
+    (doubt,) = run["doubts"]
+    assert doubt.startswith("first: it was removed or written again after the checkpoint")
+    assert row_of(tmp_path)["doubts"] == [doubt]
+    assert "finished, with doubts" in typed(tmp_path, "status")[1]
 
 
 # --- verify ---
