@@ -72,7 +72,7 @@ def test_an_array_whose_goal_grows_comes_to_the_state_of_its_last_task(site: Sit
 
     alone = site.by_itself("keras_array")
     answers = {"files": "[state.txt]", "exit_paused": "[0]"}
-    site.converted("keras_array", 0.2, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
+    site.converted("keras_array", 0.75, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
     assert site.work.final("train")["state.txt"] == (alone / "state.txt").read_bytes()
