@@ -57,6 +57,8 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> JobOutcome:
         return JobOutcome(Follows.RETRY, start + why)
     if evidence.state == "COMPLETED" and evidence.attempt:  # it had less time than a segment
         return JobOutcome(Follows.AGAIN, f"{segment.name}: job {job_id}: {evidence.attempt.message}")
+    if evidence.attempt is not None and evidence.attempt.gets_more_margin:
+        return JobOutcome(Follows.AGAIN, f"{start}, which uses up no retry: {evidence.attempt.message}")
     return JobOutcome(Follows.AGAIN, f"{start}, no failure; the same segment goes on from the newest checkpoint")
 
 
@@ -64,6 +66,10 @@ def _follows(evidence: Evidence) -> Follows:
     if evidence.state in TAKEN_AWAY or evidence.state == UNKNOWN:
         return Follows.AGAIN  # where accounting lost the job, the policy is what ends it
     attempt = evidence.attempt
-    if evidence.state == "OUT_OF_MEMORY" or attempt is None or attempt.outcome is Outcome.FAILED:
+    if evidence.state == "OUT_OF_MEMORY" or attempt is None:
+        return Follows.RETRY
+    if attempt.gets_more_margin:
+        return Follows.AGAIN  # as the policy counts, which ends it once the margin cannot grow
+    if attempt.outcome is Outcome.FAILED:
         return Follows.RETRY
     return Follows.RETRY if attempt.outcome is Outcome.DIED and not attempt.has_advanced else Follows.AGAIN

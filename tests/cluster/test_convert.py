@@ -71,7 +71,7 @@ def test_an_array_whose_goal_grows_comes_to_the_state_of_its_last_task(site: Sit
     site.venv("tf_gpu")
 
     alone = site.by_itself("keras_array")
-    answers = {"files": "[state.txt]", "saved_by": "rename", "exit_paused": "[0]"}
+    answers = {"files": "[state.txt]", "exit_paused": "[0]"}
     site.converted("keras_array", 0.8, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
@@ -86,7 +86,7 @@ def test_an_array_of_keras_comes_to_the_weights_of_its_last_task(site: Site) -> 
     site.venv("tf_gpu")
 
     alone = site.by_itself("keras_array")
-    answers = {"files": "['model_{progress}.keras']", "saved_by": "rename", "exit_paused": "[0]"}
+    answers = {"files": "['model_{progress}.keras']", "exit_paused": "[0]"}
     site.converted("keras_array", 0.5, **answers)
 
     whole = keras.saving.load_model(alone / "model_000300.keras")
@@ -101,7 +101,7 @@ def test_a_chain_by_dependency_comes_to_the_state_of_its_last_job(site: Site) ->
     put(site, "afterok_chain", **{"train.sbatch": job, "train.py": WALKER})
 
     alone = site.by_itself("afterok_chain", is_submitter=True)
-    answers = {"files": "[state.txt]", "saved_by": "rename", "goal": "300", "exit_paused": "[0]"}
+    answers = {"files": "[state.txt]", "goal": "300", "exit_paused": "[0]"}
     site.converted("afterok_chain", 1, **answers, progress_file="state.txt", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "state.txt").read_text().startswith("300 ")
@@ -119,8 +119,7 @@ def test_a_script_with_a_scratch_copy_comes_to_the_same_restart_file(site: Site)
     (site.alone / "results").mkdir()
 
     alone = site.by_itself("cp2k_timeout")
-    is_whole = """[sh, -c, 'tail -n 1 aimd-1.restart | grep -q "END FORCE_EVAL"']"""
-    answers = {"saved_by": f"rename\n      check_command: {is_whole}", "goal": str(steps - cp2k.SAVED_EVERY)}
+    answers = {"goal": str(steps - cp2k.SAVED_EVERY)}
     answers |= {"progress_file": "aimd-1.restart", "progress_pattern": r"'STEP_START_VAL +(\d+)'"}
     site.converted("cp2k_timeout", 0.25, **answers, exit_paused="[0]", stop_file="EXIT")
 
@@ -141,7 +140,7 @@ def test_a_training_that_is_requeued_comes_to_the_same_model(site: Site) -> None
 
     site.by_itself("torch_requeue")
     elsewhere = ('"$SCRATCH"/logs/"{run}"', "out")
-    site.converted("torch_requeue", 0.4, elsewhere, files="[out/state.pt]", saved_by="rename")
+    site.converted("torch_requeue", 0.4, elsewhere, files="[out/state.pt]")
 
     (model,) = (site.scratch / "logs").glob("*/model.txt")
     assert model.read_text().count("0x") == 49

@@ -100,7 +100,7 @@ def test_parts_of_amber_come_to_the_coordinates_of_the_last_one(site: Site) -> N
     put(site, "amber_parts", **files, **{"system.prmtop": "0 0\n", "equil.rst7": "0 12345\n"})
 
     alone = site.by_itself("amber_parts", times=3)
-    answers = {"saved_by": "rename", "goal": "300", "exit_paused": "[0]", "progress_file": "prod.rst"}
+    answers = {"goal": "300", "exit_paused": "[0]", "progress_file": "prod.rst"}
     site.converted("amber_parts", 2, **answers, progress_pattern=r"'^(\d+) '")
 
     assert (alone / "prod.rst").read_text().startswith("300 ")
@@ -122,7 +122,7 @@ def test_jobs_that_are_submitted_one_by_one_come_to_the_restart_file_of_the_last
     put(site, "chain_of_jobs", **{"md.in": start, "md.sbatch": "#!/bin/bash\n#SBATCH --mem=300M\nlmp -in md.in\n"})
 
     alone = site.by_itself("chain_of_jobs", is_submitter=True)
-    answers = {"files": "[md.rst, md.step]", "saved_by": "exit", "goal": "4000", "exit_paused": "[0]"}
+    answers = {"files": "[md.rst, md.step]", "goal": "4000", "exit_paused": "[0]"}
     site.converted("chain_of_jobs", 2, **answers, progress_file="md.step", progress_pattern=r"'^(\d+)'")
 
     assert (alone / "md.step").read_text() == "4000\n"
@@ -161,7 +161,7 @@ def test_espresso_comes_to_the_same_molecule(site: Site) -> None:
     put(site, "espresso_stdin", **{"relax.in": espresso.input_text(site.scratch)})
 
     alone = site.by_itself("espresso_stdin")
-    answers = {"files": "['out/**']", "saved_by": "exit", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
+    answers = {"files": "['out/**']", "exit_paused": "[2]", "stop_file": "h2.EXIT"}
     site.converted("espresso_stdin", 0.35, **answers, segments="40")
 
     found = [espresso.distance(folder / "out" / "h2.xml") for folder in (alone, site.final("relax"))]
@@ -191,7 +191,7 @@ def test_lightning_that_is_told_by_a_signal_comes_to_the_same_model(site: Site) 
     site.venv("lit")
 
     alone = site.by_itself("lightning_signal")
-    site.converted("lightning_signal", 1.5, files="[last.ckpt]", saved_by="rename")
+    site.converted("lightning_signal", 1.5, files="[last.ckpt]")
 
     assert (alone / "model.txt").read_text().count("0x") == 25
     assert site.work.final("lightning_signal")["model.txt"] == (alone / "model.txt").read_bytes()
@@ -206,7 +206,7 @@ def test_a_script_of_matlab_comes_to_the_same_place(site: Site) -> None:
     put(site, "matlab_requeue", **{"simulate.m": SIMULATE})
 
     alone = site.by_itself("matlab_requeue")
-    site.converted("matlab_requeue", 0.6, saved_by="rename")
+    site.converted("matlab_requeue", 0.6)
 
     assert (alone / "place.txt").read_text().startswith("400 ")
     assert site.work.final("simulate")["place.txt"] == (alone / "place.txt").read_bytes()
@@ -220,7 +220,7 @@ def test_an_array_of_namd_comes_to_the_restart_file_of_its_last_task(site: Site)
     put(site, "namd_array", **{"run.namd": "outputname run\nseed 12345\nrun 100\n"})
 
     alone = site.by_itself("namd_array")
-    answers = {"files": "[run.restart]", "saved_by": "rename", "goal": "300", "exit_paused": "[0]"}
+    answers = {"files": "[run.restart]", "goal": "300", "exit_paused": "[0]"}
     site.converted("namd_array", 2, **answers, progress_file="run.restart", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "run.restart").read_text().startswith("300 ")
@@ -234,7 +234,7 @@ def test_a_sweep_of_r_comes_to_the_table_of_each_task(site: Site) -> None:
     put(site, "r_sweep", **{"walk.R": R_WALK, "params.txt": lines, "logs/.keep": ""})
 
     alone = site.by_itself("r_sweep")
-    site.converted("r_sweep", 0.4, files="['walk_*.rds']", saved_by="rename")
+    site.converted("r_sweep", 0.4, files="['walk_*.rds']")
 
     for task in range(1, 5):
         table = (alone / "out" / f"result_{task}.csv").read_bytes()
@@ -255,7 +255,7 @@ def test_a_container_that_is_requeued_by_its_exit_code_comes_to_the_same_model(s
     shutil.copy(site.root / "python.sif", site.alone)
 
     alone = site.by_itself("singularity_restarts")
-    site.converted("singularity_restarts", 2, files="[model.pt]", saved_by="rename")
+    site.converted("singularity_restarts", 2, files="[model.pt]")
 
     assert (alone / "model.pt").read_text().startswith("300 ")
     assert site.work.final("singularity_restarts")["model.pt"] == (alone / "model.pt").read_bytes()
@@ -273,7 +273,7 @@ def test_torchrun_on_two_nodes_comes_to_the_same_model(site: Site) -> None:
     (site.alone / "logs").mkdir()
 
     alone = site.by_itself("torchrun_nodes")
-    site.converted("torchrun_nodes", 1, files="[snapshot.pt]", saved_by="rename")
+    site.converted("torchrun_nodes", 1, files="[snapshot.pt]")
 
     assert (alone / "model.txt").read_text().splitlines()[0] == "2 ranks"
     assert (alone / "model.txt").read_text().count("0x") == 25
@@ -294,7 +294,7 @@ def test_vasp_that_is_told_by_a_file_comes_to_the_same_structure(site: Site) -> 
     put(site, "vasp_stopcar", INCAR="NSW = 500\n", POSCAR="0 12345\n")
 
     alone = site.by_itself("vasp_stopcar")
-    answers = {"files": "[CONTCAR]", "saved_by": "rename", "goal": "500", "exit_paused": "[0]"}
+    answers = {"files": "[CONTCAR]", "goal": "500", "exit_paused": "[0]"}
     site.converted("vasp_stopcar", 0.5, **answers, progress_file="CONTCAR", progress_pattern=r"'^(\d+) '")
 
     assert (alone / "CONTCAR").read_text().startswith("500 ")

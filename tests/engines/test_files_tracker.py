@@ -103,6 +103,22 @@ def test_what_is_younger_than_the_state_is_not_listed_while_the_program_works(ke
     assert sorted(read_outputs(checkpoint).files) == ["table"]
 
 
+def test_a_file_that_is_begun_again_and_shorter_after_the_last_state_is_in_the_result(kept):
+    kept.write("report.txt", "a long one, written before the last state\n")
+    kept.save()
+    kept.write("report.txt", "short\n")
+
+    finished = kept.save({"report.txt": 42}, is_at_end=True, is_finished=True)
+
+    assert [entry.size_bytes for entry in read_outputs(finished).files.values()] == [6]
+
+
+def test_a_file_that_is_begun_again_and_shorter_belongs_to_no_state_before(kept):
+    kept.write("report.txt", "short\n")
+
+    assert read_outputs(kept.save({"report.txt": 42}, is_at_end=True)).files == {}
+
+
 def test_what_a_program_writes_between_its_last_save_and_its_end_is_in_the_result(kept):
     """A segment that is over: the program will not write it again."""
     kept.write("table", "1\n")

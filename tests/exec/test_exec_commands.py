@@ -59,6 +59,36 @@ def test_logs_and_verify(paused):
     assert (whole.returncode, spoilt.returncode) == (0, 1)
 
 
+def test_status_says_how_much_space_the_outputs_of_a_call_take(called):
+    assert called.call("--keep", "ckpt/*", "--stdout", "printed", goal=3).returncode == 0
+
+    size = (called.folder / "printed").stat().st_size
+    assert f"count: output: 1 file, {size} bytes\n" in unbroken(called, "status").stdout
+
+
+def test_verify_names_what_a_call_printed_if_it_is_not_as_it_is_listed(called):
+    called.rest_at(7)
+    assert called.call("--keep", "ckpt/*", "--stdout", "printed", "--minutes", "0.15").returncode == 85
+    good = unbroken(called, "verify")
+    printed = called.store() / "stdout"
+    printed.write_text(printed.read_text().replace("at 7", "at 8"))
+
+    bad = unbroken(called, "verify")
+
+    assert (good.returncode, bad.returncode) == (0, 1), good.stdout
+    assert "1 of 1 output files are as their newest checkpoint lists them" in good.stdout
+    assert f"bad {printed.relative_to(called.folder)}: found " in bad.stdout
+    assert "listed, with other content; put it back from a backup, or resume from an earlier checkpoint" in bad.stdout
+
+
+def test_outputs_of_a_finished_call_are_the_user_s(called):
+    assert called.call("--keep", "ckpt/*", "--outputs", "sum.txt", "--stdout", "printed", goal=3).returncode == 0
+    (called.folder / "sum.txt").unlink()
+    (called.folder / "printed").unlink()
+
+    assert unbroken(called, "verify").returncode == 0
+
+
 def test_back_goes_on_from_an_earlier_checkpoint(called):
     for number in (3, 6):
         called.rest_at(number)

@@ -1,5 +1,10 @@
 """`--stdout FILE` has each line once, or says that lines are missing."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 from support.exec_calls import Called
 from support.file_programs import KILLS, PRINTING, made, wait_for, wait_for_moment
@@ -61,6 +66,15 @@ def test_lines_that_are_flushed_or_printed_by_python_are_neither_lost_nor_double
     assert printed(called) == WHOLE
 
 
+def told_by_status(called):
+    """The table in colors, and the run's row for programs."""
+    words = [sys.executable, "-m", "unbroken", "status", "-d", str(called.folder)]
+    colored = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "300"}
+    shown = subprocess.run(words, text=True, capture_output=True, env=colored, check=True).stdout
+    (row,) = json.loads(subprocess.run([*words, "--json"], text=True, capture_output=True, check=True).stdout)
+    return shown, row
+
+
 @pytest.mark.parametrize("kill", [*KILLS.values(), None], ids=[*KILLS, "time limit"])
 def test_lines_that_were_lost_in_a_buffer_are_told_and_it_is_not_plainly_finished(called, kill):
     more = made(called, PRINTING, goal=GOAL)
@@ -82,3 +96,7 @@ def test_lines_that_were_lost_in_a_buffer_are_told_and_it_is_not_plainly_finishe
     assert "finished, with doubts:" in done.stderr
     assert "doubt: stdout is buffered by the program" in done.stderr
     assert "doubt: stdout is buffered by the program" in again.stderr
+    shown, row = told_by_status(called)
+    assert "finished, with doubts" in shown and "\x1b[31mfinished, with doubts" in shown  # red
+    assert "with doubts: stdout is buffered by the program" in shown
+    assert [doubt.partition(" by ")[0] for doubt in row["doubts"]] == ["stdout is buffered"]

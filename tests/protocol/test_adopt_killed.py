@@ -32,6 +32,7 @@ def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: 
     template = tmp_path / "template"
     template.mkdir()
     walked(template / "half", "--goal", 100, "--seed", 3)
+    (template / "half" / "notes").write_text("of the program\n")
     walked(tmp_path / "whole", "--goal", 200, "--seed", 3)
     was_there = set()
 
@@ -49,6 +50,7 @@ def test_an_adoption_that_is_killed_at_any_step_is_done_again_or_was_done(part: 
             adopted(base)
         assert len(store.names()) == 1, where
         assert finished(base, SETTINGS) == (tmp_path / "whole" / "trace.csv").read_bytes(), where
+        assert (command_job(base, SETTINGS).places.final / "notes").read_text() == "of the program\n", where
         assert hidden(store.root.parent) == [], where
     assert was_there == {True, False}
 
@@ -81,7 +83,7 @@ def test_a_disk_that_is_too_small_for_it_leaves_no_checkpoint_and_says_what_is_m
 
 
 def test_an_adoption_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walked(tmp_path / "half", "--goal", 100, "--seed", 3)
+    (walked(tmp_path / "half", "--goal", 100, "--seed", 3) / "notes").touch()
     job = command_job(tmp_path, SETTINGS)
     fill = CommandEngine.adopt
 
@@ -94,3 +96,5 @@ def test_an_adoption_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, m
         adopted(tmp_path)
 
     assert Store(job.places.checkpoints).names() == []
+    assert not job.places.output.exists()
+    assert hidden(job.places.root) == []

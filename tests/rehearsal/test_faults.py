@@ -33,6 +33,7 @@ while step < goal:
     if stop.exists() and step < goal:
         save()
         sys.exit(85)
+Path("summary.txt").write_text(f"{step} steps\\n")
 """
 # Its saves are never seen growing: they come from elsewhere in one step.
 UNSEEN_SAVES = """
@@ -92,6 +93,7 @@ def test_a_program_that_saves_twice_more_is_killed_at_one_of_them(with_fault, tm
     done = with_fault("", goal=100, **own)
 
     assert (done.code, done.verdict, done.reason) == (0, "identical", ""), done.said
+    assert "\ndemo: output: 1 file, 10 bytes\n" in done.said
 
 
 @pytest.mark.slow

@@ -397,6 +397,11 @@ def test_the_file_that_makes_a_program_leave_is_offered(tmp_path: Path, text: st
     assert re.search(rf"^ +# stop_file: {name}  +# \? it saves and leaves when this file is there", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("words", ["./prog --resume=state.pt", "./prog"])
+def test_how_a_program_saves_is_observed_and_not_asked(tmp_path: Path, words: str) -> None:
+    assert "saved_by" not in config_text(converted(tmp_path, f"{words}\n"))
+
+
 def test_what_the_next_job_begins_with_is_copied_before_it(tmp_path: Path) -> None:
     text = "#SBATCH -n 2\nsave() { cp -p b.out a.in; cp c d; }\ntrap save USR1\nsrun ./prog a.in &\nwait\n"
     (tmp_path / "a.in").write_text("")

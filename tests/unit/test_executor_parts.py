@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,9 @@ from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
 from unbroken.slurm.queue import MyJob
 from unbroken.system import fs
@@ -98,6 +100,20 @@ def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Out
     found = Evidence(state, attempt(outcome) if outcome else None)
 
     assert verdict(segment(), "17", found).follows is follows
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
+def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier(outcome: Outcome) -> None:
+    stopping = replace(attempt(outcome), end_cause=EndCause.KILLED_STOPPING.value, message="killed 3.0 s after")
+    earlier = replace(stopping, times=replace(NO_TIMES, next_margin_seconds=6.0))
+
+    again = verdict(segment(), "17", Evidence("FAILED", earlier))
+
+    assert again.follows is Follows.AGAIN
+    assert again.line.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
+    assert verdict(segment(), "17", Evidence("FAILED", stopping)).follows is Follows.RETRY
+    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).follows is Follows.RETRY
+    assert verdict(segment(), "17", Evidence("FAILED", earlier, "no further one is made")).follows is Follows.STOP
 
 
 def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:

@@ -301,7 +301,7 @@ def test_a_program_with_a_restart_file(folder: Folder) -> None:
 
     said = folder.type("unbroken init command -- sh factors.sh 60 '{stop}'")
     config = folder.path / "config/config.yaml"
-    text = config.read_text().replace("files: [] ", "files: [done.txt]\n      saved_by: rename ")
+    text = config.read_text().replace("files: [] ", "files: [done.txt] ")
     config.write_text(text)
     folder.type(typed(said))
 

@@ -86,8 +86,8 @@ def status(
     print_table(rows)
     for row in rows:
         say(f"{row.run}: {row.advice}")
-        if row.rehearsal:
-            say(f"{row.run}: {row.rehearsal}")
+        for line in filter(None, (row.output.words(), row.rehearsal)):
+            say(f"{row.run}: {line}")
     for name in only or []:
         say("\n".join([f"{name}:", *attempt_lines(run_folder(name, directory))]))
 

@@ -1,18 +1,21 @@
-"""`unbroken verify`: whether every checkpoint is as it was published."""
+"""`unbroken verify`: compares every checkpoint, and the outputs that lie outside of them, with what was noted."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from unbroken.cli.say import HERE, Directory
-from unbroken.errors import CheckpointError, ConfigError, FormatError, StorageError
+from unbroken.errors import CheckpointError, ConfigError, FormatError, LeaseError, StorageError
 from unbroken.report.run_folders import existing_run_folder, known_runs, run_folder
+from unbroken.report.run_outputs import compare_outputs
 from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
@@ -24,7 +27,7 @@ def verify(
     runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
     directory: Directory = HERE,
 ) -> None:
-    """Reads every byte of every checkpoint again; exit code 1 if one is not as it was published, or cannot be read."""
+    """Reads every byte of every checkpoint again, and compares the outputs; exit code 1 if one is not as it was."""
     for name in runs or []:
         existing_run_folder(name, directory)
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
@@ -35,9 +38,35 @@ def verify(
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
     bad = [line for line in found if line[0] in folders]
     for folder, what, reason in bad:
-        Console().print(f"[red]{what}[/] {folder}: {reason}", soft_wrap=True)
+        Console().print(f"[red]{what}[/] {escape(f'{folder}: {reason}')}", soft_wrap=True)
     print(f"{len(folders) - len(bad)} of {len(folders)} checkpoints are whole")
-    raise typer.Exit(1 if bad else 0)
+    is_good = _verify_outputs(runs or known_runs(directory), directory, {folder for folder, _, _ in bad})
+    raise typer.Exit(0 if is_good and not bad else 1)
+
+
+def _verify_outputs(runs: Sequence[str], directory: Path, bad: Container[Path]) -> bool:
+    """Compare the outputs of each run with its newest good checkpoint; False if one is not as it is listed."""
+    count, faults = 0, 0
+    for run in runs:
+        places = run_folder(run, directory)
+        good = [each for each in Store(places.checkpoints).readable() if each.folder not in bad]
+        if not good:
+            continue
+        try:
+            with fs.os_errors(places.root):
+                compared = compare_outputs(places, good[-1])
+        except (CheckpointError, FormatError, ConfigError, LeaseError, StorageError) as error:
+            Console().print(f"[red]unread[/] {run}: {escape(str(error))}", soft_wrap=True)
+            faults += 1
+            continue
+        if compared.is_held:
+            print(f"{run}: its outputs are not compared while a job works on it")
+        for path, reason in compared.faults:
+            Console().print(f"[red]bad[/] {escape(f'{path}: {reason}')}", soft_wrap=True)
+        count, faults = count + compared.count, faults + len(compared.faults)
+    if count:
+        print(f"{count - faults} of {count} output files are as their newest checkpoint lists them")
+    return not faults
 
 
 def _checkpoints(run: str, directory: Path) -> list[Path]:

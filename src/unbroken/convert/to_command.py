@@ -187,7 +187,6 @@ def _files(source: Source, draft: Draft, found: list[tuple[str, int]]) -> None:
         elsewhere = [each for each in source.later.saved if each.line <= source.resume.line]
         where = f"; line {elsewhere[0].line} looks for {elsewhere[0].pattern.source}" if elsewhere else ""
         draft.set("files", [], f"which restart files does it save and go on from, in its own folder{where}", True)
-        draft.suggest("saved_by: rename", "when is one complete: observed, exit, rename, marker or next")
         return
     name, line = found[0]
     last = PurePath(name).name
@@ -197,9 +196,6 @@ def _files(source: Source, draft: Draft, found: list[tuple[str, int]]) -> None:
         return
     is_guess = found == _named(source) or name in {copy.source for copy in _handed_on(source)}
     draft.set("files", [name], f"line {line}" + (": is that what it saves?" if is_guess else ""), is_guess)
-    draft.set(
-        "saved_by", "rename", "if it is written in place, give a check_command; written at its end only: exit", True
-    )
 
 
 def _goal(source: Source, draft: Draft, has_files: bool, told: tuple[float, int, str] | None) -> None:
@@ -232,7 +228,7 @@ def _goal(source: Source, draft: Draft, has_files: bool, told: tuple[float, int,
 
 def _is_numbered(draft: Draft) -> bool:
     """True if the names of the restart files say how far they are."""
-    return any(entry.key == "saved_by" and entry.value == "next" for entry in draft.settings)
+    return any(entry.key == "files" and "{progress}" in str(entry.value) for entry in draft.settings)
 
 
 def _suggest_progress(draft: Draft) -> None:

@@ -14,6 +14,9 @@ from unbroken.runs.progress import Handover
 from unbroken.system.copying import copy_head
 from unbroken.system.digests import sha256_of
 
+# Of drafts of an adoption, in their hidden names.
+DRAFT = "adopted"
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -25,12 +28,16 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Found:
-    """What the engine has put into the draft of the first checkpoint; the rest is for the passport."""
+    """What the engine has put into the draft of the first checkpoint; the rest is for the passport.
+
+    `copies` is a folder in that of the run, named `.adopted-...`, that becomes its `output`.
+    """
 
     handover: Handover
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    copies: Path | None = None
 
 
 def refuse_parts(folder: Path) -> None:

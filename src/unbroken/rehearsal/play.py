@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unbroken.engines.base import Engine
+from unbroken.engines.files.outputs import output_size, read_outputs
+from unbroken.engines.files.space import OutputSpace
 from unbroken.rehearsal.control import CONTROL, Control
 from unbroken.rehearsal.folder_copy import LARGE_BYTES, FolderCopy, size_of
 from unbroken.rehearsal.judgement import blamed_of, loss_line, nothing_to_blame, reason_of, stored_lines
@@ -170,6 +172,7 @@ class Course:
             self._seconds, self._began_work = ended.seconds, piece.began_work_seconds
             self._says_progress, self._reached = piece.first is not None, piece.done()
             self.tell(f"whole: {ended.seconds:.0f} s")
+            self._tell_output(piece)
             if self.stage.links:
                 self.tell(f"not copied, so the pieces have your own: {listed(self.stage.links)}")
         carried = self.results.keep(self.stage, piece, name)
@@ -179,6 +182,11 @@ class Course:
             )
             self._tell_dropped(piece.outputs.left)
         shutil.rmtree(carried)
+
+    def _tell_output(self, piece: Piece) -> None:
+        newest = Store(piece.places.checkpoints).readable()[-1]
+        if line := OutputSpace(*output_size(read_outputs(newest))).words():
+            self.tell(line)
 
     def _tell_dropped(self, left: Collection[str]) -> None:
         globs = discarded_globs(self.run)

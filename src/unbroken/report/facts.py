@@ -94,6 +94,8 @@ def _run_facts(
         "advice": row.advice,
         "finish": row.finish,
         "budget": row.budget,
+        "doubts": list(row.doubts),
+        "output": row.output.words(),
         "note": run.note if run else "",
         "engine": run.engine if run else "",
     }

@@ -30,6 +30,7 @@ class OverviewRow:
     work_hours: float
     checkpoint: str
     note: str
+    doubts: str  # why the results may not be those of one uninterrupted run
 
 
 def overview_rows(runs: Iterable[Run], base: Path) -> list[OverviewRow]:
@@ -60,4 +61,5 @@ def _row(run: Run, base: Path) -> OverviewRow:
         work_hours=round(sum(attempt.work_seconds for attempt in attempts) / 3600, 4),
         checkpoint=status.checkpoint or "",
         note=run.note,
+        doubts="; ".join(status.doubts),
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.detached.unnoted import why_no_job
+from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
+from unbroken.report.run_outputs import listed_doubts, output_space
 from unbroken.runs import lease, results
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint
@@ -81,12 +83,14 @@ class RunStatus:
     budget: str = ""  # that the segments of the config will not do
     rehearsal: str = ""  # the verdict of the last one
     doubts: tuple[str, ...] = ()  # why the results may not be those of one uninterrupted run
+    output: OutputSpace = field(default_factory=OutputSpace)  # at the newest checkpoint
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
         progress = self.progress.to_json() if self.progress else None
         told = asdict(self.forecast) if self.forecast else None
-        return {**vars(self), "state": self.state.value, "progress": progress, "forecast": told}
+        values = {"state": self.state.value, "progress": progress, "forecast": told, "output": asdict(self.output)}
+        return {**vars(self), **values}
 
 
 def status_of(name: str, base: Path, run: Run | None, queue: Queue = NO_SLURM) -> RunStatus:
@@ -125,8 +129,9 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     doubts: tuple[str, ...] = ()
     if newest is not None and state is RunState.FINISHED:
         beyond = overshoot(newest.passport.progress, has_resumed=len(attempts) > 1)
-        doubts = results.read_doubts(places)
-        advice = "; ".join(filter(None, (*(f"joined with doubts: {each}" for each in doubts), advice, beyond)))
+        # A call of `unbroken exec` has its results where it was typed: its doubts stand in its last checkpoint alone.
+        doubts = results.read_doubts(places) or listed_doubts(newest)
+        advice = "; ".join(filter(None, (*(f"with doubts: {each}" for each in doubts), advice, beyond)))
     now = time.time()
     made = _forecast(state, progress, goal, attempts, holder.claim, run, now)
     is_stopped = holder.claim is not None and if_stopped(holder.claim)
@@ -149,6 +154,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         budget,
         rehearsed.line() if (rehearsed := read_rehearsal(name, base)) and state is not RunState.FINISHED else "",
         doubts,
+        output_space(newest, run),
     )
 
 

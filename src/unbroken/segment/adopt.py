@@ -11,13 +11,14 @@ from pathlib import Path
 
 from unbroken import __version__
 from unbroken.engines.base import Engine
-from unbroken.engines.foreign import Foreign, Found
+from unbroken.engines.foreign import DRAFT, Foreign, Found
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
 from unbroken.runs import begun, lease
 from unbroken.runs.adopted import SEGMENT, UNFINISHED, Adopted
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.identity import Identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
@@ -28,6 +29,7 @@ from unbroken.segment.job import Job
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
 from unbroken.system.digests import preferred_algorithm
+from unbroken.system.flush import flush_tree
 from unbroken.system.host import this_host
 
 # The unit where nothing says how far a program is.
@@ -73,13 +75,17 @@ def _published(job: Job, engine: Engine, foreign: Foreign, held: Lease, identity
             folder.mkdir(parents=True, exist_ok=True)
         confirm_all_own(places.own)
         store.remove_leftovers()
-    draft = store.root / fs.unique_name("adopted")
+    draft = store.root / fs.unique_name(DRAFT)
+    _remove_copies(places)  # of an adoption that was killed
     try:
         with fs.storage_errors(store.root, _size(foreign.path)):
             draft.mkdir()
             with _naming_the_target():
                 found = engine.adopt(job.run, foreign, draft)
         _refuse_done(job, found)
+        if found.copies is not None:
+            held.confirm()
+            _put_in_place(places, found.copies)
         published = store.publish(draft, _passport(job, engine, foreign, found, held, identity), held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began
         if not store.names():
@@ -88,7 +94,25 @@ def _published(job: Job, engine: Engine, foreign: Foreign, held: Lease, identity
     finally:
         if draft.exists():
             fs.remove_tree(draft)
+        _remove_copies(places)
     return verify(published.folder, job.run.name)
+
+
+def _put_in_place(places: RunFolder, copies: Path) -> None:
+    """Make the copies the program's folder; what a first attempt without a checkpoint left there is kept."""
+    flush_tree(copies)
+    if os.path.lexists(places.output):
+        kept = places.replaced / fs.unique_name(places.output.name).lstrip(".")
+        kept.parent.mkdir(exist_ok=True)
+        os.rename(places.output, kept)
+    os.rename(copies, places.output)
+    fs.flush_folder(places.root)
+
+
+def _remove_copies(places: RunFolder) -> None:
+    for path in places.root.glob(f".{DRAFT}-*"):
+        if fs.is_unique_name(path.name):
+            fs.remove_tree(path)
 
 
 @contextmanager

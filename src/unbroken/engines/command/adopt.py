@@ -1,4 +1,4 @@
-"""Restart files of a program that ran elsewhere become a run's first checkpoint, with the outputs that belong to it."""
+"""Restart files of a program that ran elsewhere become a run's first checkpoint, with all its outputs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unbroken.engines.command.adopt_outputs import TakenOutputs, take_outputs
 from unbroken.engines.files.holes import confirm_begins, confirm_reaches, read_ends
 from unbroken.engines.files.reading import Reading, confirm_check, reading_of, why_not_whole
 from unbroken.engines.files.rewritten import restarts_in, whole_lines_bytes, write_once
@@ -17,14 +18,18 @@ from unbroken.engines.files.tables import HEADS, Outputs
 from unbroken.engines.foreign import Foreign, Found, compared_inputs, confirm_steady, stamp
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import PARTS
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.run import Run
 from unbroken.system import fs
 from unbroken.system.copying import append_range
 
+# The unit where nothing says how far a program is.
+COUNTED = "checkpoints"
+
 
 def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Path) -> Found:
-    """Fills the draft from the folder in which the program ran; CheckpointError says why it cannot be."""
+    """Fill the draft from the folder in which the program ran; CheckpointError says why it cannot be."""
     folder = foreign.path
     if not folder.is_dir():
         raise ConfigError([f"{run.name}: --from: found {folder}, a file; allowed: the folder in which the program ran"])
@@ -44,8 +49,21 @@ def adopted(run: Run, program: Program, base: Path, foreign: Foreign, draft: Pat
                 fs.remove_tree(draft)
                 draft.mkdir()
                 continue
-            return replace(found, checked=(*found.checked, *same), not_checked=(*found.not_checked, *others))
+            taken = _outputs(run, program, base, state, draft) if _is_left(run, found) else TakenOutputs()
+            checked, not_checked = (*found.checked, *taken.taken), (*found.not_checked, *taken.not_taken)
+            return replace(found, checked=(*checked, *same), not_checked=(*not_checked, *others), copies=taken.copies)
     raise CheckpointError(f"{run.name}: {folder}: {why}; nothing was taken over")
+
+
+def _is_left(run: Run, found: Found) -> bool:
+    """Return False for a run that has reached its goal, which is refused."""
+    progress = found.handover.progress
+    return run.goal is None or progress.unit == COUNTED or progress.done < run.goal
+
+
+def _outputs(run: Run, program: Program, base: Path, state: RestartState, draft: Path) -> TakenOutputs:
+    written_ns = max((stamp[2] for stamp in state.stamps.values()), default=0)
+    return take_outputs(RunFolder(run.name, base), program, state.folder, written_ns, draft)
 
 
 # --- the restart files ---
@@ -66,7 +84,7 @@ def _filled(run: Run, program: Program, state: RestartState, tables: Tables, dra
         if program.outputs:
             raise CheckpointError("nobody knows which records of `outputs` belong to the restart files")
         not_checked.append("how far they are: the settings do not say how to read it")
-        return Found(Handover(Progress(1, run.goal, "checkpoints")), tuple(checked), tuple(not_checked))
+        return Found(Handover(Progress(1, run.goal, COUNTED)), tuple(checked), tuple(not_checked))
     if reading.done <= 0:
         raise CheckpointError(f"its restart files say {reading.done:.10g}: nothing to go on from ({reading.how})")
     checked.append(f"how far they are: {reading.how}")

@@ -16,8 +16,8 @@ _LAMMPS = ("lmp", "lmp_mpi", "lmp_serial", "lammps")
 # The script that resumes appends to the log, which LAMMPS would empty before it reads that script.
 _APPENDED_LOG = ("-log", "none")
 _ASKED = (
-    "in the config say which restart files the program writes (`files`), and when one is complete (`saved_by`);",
-    "    a program that keeps the environment contract (UNBROKEN_SAVE, UNBROKEN_RESUME) needs neither",
+    "in the config say which restart files the program writes (`files`);",
+    "    a program that keeps the environment contract (UNBROKEN_SAVE, UNBROKEN_RESUME) needs none",
 )
 
 
@@ -46,7 +46,6 @@ def _of_command(folder: Path, words: Sequence[str]) -> Starter:
     settings += [f"inputs: {as_yaml(files)}"] if files else []
     settings += [
         "files: []               # its restart files, such as [state.chk]; none: it keeps the environment contract",
-        "# saved_by: observed    # a file is complete when: observed, exit, rename, marker, next",
         "# resume: [...]         # how it is started to go on, if otherwise",
         "# goal: 1000            # with progress_file and progress_pattern: where it says how far it is",
     ]

@@ -41,6 +41,7 @@ class OutputFile:
     `segment` has begun the file.  `is_continued` is True if a resumed program went on writing in the file that was put
     back, False if it began it again, None if that is not known yet.  `head_base64` is the content of a head that counts
     frames; else empty.  `has_grown` is True for a file that was written at more than one checkpoint, or kept open.
+    `is_late` is True for a file of an adopted run that was written after its restart files.
     """
 
     size_bytes: int
@@ -53,6 +54,7 @@ class OutputFile:
     is_rewritten: bool = False
     has_grown: bool = False
     head_base64: str = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,13 @@ class Piece:
     sequence: int  # of the checkpoint from which that segment resumed
     segment: int  # that began the piece
     size_bytes: int
+    head: str = ""  # digests of its first and last bytes
+    tail: str = ""
+
+    @property
+    def listed(self) -> OutputFile:
+        """Return it as an output of its own, to be compared with the file."""
+        return OutputFile(self.size_bytes, self.size_bytes, self.head, self.tail, self.segment, 0)
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,12 @@ def read_outputs(checkpoint: Checkpoint | None) -> OutputList:
         )
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: not a list of outputs ({error!r})") from error
+
+
+def output_size(listed: OutputList) -> tuple[int, int]:
+    """Return how many files the outputs of a checkpoint are, pieces too, and their size in bytes."""
+    sizes = [entry.size_bytes for entry in listed.files.values()] + [piece.size_bytes for piece in listed.pieces]
+    return len(sizes), sum(sizes)
 
 
 def described(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from unbroken.engines.files.outputs import REWRITTEN, OutputList, is_as_listed, put_head_back, read_outputs
+from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece, is_as_listed, put_head_back, read_outputs
 from unbroken.engines.files.workspace import OUTPUT, drop_pieces, piece_path
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ def fill_outputs(checkpoint: Checkpoint, run_folder: Path, final: Path) -> None:
     for name in listed.files:
         if name not in in_pieces:
             _put(checkpoint, run_folder, listed, name, final / name)
-    pieces = list(_pieces(listed, run_folder))
+    pieces = list(_pieces(listed))
     count, taken = Counter((name, segment) for name, segment, _ in pieces), Counter[tuple[str, int]]()
     for name, segment, source in pieces:
         folder = final / SEGMENTS / f"{segment:03d}"
@@ -37,7 +37,7 @@ def fill_outputs(checkpoint: Checkpoint, run_folder: Path, final: Path) -> None:
         if source is None:
             _put(checkpoint, run_folder, listed, name, folder / name)
         else:
-            _link(source[0], source[1], folder / name)
+            _put_piece(source, run_folder, listed.algorithm, folder / name)
     drop_pieces(run_folder, listed)
     for name, target in listed.links.items():
         _parents(final / name)
@@ -60,10 +60,10 @@ def output_sizes(checkpoint: Checkpoint) -> dict[str, int | None]:
     return {name: entry.size_bytes for name, entry in listed.files.items() if name not in in_pieces}
 
 
-def _pieces(listed: OutputList, run_folder: Path) -> Iterator[tuple[str, int, tuple[Path, int] | None]]:
-    """Yield the pieces in order: name, segment, and where the bytes lie and how many; None for the last one."""
+def _pieces(listed: OutputList) -> Iterator[tuple[str, int, Piece | None]]:
+    """Yield the pieces in order: name, segment, and the piece; None for the last one, which is in its own place."""
     for piece in listed.pieces:
-        yield piece.name, piece.segment, (piece_path(run_folder, piece.sequence, piece.name), piece.size_bytes)
+        yield piece.name, piece.segment, piece
     for name in dict.fromkeys(piece.name for piece in listed.pieces):
         if name in listed.files:
             yield name, listed.files[name].segment, None
@@ -85,11 +85,18 @@ def _put(checkpoint: Checkpoint, run_folder: Path, listed: OutputList, name: str
         put_head_back(target, entry)
 
 
+def _put_piece(piece: Piece, run_folder: Path, algorithm: str, target: Path) -> None:
+    source = piece_path(run_folder, piece.sequence, piece.name)
+    if not source.is_file() or source.stat().st_size < piece.size_bytes:
+        raise CheckpointError(f"{source}: a piece of {piece.name} is gone, or shorter; put it back from a backup")
+    if piece.head and not is_as_listed(source, piece.listed, algorithm):
+        raise CheckpointError(f"{source}: not the piece of {piece.name} that was kept; put it back from a backup")
+    _link(source, piece.size_bytes, target)
+
+
 def _link(source: Path, size: int, target: Path) -> None:
     """Make a second name of a file that is so long; else a copy of that many bytes."""
     _parents(target)
-    if not source.is_file():
-        raise CheckpointError(f"{source}: a piece of {target.name} is gone; put it back from a backup")
     if source.stat().st_size == size:
         fs.clone_or_link(source, target)
     else:

@@ -21,6 +21,7 @@ from unbroken.engines.files.outputs import (
     is_text,
     stops_within_a_line,
 )
+from unbroken.engines.files.space import OutputSpace
 from unbroken.engines.files.states import Stamp, stamp_of
 from unbroken.engines.files.workspace import piece_path, pieces_of, without
 from unbroken.system import fs
@@ -138,12 +139,12 @@ class OutputTracker:
                     self._confirm_leads_into(draft, name, links[name])
                 continue
             resume = found.st_size if lengths is None else lengths.get(name, -1)
+            if resume > found.st_size:  # begun again since
+                resume = -1
             if resume < 0 and is_at_end and has_saved_last:
                 resume = found.st_size
             if resume < 0 and not (is_at_end and is_finished):
-                continue  # younger than the state
-            if resume > found.st_size:  # begun again since
-                continue
+                continue  # what it has now is younger than the state
             size = found.st_size if is_at_end else resume
             if is_at_end and has_saved_last and 0 <= resume < size and self._is_flushed_late(path, name, resume):
                 resume = size
@@ -164,7 +165,7 @@ class OutputTracker:
         pieces += self._left(files, known, begun_again)
         self._watch_size(files, total)
         if is_at_end and files:
-            self.tell(f"output so far: {len(files):,} {'file' if len(files) == 1 else 'files'}, {total / 1e6:,.3g} MB")
+            self.tell(OutputSpace(len(files), total).words())
         self._stamps |= stamps
         settled = {without(name) for name in files}
         doubts = [doubt for doubt in dict.fromkeys(doubts) if doubt not in settled]
@@ -192,13 +193,16 @@ class OutputTracker:
             if kept.is_rewritten:
                 self._copy(name, draft)
             return kept
-        segment, is_continued, is_rewritten = self.segment, None, self.is_rewritten(name)
+        segment, is_continued, is_rewritten, is_late = self.segment, None, self.is_rewritten(name), False
         if before is not None:
             is_same = name not in self._absent and not before.is_rewritten and is_as_listed(path, before, algorithm)
             piece = None if is_same or is_rewritten or name in self._begun_again else self._piece_of(name, before)
             segment = before.segment if is_same or piece is None else self.segment
             if is_same:
                 is_continued = self._is_continued(name, before, found.st_size > before.resume_bytes, is_at_end)
+                is_late = before.is_late and found.st_size == before.resume_bytes
+                if before.is_late and not is_late:
+                    doubts.append(written_after(name))
                 is_first = name in self._undecided and before.resume_bytes == 0 and before.has_grown
                 if is_first and found.st_size and is_text(path):
                     doubts.append(_in_buffer(name))
@@ -224,7 +228,7 @@ class OutputTracker:
             return replace(entry, is_rewritten=True, has_grown=has_grown, mtime_ns=copied.st_mtime_ns)
         entry = described(path, size, max(resume, 0), segment, algorithm, is_flushed_later=True)
         self._unflushed.append(str(path))
-        return replace(entry, resume_bytes=resume, is_continued=is_continued, has_grown=has_grown)
+        return replace(entry, resume_bytes=resume, is_continued=is_continued, has_grown=has_grown, is_late=is_late)
 
     def _is_continued(self, name: str, before: OutputFile, has_more: bool, is_at_end: bool) -> bool | None:
         """Return True if a program that was resumed went on in the file, which shows only once in an attempt."""
@@ -243,7 +247,7 @@ class OutputTracker:
             return None
         for sequence, path in pieces_of(self.run_folder, name):
             if is_as_listed(path, before, self.listed.algorithm):
-                return Piece(name, sequence, before.segment, before.resume_bytes)
+                return _piece(name, sequence, before)
         return None
 
     def _copy(self, name: str, draft: Path) -> os.stat_result:
@@ -276,7 +280,7 @@ class OutputTracker:
     def _left(self, files: Mapping[str, OutputFile], known: Mapping[str, OutputFile], told: set[str]) -> list[Piece]:
         """Return the pieces of files that the program is known to begin again, and has not yet begun."""
         return [
-            Piece(name, self.sequence, entry.segment, entry.resume_bytes)
+            _piece(name, self.sequence, entry)
             for name, entry in known.items()
             if name not in files and name not in told and piece_path(self.run_folder, self.sequence, name).is_file()
         ]
@@ -333,6 +337,15 @@ class OutputTracker:
         if key not in self._told:
             self._told.add(key)
             self.tell(line)
+
+
+def _piece(name: str, sequence: int, entry: OutputFile) -> Piece:
+    return Piece(name, sequence, entry.segment, entry.resume_bytes, entry.head, entry.tail)
+
+
+def written_after(name: str) -> str:
+    """Return the doubt about a file that an adopted program wrote after its restart files, and continued in."""
+    return f"{name}: was written after the restart files that were adopted; what was written again stands there twice"
 
 
 def _in_buffer(name: str) -> str:

@@ -222,7 +222,7 @@ function summaryOf(run) {
   const share = run.goal && run.done !== null ? Math.min(run.done / run.goal, 1) : null;
   const ending = run.state === "finished" ? "" : run.finish || (run.left ? `about ${duration(run.left)} left` : "");
   return el("summary", {}, el("strong", {}, run.name),
-    el("span", { class: `state ${run.state.replaceAll(" ", "-")}` }, run.state),
+    el("span", { class: `state ${run.state.replaceAll(" ", "-")}${run.doubts.length ? " doubted" : ""}` }, run.doubts.length ? `${run.state}, with doubts` : run.state),
     el("span", {}, share === null ? "" : el("progress", { max: "1", value: share, "aria-label": `${run.name}: ${percent(share)}` }),
       el("span", { class: "dim" }, done)),
     el("span", { class: run.budget ? "warn" : "dim" }, `segments ${run.used}/${run.segments ?? "?"}${ending ? `; ${ending}` : ""}`));
@@ -269,7 +269,7 @@ function curveFigures(run) {
 
 function bodyOf(run) {
   const saved = run.checkpoint_age === null ? "no checkpoint yet" : `the newest checkpoint is ${duration(run.checkpoint_age)} old`;
-  const parts = [el("p", { class: `advice ${run.needs_a_hand ? "bad" : ""}` }, run.advice), run.note ? el("p", {}, run.note) : "",
+  const parts = [el("p", { class: `advice ${run.needs_a_hand || run.doubts.length ? "bad" : ""}` }, run.advice), run.note ? el("p", {}, run.note) : "", run.output ? el("p", { class: "dim" }, run.output) : "",
     el("p", { class: "dim" }, `${run.engine ? `engine ${run.engine}; ` : ""}${saved}`)];
   if (run.account) parts.push(el("h3", {}, "Where the time went"), el("p", {}, killWords(run.account)), accountFigure(run.account, "Where the time went"));
   if (!run.attempts) {
