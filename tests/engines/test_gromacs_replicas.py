@@ -17,6 +17,7 @@ from unbroken.engines.foreign import Foreign
 from unbroken.engines.gromacs.cpt import Cpt, read_cpt
 from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
+from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
 from unbroken.engines.gromacs.replicas import CommonEnd, Left, newest_common
 from unbroken.errors import ConfigError, IdentityError, SegmentError, UnbrokenError
 from unbroken.runs.outcome import Outcome
@@ -212,7 +213,24 @@ def test_a_killed_rank_costs_only_what_was_not_saved(tmp_path, whole):
 
 @pytest.mark.needs("gromacs")
 @pytest.mark.needs("openmpi-bin")
-@pytest.mark.parametrize("torn", NAMES)
+def test_a_kill_between_the_moves_of_two_replicas_loses_nothing(tmp_path, whole):
+    keys = settings()
+    job = gmx_job(tmp_path, **keys)
+    folder = kill_at(start_segment(tmp_path, **keys), job, 1500)
+    for replica in NAMES[:2]:
+        newest = whole_checkpoints(folder / replica)[0]
+        names = own_names(newest, folder / replica)[: None if replica == NAMES[0] else 2]
+        move_state(newest, folder / replica, folder.parent / "newest", names, replica=replica)
+
+    gmx_segment(tmp_path, attempt=2, **keys)
+
+    assert history(job)[0].progress_to >= 1500
+    assert differing(job.places.final, whole) == []
+
+
+@pytest.mark.needs("gromacs")
+@pytest.mark.needs("openmpi-bin")
+@pytest.mark.parametrize("torn", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_one_torn_checkpoint_takes_all_replicas_back_to_the_ones_before(tmp_path, whole, torn):
     """As after a kill between the checkpoints of two replicas."""
     keys = settings()
@@ -310,29 +328,78 @@ def test_the_end_counts_when_all_replicas_have_written_it(tmp_path):
     assert (steps_of(after), after.is_final) == ([[1000, 1000], [920, 920]], True)
 
 
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory) -> Path:
+    """mdrun of all replicas, with all checkpoints that it wrote on its way."""
+    folder = tmp_path_factory.mktemp("numbered")
+    for replica, tpr in zip(NAMES, tprs("short", nsteps=2000), strict=True):
+        (folder / replica).mkdir()
+        (folder / replica / "topol.tpr").symlink_to(tpr)
+    mdrun(folder, *EXCHANGES, "-reprod", "-cpt", 0, "-cpnum", "-noappend")
+    return folder
+
+
+def sets_of(numbered: Path) -> list[tuple[Cpt, ...]]:
+    """The checkpoints that mdrun wrote together, oldest first, but for those of the end."""
+    found = []
+    for replica in NAMES:
+        cpts = [read_cpt(path) for path in (numbered / replica).glob("md_step*.cpt")]
+        found.append(sorted((cpt for cpt in cpts if cpt.step < 2000), key=lambda cpt: cpt.step))
+    return list(zip(*found, strict=True))
+
+
+def resumed(numbered: Path, folder: Path, cpts: tuple[Cpt, ...]) -> subprocess.CompletedProcess[str]:
+    """mdrun of all replicas from a checkpoint of each."""
+    for replica, cpt in zip(NAMES, cpts, strict=True):
+        (folder / replica).mkdir()
+        (folder / replica / "topol.tpr").symlink_to(numbered / replica / "topol.tpr")
+        (folder / replica / "from.cpt").symlink_to(cpt.path)
+    return mdrun(folder, *EXCHANGES, "-reprod", "-noappend", "-cpi", "from.cpt")
+
+
 @pytest.mark.needs("gromacs")
 @pytest.mark.needs("openmpi-bin")
-def test_mdrun_itself_refuses_checkpoints_of_different_exchanges(tmp_path):
-    """What belongs together here is what mdrun compares when it resumes."""
-    for replica, tpr in zip(NAMES, tprs("replicas"), strict=True):
-        (tmp_path / replica).mkdir()
-        (tmp_path / replica / "topol.tpr").symlink_to(tpr)
-    mdrun(tmp_path, *EXCHANGES, "-nsteps", 440, "-noappend")
+def test_mdrun_resumes_exactly_from_different_steps_between_the_same_two_exchanges(tmp_path, numbered):
+    """As it wrote them: a replica that has just exchanged saves at its next step."""
+    different = [cpts for cpts in sets_of(numbered) if len({cpt.step for cpt in cpts}) > 1]
+    assert [cpts for cpts in different if len({-(-cpt.step // EVERY) for cpt in cpts}) > 1] == []
+
+    done = resumed(numbered, tmp_path, different[0])
+
+    assert done.returncode == 0, done.stderr
     for replica in NAMES:
-        (tmp_path / replica / "first.cpt").write_bytes((tmp_path / replica / "md.cpt").read_bytes())
-    mdrun(tmp_path, *EXCHANGES, "-nsteps", 200, "-noappend", "-cpi", "first.cpt", "-cpo", "later.cpt")
-    mixed = tmp_path / NAMES[0] / "first.cpt"
-    cpt = tmp_path / NAMES[0] / "later.cpt"
-    assert (read_cpt(mixed).step, read_cpt(cpt).step) == (440, 640)
-    mixed.write_bytes(cpt.read_bytes())
+        ours, whole = (next((base / replica).glob("*.gro")).read_bytes() for base in (tmp_path, numbered))
+        assert ours == whole
 
-    refused = mdrun(tmp_path, *EXCHANGES, "-noappend", "-cpi", "first.cpt")
 
-    assert refused.returncode != 0
+@pytest.mark.needs("gromacs")
+@pytest.mark.needs("openmpi-bin")
+def test_mdrun_refuses_checkpoints_of_different_exchanges(tmp_path, numbered):
+    """What belongs together here is what mdrun compares when it resumes."""
+    earlier, later = sets_of(numbered)[:2]
+
+    done = resumed(numbered, tmp_path, (later[0], *earlier[1:]))
+
+    assert done.returncode != 0
+    assert "first exchange step" in done.stderr + (tmp_path / NAMES[0] / "md.part0002.log").read_text()
 
 
 # --- what is refused before the first step ---
 
+SHARED_BIAS = {
+    **gmx_systems.UMBRELLA,
+    "pull-coord1-type": "external-potential",
+    "pull-coord1-potential-provider": "awh",
+    "awh": "yes",
+    "awh-share-multisim": "yes",
+    "awh1-share-group": 1,
+    "awh1-ndim": 1,
+    "awh1-dim1-coord-index": 1,
+    "awh1-dim1-start": 0.3,
+    "awh1-dim1-end": 0.9,
+    "awh1-dim1-force-constant": 1000,
+    "awh1-dim1-diffusion": 1e-4,
+}
 GOOD = {
     "replicas": ["a/topol.tpr", "b/topol.tpr"],
     "gmx": "gmx_mpi",
@@ -347,6 +414,7 @@ MISTAKES = [
     ({"replicas": ["a/topol.tpr", "c/a/topol.tpr"]}, "replicas: found 2 called 'topol'; put each tpr into a folder"),
     ({"replicas": ["a b/topol.tpr", "b/topol.tpr"]}, "replicas: found one called 'a b'; allowed: a folder of letters"),
     ({"ranks": 1}, "ranks: found 1, but there are 2 replicas; allowed: 2, or a multiple of it"),
+    ({"launcher": []}, "launcher: is missing: gmx_mpi cannot start 2 ranks by itself"),
     ({"launcher": [], "gmx": "gmx"}, "launcher: is missing: each replica needs a rank of MPI; type for example"),
     ({"options": []}, "options: -replex: found none, and replicas that do not exchange save at steps of their own"),
     ({"options": ["-replex", "often"]}, "options: -replex: found often; allowed: a number of steps, 1 or more"),
@@ -386,6 +454,15 @@ def test_exchanges_more_often_than_neighbors_are_searched_are_refused(tmp_path):
     record = gmx_segment(tmp_path, 1, 2, **settings(options=[*EXCHANGES[2:], "-replex", "20", "-nstlist", "20"]))
 
     assert record.outcome is Outcome.FINISHED
+
+
+@pytest.mark.needs("gromacs")
+@pytest.mark.needs("openmpi-bin")
+def test_replicas_that_share_a_bias_are_refused(tmp_path):
+    keys = settings("shared", **SHARED_BIAS)
+
+    with pytest.raises(SegmentError, match=r"replicas: the tpr of t300 has awh-share-multisim = yes; not possible: "):
+        gmx_segment(tmp_path, **keys)
 
 
 @pytest.mark.needs("gromacs")

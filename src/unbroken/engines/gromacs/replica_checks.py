@@ -55,7 +55,7 @@ def _rank_mistakes(run: Run) -> Iterator[tuple[str, str]]:
     number = len(replica_names(run))
     if ranks(run) % number:
         yield "ranks", f"found {ranks(run)}, but there are {number} replicas; allowed: {number}, or a multiple of it"
-    elif not run.settings["launcher"]:
+    elif not run.settings["launcher"] and not str(run.settings["gmx"]).endswith(("_mpi", "_mpi_d")):
         todo = "gmx: gmx_mpi, and launcher: [mpirun, -np, '{ranks}']"
         yield "launcher", f"is missing: each replica needs a rank of MPI; type for example {todo}"
 
