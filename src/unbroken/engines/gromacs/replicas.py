@@ -106,7 +106,8 @@ def check_replicas(simulations: Sequence[Simulation]) -> None:
     if sharing := next((each.replica for each in known if each.known_tpr.shares_bias), None):
         raise SegmentError(
             f"{where}.replicas: the tpr of {sharing} has awh-share-multisim = yes; not possible: replicas that "
-            "exchange save at different steps, and mdrun resumes a shared bias only at one; allowed: awh-share-multisim = no"
+            "exchange save at different steps, and mdrun resumes a shared bias only at one; allowed: "
+            "awh-share-multisim = no"
         )
     longest = max(_longest_list(each) for each in known)
     if every < longest:
