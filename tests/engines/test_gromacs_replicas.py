@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +35,7 @@ NAMES = [f"t{kelvin}" for kelvin in TEMPERATURES]
 FILES = ("md.xtc", "md.trr", "md.gro", "energy.tsv")
 # Three ranks on two cores wait for each other: they must give way.
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-np", "{ranks}"]
-EXCHANGES = ["-replex", str(EVERY), "-reseed", "5"]
+EXCHANGES = ["-replex", str(EVERY), "-reseed", "5", "-nstlist", "40"]
 
 
 def tprs(name: str, **changes: object) -> list[str]:
@@ -209,6 +211,38 @@ def test_a_killed_rank_costs_only_what_was_not_saved(tmp_path, whole):
     assert crashed.progress_to == finished.progress_from >= 1000
     assert record.outcome is Outcome.FINISHED
     assert differing(job.places.final, whole) == []
+
+
+@pytest.mark.slow
+@pytest.mark.needs("gromacs")
+@pytest.mark.needs("openmpi-bin")
+def test_kills_of_job_launcher_and_ranks_at_random_moments_leave_the_bytes_of_one_mdrun(tmp_path, whole):
+    keys = settings()
+    job = gmx_job(tmp_path, **keys)
+    dice, killed = random.Random(time.time()), []
+    for attempt in range(1, 7):
+        process = start_segment(tmp_path, attempt=attempt, **keys)
+        until(lambda process=process: process.poll() is not None or has_saved_more(job))
+        time.sleep(dice.uniform(0, 0.5))
+        folder, what = mdrun_folder(job), dice.choice(["job", "launcher", *NAMES])
+        victims = [process.pid] if what == "job" else writers(folder if what == "launcher" else folder / what)
+        if process.poll() is None and victims:
+            os.kill(victims[0], signal.SIGKILL)
+            killed.append(what)
+        process.communicate(timeout=120)
+        until(lambda folder=folder: not [rank for replica in NAMES for rank in writers(folder / replica)])
+
+    record = gmx_segment(tmp_path, attempt=7, **keys)
+
+    assert len(killed) >= 3
+    assert record.progress.done == STEPS
+    assert differing(job.places.final, whole) == [], killed
+
+
+def has_saved_more(job) -> bool:
+    """True once the attempt that works now has saved all replicas behind its newest origin."""
+    begun = max((step for steps in published_steps(job) for step in steps), default=0)
+    return job.places.work.is_dir() and min(saved_steps(mdrun_folder(job))) > begun
 
 
 @pytest.mark.needs("gromacs")
@@ -443,17 +477,29 @@ def test_replicas_that_cannot_be_resumed_are_refused_before_anything_is_queued(t
 
 @pytest.mark.needs("gromacs")
 @pytest.mark.needs("openmpi-bin")
-def test_exchanges_more_often_than_neighbors_are_searched_are_refused(tmp_path):
-    """mdrun raises nstlist, and hangs at its first checkpoint."""
-    keys = settings(options=["-replex", "20", "-reseed", "5"])
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["-replex", "100"], 'found -replex 100, but .* every 100 steps only, .* or -nstlist below it, as .*"50"'),
+        (["-replex", "40", "-nstlist", "40"], "found -replex 40, but .* every 40 steps only, .* -replex 41 or more"),
+    ],
+)
+def test_exchanges_as_often_as_neighbors_are_searched_are_refused(tmp_path, options, found):
+    """mdrun may raise nstlist to 100, and hangs when it saves or stops."""
+    with pytest.raises(SegmentError, match=rf"runs\.demo\.settings\.options: {found}"):
+        gmx_segment(tmp_path, **settings(options=[*options, "-reseed", "5"]))
 
-    with pytest.raises(
-        SegmentError, match=r"options: found -replex 20, but .* every 100 steps only, .* -nstlist 20 bes"
-    ):
-        gmx_segment(tmp_path, **keys)
-    record = gmx_segment(tmp_path, 1, 2, **settings(options=[*EXCHANGES[2:], "-replex", "20", "-nstlist", "20"]))
 
-    assert record.outcome is Outcome.FINISHED
+@pytest.mark.needs("gromacs")
+@pytest.mark.needs("openmpi-bin")
+def test_exchanges_just_after_each_search_of_neighbors_are_saved_and_stopped(tmp_path):
+    keys = settings("endless", options=["-replex", "21", "-reseed", "5", "-nstlist", "20"], nsteps=1_000_000)
+    jobs = [gmx_job(tmp_path, segment, segment_minutes=0.0001, **keys) for segment in range(1, 6)]
+
+    done = [run_segment(job, Deaf(tmp_path)).progress.done for job in jobs]
+
+    assert done == sorted(set(done))
+    assert [steps for steps in published_steps(jobs[0]) if len({-(-step // 21) for step in steps}) > 1] == []
 
 
 @pytest.mark.needs("gromacs")

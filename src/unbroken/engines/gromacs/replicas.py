@@ -110,19 +110,20 @@ def check_replicas(simulations: Sequence[Simulation]) -> None:
             "awh-share-multisim = no"
         )
     longest = max(_longest_list(each) for each in known)
-    if every < longest:
+    if every <= longest:
+        shorter = f'[-replex, "{every}", -nstlist, "{max(1, every // 2)}"]'
         raise SegmentError(
             f"{where}.options: found -replex {every}, but mdrun may search neighbors every {longest} steps only, and "
-            f"then its replicas wait for each other for ever when they save; allowed: -replex {longest} or more, or "
-            f'-nstlist {every} beside it, as [-replex, "{every}", -nstlist, "{every}"]'
+            "then its replicas wait for each other for ever when they save or stop; allowed: "
+            f"-replex {longest + 1} or more, or -nstlist below it, as {shorter}"
         )
 
 
 def _longest_list(simulation: Simulation) -> int:
     """The most steps between two searches of neighbors: mdrun raises nstlist where the list's buffer follows it."""
     tpr = simulation.known_tpr
-    if tpr.buffer_tolerance <= 0:
-        return tpr.list_steps
     named = value_behind(simulation.run, "-nstlist")
-    is_set = named is not None and named.isdecimal() and int(named) > 0
-    return int(named) if named is not None and is_set else max(tpr.list_steps, _LONGEST_LIST)
+    wanted = int(named) if named is not None and named.isdecimal() else 0
+    if tpr.buffer_tolerance <= 0:
+        return max(tpr.list_steps, wanted)
+    return wanted or max(tpr.list_steps, _LONGEST_LIST)
