@@ -76,8 +76,7 @@ MISTAKES = [
     ),
     (
         {"tpr": "topol.tpr", "options": ["-multidir", "a", "b"]},
-        "options: found -multidir; not possible: replicas must all go on from one common step, and a killed or stopped "
-        "segment leaves them at different ones; allowed: one run for each replica that does not exchange (runs_table)",
+        "options: found -multidir; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]",
     ),
     (
         {"tpr": "topol.tpr", "options": ["-maxh", 1]},
@@ -150,7 +149,7 @@ def test_the_limit_of_hours_makes_up_for_the_share_that_mdrun_leaves(base):
 
 # --- the tpr ---
 
-TPR = Tpr("md", 8000, 0, 0.002, 0.0, "No", 0.005)
+TPR = Tpr("md", 8000, 0, 0.002, 0.0, "No", 0.005, list_steps=10)
 
 
 @pytest.mark.parametrize(

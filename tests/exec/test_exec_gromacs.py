@@ -201,7 +201,7 @@ def test_an_output_that_mdrun_does_not_make_is_named(called, tpr):
         (("gmx", "mdrun", "-nsteps", "-1"), "-nsteps: found '-1', allowed: a whole number"),
         (("gmx", "mdrun", "-deffnm"), "-deffnm: found nothing behind it"),
         (("gmx", "mdrun", "-s", "none.tpr"), "settings.tpr: found 'none.tpr', but there is no such file"),
-        (("gmx", "mdrun", "-s", "here.tpr", "-multidir", "a"), "options: found -multidir; not possible"),
+        (("gmx", "mdrun", "-s", "here.tpr", "-multidir", "a"), "gromacs: found -multidir; not possible: its results"),
     ],
 )
 def test_a_command_line_that_cannot_go_on_is_refused_in_one_line(called, mdrun, said):

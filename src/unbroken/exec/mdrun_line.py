@@ -104,6 +104,9 @@ def _mistakes(values: dict[str, str], options: Sequence[str]) -> Iterator[str]:
     for word in options:
         if word in _OURS:
             yield f"found {word}, which unbroken gives to mdrun by itself; leave it out"
+        elif word == "-multidir":
+            found = "found -multidir; not possible: its results would not lie where each replica was called"
+            yield f"{found}; allowed: one simulation, or a run of a config with replicas: [a/topol.tpr, b/topol.tpr]"
         elif word == "-noconfout":
             yield "found -noconfout, and by the last structure one knows that mdrun is done; leave it out"
     for option in _NUMBERS:

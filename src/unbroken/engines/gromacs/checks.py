@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from unbroken.config.tasks import SRUN
-from unbroken.engines.gromacs.command import ranks, result_names, words_of
+from unbroken.engines.gromacs.command import ranks, result_names
 from unbroken.engines.gromacs.outputs import BY_KIND
 from unbroken.engines.gromacs.plumed import mistakes_in, plumed_input
+from unbroken.engines.gromacs.replica_checks import MULTIDIR, OF_REPLICAS, replica_mistakes
+from unbroken.engines.gromacs.settings import has_replicas, words_of
 from unbroken.program.entering import folder_of
 from unbroken.runs.run import Run
 
@@ -19,7 +21,6 @@ _WITH_MDP = ("index", "reference", "fixed_rlist_nm", "grompp_options")
 _OURS = ("-s", "-cpi", "-cpo", "-deffnm", "-append", "-noappend", "-maxh", "-cpt", "-nsteps", "-cpnum", "-nocpnum")
 _OURS_TOO = ("-o", "-x", "-e", "-g", "-c", "-ntmpi", "-ntomp", "-nt", "-reprod", "-noreprod")
 _AS_SETTINGS = {"-nb": "nb", "-pme": "pme", "-bonded": "bonded", "-update": "update", "-gpu_id": "gpu_id"}
-_REPLICAS = ("-multidir", "-replex", "-nex", "-reseed")
 _NOT_RESUMED = {
     "-rerun": "it computes energies of a trajectory and has no checkpoint; run it by hand, it is short",
     "-membed": "it removes molecules at each start; run it by hand, and give what comes out of it as the structure",
@@ -32,6 +33,7 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
     yield from _goal_mistakes(run)
     yield from _layout_mistakes(run)
     yield from _srun_mistakes(run)
+    yield from replica_mistakes(run)
     yield from _option_mistakes(run)
     yield from _name_mistakes(run)
     yield from _file_mistakes(run, base)
@@ -42,7 +44,11 @@ def mistakes(run: Run, base: Path) -> Iterator[tuple[str, str]]:
 
 def _source_mistakes(run: Run) -> Iterator[tuple[str, str]]:
     named = [name for name in _SOURCES if run.settings[name]]
-    if run.settings["tpr"]:
+    if has_replicas(run):
+        extra = [name for name in ("tpr", *_SOURCES, *_WITH_MDP) if run.settings[name]]
+        if extra:
+            yield extra[0], "does nothing beside `replicas`; allowed: one tpr for each replica, in `replicas` alone"
+    elif run.settings["tpr"]:
         extra = [*named, *(name for name in _WITH_MDP if run.settings[name])]
         if extra:
             yield extra[0], "does nothing beside `tpr`; allowed: `tpr` alone, or mdp, structure and topology without it"
@@ -86,13 +92,8 @@ def _srun_mistakes(run: Run) -> Iterator[tuple[str, str]]:
 def _option_mistakes(run: Run) -> Iterator[tuple[str, str]]:
     options = run.settings["options"]
     for option in options if isinstance(options, (list, tuple)) else ():
-        if option in _REPLICAS:
-            yield (
-                "options",
-                f"found {option}; not possible: replicas must all go on from one common step, and a killed or stopped "
-                "segment leaves them at different ones; allowed: one run for each replica that does not exchange "
-                "(runs_table)",
-            )
+        if option == MULTIDIR or (option in OF_REPLICAS and not has_replicas(run)):
+            yield "options", f"found {option}; name the tpr of each replica, as replicas: [a/topol.tpr, b/topol.tpr]"
         elif option in _NOT_RESUMED:
             yield "options", f"found {option}; not possible: {_NOT_RESUMED[str(option)]}"
         elif option == "-noconfout":

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unbroken.engines.gromacs.outputs import STEM, names_apart, without_names
+from unbroken.engines.gromacs.settings import has_replicas, replica_names, words_of
 from unbroken.engines.gromacs.tool import with_gmxrc
 from unbroken.runs.run import Run
 
 CPT = f"{STEM}.cpt"
 PLUMED = "-plumed"
 EXTENDED_TPR = "extended.tpr"
+# In the folder of each replica, a link to the checkpoint from which it resumes.
+ORIGIN_CPT = "origin.cpt"
 # mdrun leaves at this share of -maxh [GROMACS, src/gromacs/mdlib/stophandler.cpp].
 MAXH_SHARE = 0.99
 # `-maxh 0` means no limit at all; with this one mdrun leaves after its first few steps.
@@ -20,11 +23,16 @@ _LAYOUT = ("nb", "pme", "bonded", "update", "gpu_id")
 
 
 def mdrun_command(run: Run, tpr: Path, cpt: Path | None, seconds: float, base: Path = Path()) -> list[str]:
-    """mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started."""
+    """Return mdrun on `tpr` from the checkpoint `cpt`, to leave after `seconds`; all outputs go to where it is started.
+
+    Of replicas these are the names that each of them finds in its own folder.
+    """
     launcher = _launcher(run)
-    words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun", "-s", str(tpr.resolve())]
-    if cpt is not None:
-        words += ["-cpi", str(cpt.resolve())]
+    words = [*launcher, str(run.settings["gmx"]), "-quiet", "mdrun"]
+    words += ["-multidir", *replica_names(run)] if has_replicas(run) else []
+    read = [("-s", tpr), *([("-cpi", cpt)] if cpt is not None else [])]
+    for option, path in read:
+        words += [option, str(path) if has_replicas(run) else str(path.resolve())]
     words += ["-cpo", CPT, "-deffnm", STEM, "-noappend", *names_apart(words_of(run, "options"))]
     words += ["-maxh", f"{maxh(seconds):.9f}", "-cpt", f"{run.save_minutes:.9g}"]
     words += [] if launcher else ["-ntmpi", str(ranks(run))]
@@ -75,9 +83,3 @@ def _layout(settings: Mapping[str, object]) -> list[str]:
     words = [word for name, value in chosen for word in (f"-{name}", str(value))]
     separate = settings["pme_ranks"]
     return [*words, "-npme", str(separate)] if isinstance(separate, int) else words
-
-
-def words_of(run: Run, name: str) -> list[str]:
-    """Return the words of a setting that is a list."""
-    value = run.settings[name]
-    return [str(word) for word in value] if isinstance(value, (list, tuple)) else []

@@ -12,25 +12,32 @@ from unbroken.engines.base import Engine, SaveFiles, Task
 from unbroken.engines.foreign import Foreign, Found
 from unbroken.engines.gromacs import checks
 from unbroken.engines.gromacs.adopt import adopted
-from unbroken.engines.gromacs.command import CPT, has_plumed, mdrun_command, result_names, threads_per_rank
-from unbroken.engines.gromacs.cpt import Cpt
+from unbroken.engines.gromacs.command import (
+    CPT,
+    mdrun_command,
+    result_names,
+    threads_per_rank,
+)
+from unbroken.engines.gromacs.drafts import Drafts, Ended
 from unbroken.engines.gromacs.energy import ENERGY_TABLE, write_energy_table
 from unbroken.engines.gromacs.export import exported
+from unbroken.engines.gromacs.filling import fill
 from unbroken.engines.gromacs.frames import frame_at
-from unbroken.engines.gromacs.health import divergence, limits_of
+from unbroken.engines.gromacs.health import first_divergence, limits_of
 from unbroken.engines.gromacs.join import SEGMENTS_TABLE, join
-from unbroken.engines.gromacs.leaving import Leaving
+from unbroken.engines.gromacs.leaving import Leaving, leavings
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.others import OtherFile, Others, write_others
-from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress, newest_state
+from unbroken.engines.gromacs.outcome import MdrunEnd, handover, live_progress
 from unbroken.engines.gromacs.outputs import STEM, newest_log
-from unbroken.engines.gromacs.parts import copy_state, move_state, own_names, show_inputs, undo_move
+from unbroken.engines.gromacs.parts import undo_move, whole_checkpoints
 from unbroken.engines.gromacs.prepare import PREPARED, is_prepared_here, prepare
+from unbroken.engines.gromacs.replicas import CommonEnd, Left, check_replicas, newest_common
 from unbroken.engines.gromacs.rotation import WRITE_AT_ONCE
+from unbroken.engines.gromacs.settings import ALONE, exchange_steps, has_replicas, replica_names
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.starter import starters
 from unbroken.engines.starter import Starter
-from unbroken.errors import CheckpointError, DivergedError, SegmentError
+from unbroken.errors import ConfigError, DivergedError, SegmentError
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED, HandedOver
 from unbroken.program.own_clock import lead_seconds
 from unbroken.program.process import Child
@@ -53,7 +60,7 @@ class GromacsEngine(Engine):
     name = "gromacs"
     prepared = PREPARED
     # Logs, sums that begin anew with each part, and the table of the parts; the energies are in a table of their own.
-    results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", SEGMENTS_TABLE)
+    results_of_pieces = (f"{STEM}.log", f"{STEM}.edr", f"*/{STEM}.log", f"*/{STEM}.edr", SEGMENTS_TABLE)
 
     def position(self, run: Run, path: Path, offset_bytes: int) -> str:
         frame = frame_at(path, offset_bytes) if path.suffix in (".xtc", ".trr") else None
@@ -72,16 +79,26 @@ class GromacsEngine(Engine):
         self._simulations: dict[str, Simulation] = {}
         self._logs: dict[Path, Log] = {}
 
-    def simulation(self, task: Task) -> Simulation:
-        """What the run computes."""
-        return self._simulations.setdefault(task.run.name, Simulation(task.run, self.base))
+    def simulation(self, task: Task, replica: str = ALONE) -> Simulation:
+        """What the run computes, or one of its replicas."""
+        made = Simulation(task.run, self.base, replica or replica_names(task.run)[0])
+        return self._simulations.setdefault(f"{task.run.name}/{made.replica}", made)
 
-    def log(self, task: Task) -> Log | None:
-        """mdrun's log, read to where it is now, or to where it was before it was moved; None before there is one."""
-        folder = self.folder(task)
-        if (path := newest_log(folder)) is not None:
-            self._logs.setdefault(folder, Log(path)).read()
-        return self._logs.get(folder)
+    def simulations(self, task: Task) -> list[Simulation]:
+        """Return what the run computes: one simulation, or its replicas."""
+        return [self.simulation(task, replica) for replica in replica_names(task.run)]
+
+    def logs(self, task: Task) -> list[Log]:
+        """Return mdrun's logs, read to where they are now, or to where they were before they were moved.
+
+        None of them before there is one of each simulation.
+        """
+        folders = [self.folder(task) / replica for replica in replica_names(task.run)]
+        for folder in folders:
+            if (path := newest_log(folder)) is not None:
+                self._logs.setdefault(folder, Log(path)).read()
+        found = [self._logs[folder] for folder in folders if folder in self._logs]
+        return found if len(found) == len(folders) else []
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
         return checks.mistakes(run, self.base)
@@ -95,17 +112,21 @@ class GromacsEngine(Engine):
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
         """mdrun's checkpoint, and all its outputs up to there; a tpr that is made of other files is made first."""
+        if has_replicas(run):
+            raise ConfigError([f"{run.name}: replicas cannot be imported; allowed: a run of one simulation"])
         if is_prepared_here(run):
             prepare(run, self.base)
         return adopted(run, Simulation(run, self.base), foreign, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """mdrun's checkpoint, the tpr, and the pieces of the results."""
+        if has_replicas(run):
+            raise ConfigError([f"{run.name}: replicas cannot be exported; allowed: a run of one simulation"])
         return exported(run, self.base, Simulation(run, self.base), checkpoint, folder)
 
     def save_files(self, run: Run) -> SaveFiles:
         """mdrun writes `md_step<n>.cpt` and renames it."""
-        folder = f"{RunFolder(run.name).work}/*/{FOLDER}"
+        folder = f"{RunFolder(run.name).work}/*/{FOLDER}{'/*' if has_replicas(run) else ''}"
         return SaveFiles((f"{folder}/*.cpt",), (f"{folder}/{STEM}.cpt",))
 
     # --- before it starts ---
@@ -116,28 +137,22 @@ class GromacsEngine(Engine):
 
     def command(self, task: Task) -> list[str]:
         """mdrun from the checkpoint that was picked; CheckpointError if that is none of mdrun's."""
-        self.folder(task).mkdir(exist_ok=True)
-        cpt = task.origin.folder / CPT if task.origin else None
-        if cpt is not None and not cpt.is_file():
-            # `-cpi` with a file that is not there is no error for mdrun.
-            raise CheckpointError(f"{cpt}: missing, and mdrun would silently begin at step 0; nothing was started")
-        done = task.origin.passport.progress.done if task.origin else None
-        tpr = self.simulation(task).tpr_to_run(self.folder(task), done)
-        inputs = show_inputs(task.run, self.base, self.folder(task))
-        Others(self.folder(task), task.origin, inputs, are_state=has_plumed(task.run)).put_back()
+        reads = fill(task, self.simulations(task), self.folder(task))
         left = min(task.stop_unix, task.deadline_unix) - time.time()
         left -= lead_seconds(left, bool(task.run.settings["launcher"]))
-        return mdrun_command(task.run, tpr, cpt, left, self.base)
+        return mdrun_command(task.run, reads.tpr, reads.cpt, left, self.base)
 
     def environment(self, task: Task) -> dict[str, str]:
         """mdrun refuses to start if the number of threads and -ntomp differ."""
-        tpr = self.simulation(task).tpr
-        extra = WRITE_AT_ONCE if tpr is not None and tpr.slab_steps else {}
+        tprs = [simulation.tpr for simulation in self.simulations(task)]
+        extra = WRITE_AT_ONCE if any(tpr is not None and tpr.slab_steps for tpr in tprs) else {}
         return {**super().environment(task), "OMP_NUM_THREADS": str(threads_per_rank(task.run)), **extra}
 
     def remarks(self, task: Task) -> list[str]:
         """What is not equal after a restart; SegmentError if the simulation cannot be cut, or not exactly enough."""
-        return self.simulation(task).remarks()
+        simulations = self.simulations(task)
+        check_replicas(simulations)
+        return list(dict.fromkeys(line for simulation in simulations for line in simulation.remarks()))
 
     # --- while it runs ---
 
@@ -147,20 +162,21 @@ class GromacsEngine(Engine):
         if now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = now
-        if (log := self.log(task)) is not None:
-            self._refuse_diverged(task, log)
-            self._note_progress(task, log)
+        if logs := self.logs(task):
+            self._refuse_diverged(task, logs)
+            self._note_progress(task, logs[0])
         return []
 
-    def _refuse_diverged(self, task: Task, log: Log) -> None:
+    def _refuse_diverged(self, task: Task, logs: Sequence[Log]) -> None:
         """Sets mdrun's folder aside, to be looked at: nothing of it becomes a checkpoint."""
-        if not (illness := divergence(log, limits_of(task.run))):
+        if (found := first_divergence(logs, limits_of(task.run))) is None:
             return
+        name = found.log.path.relative_to(self.folder(task))
         aside = task.run_folder / "sick" / task.attempt_folder.root.name
         aside.parent.mkdir(exist_ok=True)
         os.rename(self.folder(task), aside)
         raise DivergedError(
-            f"runs.{task.run.name}: {illness}; its files, {log.path.name} among them, are in {aside}, nothing of them "
+            f"runs.{task.run.name}: {found.illness}; its files, {name} among them, are in {aside}, nothing of them "
             "counts; fix the system, or the limit, then start again"
         )
 
@@ -174,61 +190,49 @@ class GromacsEngine(Engine):
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """TERM, once, unless mdrun is already leaving: a second one would make it leave in a hurry."""
-        log = self.log(task)
-        if log is None or log.leaving_at is None:
+        if self.leaving_since(task) is None:
             child.terminate()
 
     # --- when it is gone ---
 
     def exit_meaning(self, task: Task, code: int) -> int:
         """mdrun ends with 0 when it finished and when its time was up, with 1 after a TERM and after an error."""
-        log = self.log(task)
-        if log is None or not log.has_finished:
+        logs = self.logs(task)
+        if not logs or not all(log.has_finished for log in logs):
             return code if code != EXIT_FINISHED else 1
-        return EXIT_FINISHED if self._ending(task, log).is_final else EXIT_PAUSED
+        return EXIT_FINISHED if self._ending(task, logs).is_final else EXIT_PAUSED
 
     def leaving_since(self, task: Task) -> float | None:
         """When its log said so."""
-        log = self.log(task)
-        return log.leaving_at if log else None
+        return next((log.leaving_at for log in self.logs(task) if log.leaving_at is not None), None)
 
     def last_states(self, task: Task, has_left_well: bool) -> list[HandedOver]:
         """The newest whole checkpoint and its pieces, if it is further than the one before."""
-        log = self.log(task)
-        if log is None:
+        logs = self.logs(task)
+        if not logs:
             return []
-        self._refuse_diverged(task, log)
-        ending = self._ending(task, log)
-        if ending.cpt is not None:
-            return self._moved(task, ending, ending.cpt, log)
-        if log.fatal and not has_left_well:
-            raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(log.fatal)}; nothing new was saved")
+        self._refuse_diverged(task, logs)
+        ending = self._ending(task, logs)
+        if ending.cpts:
+            return self._moved(task, ending, logs)
+        fatal = next((log.fatal for log in logs if log.fatal), [])
+        if fatal and not has_left_well:
+            raise SegmentError(f"runs.{task.run.name}: mdrun: {' '.join(fatal)}; nothing new was saved")
         return []
 
     def why_nothing_newer(self, task: Task) -> str:
         """Say which file of the newest checkpoint could not be cut."""
         return self._refused
 
-    def _moved(self, task: Task, ending: MdrunEnd, cpt: Cpt, log: Log) -> list[HandedOver]:
+    def _moved(self, task: Task, ending: CommonEnd, logs: Sequence[Log]) -> list[HandedOver]:
         """The states as drafts; the pieces go with the earlier one, so that the newest is small and soon verified."""
-        folder, root = self.folder(task), task.attempt_folder.root
-        confirm_own(folder)
-        leaving = self._leaving(task, log, has_left=True)
-        names, others = own_names(cpt, folder), leaving.others(cpt)
-        found, before = [], list[OtherFile]()
-        if (earlier := ending.earlier) is not None:
-            with_it = [name for name in own_names(earlier, folder) if not name.endswith(".gro")]
-            before = leaving.others(earlier)
-            counted = [leaving.counted(each) for each in (earlier, cpt)]
-            move_state(earlier, folder, root / EARLIER, with_it, counted[0])
-            write_others(before, folder, root / EARLIER, are_state=leaving.are_state)
-            found.append(self._found(task, root / EARLIER, MdrunEnd(earlier, is_final=False), log))
-            names = [name for name in names if name not in with_it]
-        else:
-            counted = [leaving.counted(cpt)]
-        move_state(cpt, folder, root / NEWEST, names, counted[-1])
-        write_others(others, folder, root / NEWEST, before, are_state=leaving.are_state)
-        return [*found, self._found(task, root / NEWEST, ending, log)]
+        root = task.attempt_folder.root
+        confirm_own(self.folder(task))
+        drafts = self._drafts(task, ending, logs, has_left=True)
+        drafts.move(root / NEWEST, root / EARLIER)
+        earlier = CommonEnd(ending.earlier)
+        found = [self._found(task, root / EARLIER, earlier, logs)] if ending.earlier else []
+        return [*found, self._found(task, root / NEWEST, ending, logs)]
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had in its folder, copied as far as its newest whole checkpoint counts."""
@@ -237,40 +241,57 @@ class GromacsEngine(Engine):
         if draft.exists():
             fs.remove_tree(draft)
         for name in (NEWEST, EARLIER):
-            undo_move(task.attempt_folder.root / name, self.folder(task))
-        log = self.log(task)
-        if log is None:
+            undo_move(task.attempt_folder.root / name, self.folder(task), replica_names(task.run))
+        logs = self.logs(task)
+        if not logs:
             return []
-        self._refuse_diverged(task, log)
-        ending = self._ending(task, log, has_left=False)
+        self._refuse_diverged(task, logs)
+        ending = self._ending(task, logs, has_left=False)
         if self._refused:
             task.tell(f"not saved from the killed attempt: {self._refused}")
-        if ending.cpt is None:
+        if not ending.cpts:
             return []
-        leaving = self._leaving(task, log, has_left=False)
-        others = leaving.others(ending.cpt)
-        copy_state(ending.cpt, self.folder(task), draft, leaving.counted(ending.cpt), is_final=ending.is_final)
-        write_others(others, self.folder(task), draft, are_state=leaving.are_state)
-        return [self._found(task, draft, ending, log)]
+        self._drafts(task, ending, logs, has_left=False).copy(draft)
+        return [self._found(task, draft, ending, logs)]
 
-    def _ending(self, task: Task, log: Log, *, has_left: bool = True) -> MdrunEnd:
-        leaving = self._leaving(task, log, has_left=has_left)
-        goal = self.simulation(task).end_step
-        found = newest_state(self.folder(task), task.origin, goal, log.has_finished, leaving.is_usable)
-        self._refused = leaving.refused[max(leaving.refused)] if leaving.refused else ""
-        return found
+    def _ending(self, task: Task, logs: Sequence[Log], *, has_left: bool = True) -> CommonEnd:
+        """Finds the checkpoints that count; notes why a newer one does not."""
+        found = self._leavings(task, logs, has_left=has_left)
+        left = [
+            Left(whole_checkpoints(each.folder), each.begun, log.has_finished, each.is_usable)
+            for each, log in zip(found, logs, strict=True)
+        ]
+        ending = newest_common(left, self.simulation(task).end_step, exchange_steps(task.run))
+        refused = {step: line for each in found for step, line in each.refused.items()}
+        self._refused = refused[max(refused)] if refused else ""
+        return ending
 
-    def _leaving(self, task: Task, log: Log, *, has_left: bool) -> Leaving:
-        simulation, has_finished = self.simulation(task), log.has_finished
-        return Leaving(task, self.folder(task), simulation, has_finished=has_finished, has_left=has_left)
+    def _leavings(self, task: Task, logs: Sequence[Log], *, has_left: bool) -> list[Leaving]:
+        return leavings(task, self.simulations(task), self.folder(task), logs, has_left=has_left)
 
-    def _found(self, task: Task, draft: Path, ending: MdrunEnd, log: Log) -> HandedOver:
-        simulation = self.simulation(task)
-        return HandedOver(draft, handover(ending, simulation.known_tpr, simulation.end_step, log, simulation.is_exact))
+    def _drafts(self, task: Task, ending: CommonEnd, logs: Sequence[Log], *, has_left: bool) -> Drafts:
+        earlier = ending.earlier or [None] * len(ending.cpts)
+        pairs = zip(self._leavings(task, logs, has_left=has_left), ending.cpts, earlier, strict=True)
+        return Drafts([Ended(*each) for each in pairs], is_final=ending.is_final)
+
+    def _found(self, task: Task, draft: Path, ending: CommonEnd, logs: Sequence[Log]) -> HandedOver:
+        """A draft and its passport's words; of replicas the one counts that is least far."""
+        simulations = self.simulations(task)
+        step = min(ending.cpts, key=lambda cpt: cpt.step)
+        is_exact = all(each.is_exact for each in simulations)
+        tpr, goal = simulations[0].known_tpr, simulations[0].end_step
+        return HandedOver(draft, handover(MdrunEnd(step, ending.is_final), tpr, goal, logs[0], is_exact))
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
-        """One trajectory, one energy file, one log, the last structure, and the energies as a table."""
-        join(checkpoint, final)
+        """One trajectory, one energy file, one log, the last structure, and the energies as a table.
+
+        Each replica has these in a folder of its own.
+        """
+        join(checkpoint, final, replica_names(run))
+        for replica in replica_names(run):
+            self._name_results(run, final / replica)
+
+    def _name_results(self, run: Run, final: Path) -> None:
         energies = final / f"{STEM}.edr"
         if energies.exists():
             write_energy_table(run, energies, final / ENERGY_TABLE, self.base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unbroken.engines.gromacs.log import Log
@@ -24,6 +25,20 @@ def limits_of(run: Run) -> Limits:
         float(temperature) if isinstance(temperature, (int, float)) else None,
         int(warnings) if isinstance(warnings, int) else None,
     )
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Hold the log that shows that a simulation went wrong, and what is wrong with it."""
+
+    log: Log
+    illness: str
+
+
+def first_divergence(logs: Sequence[Log], limits: Limits) -> Divergence | None:
+    """Return which of the simulations of a run has gone wrong; None if none has."""
+    found = (Divergence(log, divergence(log, limits)) for log in logs)
+    return next((each for each in found if each.illness), None)
 
 
 def divergence(log: Log, limits: Limits) -> str:

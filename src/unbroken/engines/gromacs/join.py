@@ -18,11 +18,12 @@ from typing import BinaryIO
 
 from unbroken.engines.gromacs.join_others import join_others
 from unbroken.engines.gromacs.outputs import ROTATION_LOGS, STEM, is_table
-from unbroken.engines.gromacs.parts import offsets_of
+from unbroken.engines.gromacs.parts import offsets_of, parts_of
 from unbroken.engines.gromacs.rotation import is_reference
+from unbroken.engines.gromacs.settings import ALONE
 from unbroken.engines.gromacs.xdr import Xdr
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.lineage import ancestors, verified_parts
 from unbroken.runs.store import Store
 from unbroken.system.copying import append_range
@@ -53,20 +54,28 @@ class TrajectoryPiece:
         return int(rest.removesuffix(rest.lstrip(digits)) or 0)
 
 
-def join(checkpoint: Checkpoint, final: Path) -> None:
+def join(checkpoint: Checkpoint, final: Path, replicas: Sequence[str] = (ALONE,)) -> None:
     """Fills `final` with the joined results up to a checkpoint; CheckpointError names a piece that is not whole.
+
+    Each replica has a folder of its own.
 
     The last part counts to its end, later than its checkpoint, if the simulation ended with it.
     """
     line = ancestors(Store(checkpoint.folder.parent), checkpoint)
     for each in line:
         verified_parts(each)
-    pieces = counted_pieces(line)
+    (final / SEGMENTS_TABLE).write_text(segments_table(line))
+    for replica in replicas:
+        (final / replica).mkdir(exist_ok=True)
+        _join_simulation(line, final / replica, replica)
+
+
+def _join_simulation(line: Sequence[Checkpoint], final: Path, replica: str) -> None:
+    pieces = counted_pieces(line, replica)
     for kind in sorted({piece.kind for piece in pieces if piece.size_bytes}):
         same = [piece for piece in pieces if piece.kind == kind and piece.size_bytes]
         _join_kind(kind, same, final / f"{STEM}{kind}")
-    (final / SEGMENTS_TABLE).write_text(segments_table(line))
-    join_others(line, final)
+    join_others(line, final, replica)
 
 
 def segments_table(line: Sequence[Checkpoint]) -> str:
@@ -80,14 +89,14 @@ def segments_table(line: Sequence[Checkpoint]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def counted_pieces(line: Sequence[Checkpoint]) -> list[TrajectoryPiece]:
+def counted_pieces(line: Sequence[Checkpoint], replica: str = ALONE) -> list[TrajectoryPiece]:
     """The pieces of an ancestry in order, each with the bytes that the last checkpoint on it counts.
 
     A checkpoint may lie beside its pieces, or count more bytes of those of the checkpoint before.
     """
     found: dict[str, TrajectoryPiece] = {}
     for each in line:
-        parts = each.folder / PARTS
+        parts = parts_of(each.folder, replica)
         offsets = offsets_of(parts)
         found.update({path.name: TrajectoryPiece(path, path.stat().st_size) for path in sorted(parts.iterdir())})
         is_end = each is line[-1] and each.passport.is_finished

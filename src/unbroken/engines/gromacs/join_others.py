@@ -11,9 +11,11 @@ from typing import BinaryIO
 
 from unbroken.engines.gromacs.cut import frames_of
 from unbroken.engines.gromacs.others import INDEX, OTHERS
+from unbroken.engines.gromacs.parts import own_time_ps, parts_of
+from unbroken.engines.gromacs.settings import ALONE
 from unbroken.engines.gromacs.time_table import first_time, is_comment, last_time, names_time, time_of
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system.copying import append_range
 
 SEGMENTS = "segments"
@@ -38,10 +40,10 @@ class Written:
     end_ps: float = 0.0
 
 
-def join_others(line: Sequence[Checkpoint], final: Path) -> None:
+def join_others(line: Sequence[Checkpoint], final: Path, replica: str = ALONE) -> None:
     """Fill `final` with the other files of an ancestry of checkpoints, oldest first."""
     taken = {path.name for path in final.iterdir()}
-    for name, written in sorted(_written(line).items()):
+    for name, written in sorted(_written(line, replica).items()):
         found = [each for each in written if each.pieces]
         is_free = Path(name).parts[0] not in {*taken, SEGMENTS}
         if is_free and (len(found) == 1 or _is_one(name, found)):
@@ -51,35 +53,39 @@ def join_others(line: Sequence[Checkpoint], final: Path) -> None:
             _write(_free(final / SEGMENTS / f"{each.segment:03d}", name), [each])
 
 
-def _written(line: Sequence[Checkpoint]) -> Mapping[str, list[Written]]:
+def _written(line: Sequence[Checkpoint], replica: str) -> Mapping[str, list[Written]]:
     found: dict[str, list[Written]] = {}
     begin_ps = 0.0
     for each in line:
-        end_ps = _time_ps(each, begin_ps)
-        for name, is_continued in _index(each).items():
+        end_ps = _time_ps(each, replica, begin_ps)
+        for name, is_continued in _index(each, replica).items():
             files = found.setdefault(name, [])
             if not files or not is_continued:
                 files.append(Written(each.passport.segment))
             files[-1].end_ps = end_ps
-            path = each.folder / PARTS / OTHERS / name
+            path = parts_of(each.folder, replica) / OTHERS / name
             if path.is_file():
                 files[-1].pieces.append(Piece(path, begin_ps))
         begin_ps = end_ps
     return found
 
 
-def _index(checkpoint: Checkpoint) -> Mapping[str, bool]:
+def _index(checkpoint: Checkpoint, replica: str) -> Mapping[str, bool]:
     try:
-        return {str(name): bool(value) for name, value in json.loads(_index_path(checkpoint).read_text()).items()}
+        return {
+            str(name): bool(value) for name, value in json.loads(_index_path(checkpoint, replica).read_text()).items()
+        }
     except FileNotFoundError:
         return {}
 
 
-def _index_path(checkpoint: Checkpoint) -> Path:
-    return checkpoint.folder / PARTS / INDEX
+def _index_path(checkpoint: Checkpoint, replica: str) -> Path:
+    return parts_of(checkpoint.folder, replica) / INDEX
 
 
-def _time_ps(checkpoint: Checkpoint, default: float) -> float:
+def _time_ps(checkpoint: Checkpoint, replica: str, default: float) -> float:
+    if (own := own_time_ps(checkpoint.folder, replica)) is not None:
+        return own
     found = checkpoint.passport.progress.metrics.get("time_ps")
     return float(found) if isinstance(found, (int, float)) else default
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Task
 from unbroken.engines.gromacs.command import CPT, has_plumed
 from unbroken.engines.gromacs.cpt import Cpt
+from unbroken.engines.gromacs.log import Log
 from unbroken.engines.gromacs.others import Moment, OtherFile, Others
-from unbroken.engines.gromacs.parts import inputs_of, own_names
+from unbroken.engines.gromacs.parts import inputs_of, own_names, step_of
 from unbroken.engines.gromacs.rotation import counted_bytes
 from unbroken.engines.gromacs.simulation import Simulation
 from unbroken.engines.gromacs.time_table import Span
@@ -23,9 +24,9 @@ class Leaving:
     """
 
     def __init__(self, task: Task, folder: Path, simulation: Simulation, *, has_finished: bool, has_left: bool) -> None:
-        self.folder, self.are_state = folder, has_plumed(task.run)
+        self.folder, self.replica, self.are_state = folder, simulation.replica, has_plumed(task.run)
         self._simulation, self._has_finished, self._has_left = simulation, has_finished, has_left
-        self._origin = task.origin
+        self._origin_step = step_of(task.origin, simulation.replica) if task.origin else None
         inputs = inputs_of(task.run, simulation.base)
         self._others = Others(folder, task.origin, inputs, are_state=self.are_state)
         self.refused: dict[int, str] = {}
@@ -53,5 +54,19 @@ class Leaving:
 
     @property
     def _first_step(self) -> int:
-        done = self._origin.passport.progress.done if self._origin else self._simulation.known_tpr.first_step
-        return int(done)
+        return self._simulation.known_tpr.first_step if self._origin_step is None else self._origin_step
+
+    @property
+    def begun(self) -> int:
+        """The step where the attempt began; -1 at the beginning of the run, where a checkpoint of step 0 counts too."""
+        return -1 if self._origin_step is None else self._origin_step
+
+
+def leavings(
+    task: Task, simulations: Sequence[Simulation], folder: Path, logs: Sequence[Log], *, has_left: bool
+) -> list[Leaving]:
+    """Return what each of the simulations of an attempt left in its folder below mdrun's."""
+    return [
+        Leaving(task, folder / each.replica, each, has_finished=log.has_finished, has_left=has_left)
+        for each, log in zip(simulations, logs, strict=True)
+    ]

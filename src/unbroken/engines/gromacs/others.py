@@ -15,9 +15,11 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.command import EXTENDED_TPR
 from unbroken.engines.gromacs.cut import bytes_before
+from unbroken.engines.gromacs.parts import parts_of
+from unbroken.engines.gromacs.settings import ALONE
 from unbroken.engines.gromacs.time_table import Span, cut_at
 from unbroken.errors import CheckpointError
-from unbroken.runs.checkpoint import PARTS, Checkpoint
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.system import fs
 from unbroken.system.copying import append_range, copy_head
 
@@ -130,7 +132,13 @@ class Others:
 
 
 def write_others(
-    files: Sequence[OtherFile], folder: Path, draft: Path, before: Sequence[OtherFile] = (), *, are_state: bool
+    files: Sequence[OtherFile],
+    folder: Path,
+    draft: Path,
+    before: Sequence[OtherFile] = (),
+    *,
+    are_state: bool,
+    replica: str = ALONE,
 ) -> None:
     """Copy to the draft of a checkpoint what belongs to it; `before` lies in the earlier one of the same part."""
     earlier = {file.name: file.size_bytes for file in before}
@@ -139,16 +147,16 @@ def write_others(
         begin = earlier.get(file.name, file.put_back_bytes)
         index[file.name] = file.is_continued or file.name in earlier
         if file.size_bytes > begin or not index[file.name]:
-            target = draft / PARTS / OTHERS / file.name
+            target = parts_of(draft, replica) / OTHERS / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as piece:
                 append_range(folder / file.name, piece, begin, file.size_bytes)
         if are_state:
-            target = draft / STATE / file.name
+            target = draft / STATE / replica / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
             copy_head(folder / file.name, target, file.size_bytes)
     if index:
-        (draft / PARTS / INDEX).write_text(json.dumps(index) + "\n")
+        (parts_of(draft, replica) / INDEX).write_text(json.dumps(index) + "\n")
 
 
 def _frames_before(path: Path, moment: Moment) -> int:

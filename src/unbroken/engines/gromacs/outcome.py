@@ -9,7 +9,8 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.cpt import Cpt
 from unbroken.engines.gromacs.log import Log
-from unbroken.engines.gromacs.parts import structure_of, whole_checkpoints
+from unbroken.engines.gromacs.parts import step_of, whole_checkpoints
+from unbroken.engines.gromacs.replicas import Left, newest_common
 from unbroken.engines.gromacs.tpr import Tpr
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.progress import Handover, Metric, Progress
@@ -39,21 +40,13 @@ def newest_state(
 ) -> MdrunEnd:
     """What to hand over; `is_over` says that mdrun wrote all it had to write.
 
-    A checkpoint at the last step does not yet mean that the last frame and the structure are written, which come after
-    it: without them the one before counts, and the last steps are made again.  A structure alone proves nothing.
     A checkpoint that `is_usable` refuses lacks what is needed to resume from it.
     """
-    begun = origin.passport.progress.done if origin else -1
-    cpts = whole_checkpoints(folder)
-    for cpt in cpts:
-        if cpt.step > begun and not is_usable(cpt):
-            continue
-        is_at_goal = goal is not None and cpt.step >= goal
-        is_final = is_at_goal and is_over and (folder / structure_of(cpt)).is_file()
-        if is_final or (not is_at_goal and cpt.step > begun):
-            between = (each for each in cpts if begun < each.step < cpt.step and each.part == cpt.part)
-            return MdrunEnd(cpt, is_final, next((each for each in between if is_usable(each)), None))
-    return MdrunEnd(None, is_final=False)
+    begun = step_of(origin) if origin else -1
+    found = newest_common([Left(whole_checkpoints(folder), begun, is_over, is_usable)], goal, None)
+    if not found.cpts:
+        return MdrunEnd(None, is_final=False)
+    return MdrunEnd(found.cpts[0], found.is_final, found.earlier[0] if found.earlier else None)
 
 
 def handover(ending: MdrunEnd, tpr: Tpr, goal: int | None, log: Log, is_exact: bool) -> Handover:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from unbroken.engines.gromacs.settings import ALONE, has_replicas, tpr_setting
 from unbroken.engines.gromacs.tool import must_gmx
 from unbroken.errors import ConfigError, SegmentError
 from unbroken.runs.layout import RunFolder
@@ -25,7 +26,7 @@ NOTE = "made_of.json"
 
 def is_prepared_here(run: Run) -> bool:
     """True if the run names no tpr, but what one is made of."""
-    return not run.settings["tpr"]
+    return not run.settings["tpr"] and not has_replicas(run)
 
 
 def prepared_record(run: Run, segment: int) -> list[str]:
@@ -35,10 +36,13 @@ def prepared_record(run: Run, segment: int) -> list[str]:
     return [str(RunFolder(run.name).root / "prepared.json")]
 
 
-def tpr_of(run: Run, base: Path) -> Path:
-    """The tpr of a run; SegmentError if it was to be prepared and is not there, or was made of other files."""
+def tpr_of(run: Run, base: Path, replica: str = ALONE) -> Path:
+    """Return the tpr of a run, or of one of its replicas.
+
+    SegmentError if it was to be prepared and is not there, or was made of other files.
+    """
     if not is_prepared_here(run):
-        return base / str(run.settings["tpr"])
+        return base / tpr_setting(run, replica)
     folder = _folder(run, base)
     record = RunFolder(run.name).root / "prepared.json"
     remedy = f"type: rm -rf {folder} {base / record} && snakemake {record}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unbroken.engines.gromacs.command import EXTENDED_TPR
 from unbroken.engines.gromacs.prepare import tpr_of
+from unbroken.engines.gromacs.settings import ALONE
 from unbroken.engines.gromacs.tool import gmx, must_gmx
 from unbroken.engines.gromacs.tpr import Tpr, is_last_needed, parse_tpr, wanted_step
 from unbroken.errors import SegmentError
@@ -23,11 +24,12 @@ class Simulation:
 
     run: Run
     base: Path
+    replica: str = ALONE
 
     @functools.cached_property
     def path(self) -> Path:
         """Where the tpr lies: as the config names it, or as `prepare` made it."""
-        return tpr_of(self.run, self.base)
+        return tpr_of(self.run, self.base, self.replica)
 
     @functools.cached_property
     def tpr(self) -> Tpr | None:
@@ -77,7 +79,8 @@ class Simulation:
         if self.tpr is None:
             return []
         if self.tpr.integrator not in RESTARTABLE:
-            found = f"the tpr has the integrator {self.tpr.integrator}, which mdrun cannot take up again"
+            which = f"the tpr of {self.replica}" if self.replica else "the tpr"
+            found = f"{which} has the integrator {self.tpr.integrator}, which mdrun cannot take up again"
             raise SegmentError(f"runs.{self.run.name}: {found}; allowed: {', '.join(RESTARTABLE)}; run it by hand")
         if self.tpr.is_exact:
             return []

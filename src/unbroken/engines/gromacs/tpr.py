@@ -26,6 +26,8 @@ class Tpr:
     buffer_tolerance: float
     rotation_steps: int = 0  # enforced rotation prints at multiples of these; 0: there is none
     slab_steps: int = 0
+    list_steps: int = 1  # between two searches of neighbors, at least
+    shares_bias: bool = False  # AWH shares its bias among replicas
 
     @property
     def last_step(self) -> int | None:
@@ -67,6 +69,8 @@ def parse_tpr(lines: Iterable[str]) -> Tpr:
             buffer_tolerance=float(found["verlet-buffer-tolerance"]),
             rotation_steps=int(found.get("rot-nstrout", 0)),
             slab_steps=int(found.get("rot-nstsout", 0)),
+            list_steps=int(found.get("nstlist", 1)),
+            shares_bias=found.get("awh-share-bias-multisim") == "true",
         )
     except (KeyError, ValueError) as error:
         raise SegmentError(f"the tpr cannot be read: `gmx dump -s` prints no good {error}") from error
