@@ -305,6 +305,7 @@ def test_outputs_that_do_not_fit_cost_one_line_and_the_place_is_not_filled_up(
     words = "no room for a copy" if is_told_before else "output/traj.bin: No space left on device; the run goes on"
     assert len(log(base, 2)) == 1 and words in log(base, 2)[0]
     assert fs.free_bytes(small_backup) > 200_000
+    assert not list(small_backup.rglob("snap_020.txt"))
     assert Store(small_backup / "demo/checkpoints").names() == copied
     assert not any(lacking(small_backup).values())
     to_the_end(base, 3, small_backup)

@@ -100,7 +100,7 @@ def written(base: Path, segment: int, **keys: object) -> None:
     )
 
 
-WRITER_SETTINGS = {"files": ["state"], "progress_file": "state", "progress_pattern": "(.*)", "goal": 40}
+WRITER_SETTINGS = {"files": ["state"], "progress_file": "state", "progress_pattern": "([0-9]+)", "goal": 40}
 WRITER_SETTINGS |= {"exit_paused": [85]}
 
 

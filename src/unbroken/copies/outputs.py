@@ -78,16 +78,19 @@ class OutputTransfer:
         return missing
 
     def drop_unneeded(self, outputs: Sequence[RunOutput]) -> None:
-        """Remove files at the target that are none of these."""
-        place, wanted = OutputPlace(self.target), {output.place for output in outputs}
+        """Remove all bytes at the target that belong to none of these."""
+        place, sizes = OutputPlace(self.target), dict[str, int]()
         named: dict[str, list[RunOutput]] = {}
         for output in outputs:
             named.setdefault(output.name, []).append(output)
+            sizes[output.place] = max(output.size_bytes, sizes.get(output.place, 0))
         for folder in (self.target / OUTPUT, self.target / PIECES):
             for path in fs.tree_files(folder):
                 name = Path(*path.parts[1:]).as_posix() if folder.name == PIECES else ""
-                is_wanted = f"{folder.name}/{path.as_posix()}" in wanted
-                if not is_wanted and folder / path not in map(place.find, named.get(name, ())):
+                size = sizes.get(f"{folder.name}/{path.as_posix()}", -1)
+                if 0 <= size < (folder / path).lstat().st_size:
+                    os.truncate(folder / path, size)
+                elif size < 0 and folder / path not in map(place.find, named.get(name, ())):
                     (folder / path).unlink()
                     with suppress(OSError):
                         for parent in path.parents:
@@ -96,7 +99,7 @@ class OutputTransfer:
 
     def _is_copied(self, output: RunOutput) -> bool:
         """Copy an output; False if the source does not have it, or it changed meanwhile."""
-        if output in self._done or (output in self._there and output.is_whole(self.target / output.place)):
+        if output in self._done or (output in self._there and not OutputPlace(self.target).lacking([output])):
             return True
         path = self.source.find(output)
         if path is None:
@@ -134,8 +137,8 @@ class OutputTransfer:
         if target.is_symlink() or not target.is_file():
             return None
         with target.open("rb", buffering=0) as new:
-            size = min(os.fstat(new.fileno()).st_size, output.size_bytes)
-            for at in sorted({*self._lengths.get(output.name, ()), size - FLUSH_BYTES - _STEP_BYTES}, reverse=True):
+            size: int = min(os.fstat(new.fileno()).st_size, output.size_bytes)
+            for at in sorted({*self._lengths.get(output.name, set()), size - FLUSH_BYTES - _STEP_BYTES}, reverse=True):
                 if len(output.head) < at <= size and _are_same(old, new.fileno(), at, len(output.head)):
                     return at
             return 0 if _are_same(old, new.fileno(), size, len(output.head)) else None

@@ -28,7 +28,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.record import read_record
-from unbroken.runs.run_output import OutputPlace, OutputsOf
+from unbroken.runs.run_output import OutputPlace, OutputsOf, RunOutput
 from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
@@ -113,7 +113,7 @@ class _Rebuilding:
         outputs = {each.name: list(self.outputs_of(each)) for each in good}
         lacking = {each.name: place.lacking(outputs[each.name]) for each in good}
         newest = next((each for each in reversed(good) if not lacking[each.name]), good[-1])
-        transfer = OutputTransfer(place, self.draft.root)
+        transfer, there = OutputTransfer(place, self.draft.root), list[RunOutput]()
         for each in good:
             if lacking[each.name] and each.age >= newest.age:
                 what = "is left out" if each.age > newest.age else "a run that resumes from it ends with doubts"
@@ -121,10 +121,10 @@ class _Rebuilding:
                 self.tell(f"{self.run}: the copy of {each.name} lacks outputs, and {what}: {names}")
             if each.age > newest.age:
                 fs.remove_tree(each.folder)
-                del outputs[each.name]
             else:
-                transfer.copy(outputs[each.name], number=each.passport.sequence)
-        transfer.drop_unneeded([each for listed in outputs.values() for each in listed])
+                transfer.copy(outputs[each.name], there, each.passport.sequence)
+                there += outputs[each.name]
+        transfer.drop_unneeded(there)
         return newest
 
     def _pieces(self) -> None:

@@ -212,6 +212,7 @@ class SecondPlaceCopier:
             if fs.is_full(error):  # what does not fit shall not fill the disk for others
                 to_store.drop_drafts()
                 to_archive.drop_drafts()
+                self._outputs.drop_unneeded(self._outputs_of(place.store.readable()))
             raise
         finally:
             if not self._cut.is_set():
