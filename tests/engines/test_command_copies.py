@@ -270,7 +270,7 @@ def test_where_no_copy_has_all_of_its_outputs_the_newest_is_restored_and_the_res
 
     told = restored(base, backup)
 
-    doubts = "lacks outputs, and a run that resumes from it ends with doubts: traj.bin"
+    doubts = "lacks outputs, and a run that resumes from it may end with doubts: traj.bin"
     assert told[0] == f"demo: the copy of {newest} {doubts}"
     assert "20 of 30 steps" in told[-1]
 

@@ -116,7 +116,7 @@ class _Rebuilding:
         transfer, there = OutputTransfer(place, self.draft.root), list[RunOutput]()
         for each in good:
             if lacking[each.name] and each.age >= newest.age:
-                what = "is left out" if each.age > newest.age else "a run that resumes from it ends with doubts"
+                what = "is left out" if each.age > newest.age else "a run that resumes from it may end with doubts"
                 names = shortened(lacking[each.name])
                 self.tell(f"{self.run}: the copy of {each.name} lacks outputs, and {what}: {names}")
             if each.age > newest.age:
