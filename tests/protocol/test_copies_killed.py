@@ -6,22 +6,29 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from protocol.kill_harness import Steps, forked
+from support.command_jobs import command_job, command_segment
 from support.copying import STEP, copies, copy_now, job, result, step, whole_result
 from support.toyrun import ProgramEngine, history, toy_job
 
-from unbroken.copies import transfer
+from unbroken.copies import outputs, transfer
 from unbroken.copies.restore import restore
 from unbroken.copies.transfer import drafts
+from unbroken.engines.command.engine import CommandEngine
+from unbroken.engines.found import outputs_of
 from unbroken.runs import lease
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.run_output import OutputPlace
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
+from unbroken.segment.second_place import SecondPlaceCopier
+from unbroken.segment.signals import Alarm
 from unbroken.system import host
 
 Work = Callable[[Path], object]
@@ -70,12 +77,51 @@ def everything_visible_is_whole(store: Store) -> None:
         verify(store.root / name, "demo")
 
 
+# Appends to a table, begins its log again in each call, writes a snapshot, and saves by a rename.
+WRITER = """
+import os, sys
+n = int(open("state").read()) if os.path.exists("state") else 0
+with open("table", "a") as table, open("log", "w") as log:
+    for n in range(n + 1, n + 11):
+        print(n, file=table)
+        print("step", n, file=log)
+open(f"snap_{n:02}", "w").write(f"snapshot {n}\\n" * 5)
+open("new", "w").write(str(n))
+os.replace("new", "state")
+sys.exit(0 if n >= 40 else 85)
+"""
+
+
+def written(base: Path, segment: int, **keys: object) -> None:
+    """One segment of the writer; the program stands in the folder because its path belongs to the run's identity."""
+    (base.parent / "writer.py").write_text(WRITER)
+    command_segment(
+        base, WRITER_SETTINGS | {"start": [sys.executable, str(base.parent / "writer.py")]}, segment, **keys
+    )
+
+
+WRITER_SETTINGS = {"files": ["state"], "progress_file": "state", "progress_pattern": "([0-9]+)", "goal": 40}
+WRITER_SETTINGS |= {"exit_paused": [85]}
+
+
+def outputs_now(base: Path) -> dict[str, bytes]:
+    """What the run's newest checkpoint has, after its outputs were looked for; a piece by the end of its name."""
+    folder = base / "results/demo"
+    newest = Store(folder / "checkpoints").readable()[-1]
+    assert OutputPlace(folder).lacking(outputs_of(newest)) == []
+    return {one.place: (folder / one.place).read_bytes()[: one.size_bytes] for one in outputs_of(newest)}
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill is no power loss
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 1000.0)
     monkeypatch.setattr(transfer, "_CHUNK_BYTES", 60)
+    monkeypatch.delattr(os, "copy_file_range", raising=False)  # so that what is copied is written, by steps
+    monkeypatch.setattr(outputs, "_STEP_BYTES", 40)
+    monkeypatch.setattr(outputs, "_EDGE_BYTES", 20)
+    monkeypatch.setattr(outputs, "FLUSH_BYTES", 80)
     host.this_host()
 
 
@@ -110,7 +156,7 @@ def test_a_copy_that_is_killed_at_any_step_shows_nothing_half_and_is_completed_b
         everything_visible_is_whole(store)
         assert not drafts(store.root) and not drafts(store.archive), where
         shutil.rmtree(base / "results")
-        restore("demo", base / "backup", base, lambda line: None)
+        restore("demo", base / "backup", base, lambda line: None, outputs_of)
         assert result(base) == whole_result(4), where
 
 
@@ -122,7 +168,7 @@ def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
     shutil.rmtree(template / "results")
 
     def rebuild(base: Path) -> None:
-        restore("demo", base / "backup", base, lambda line: None)
+        restore("demo", base / "backup", base, lambda line: None, outputs_of)
 
     for where, base in killed_everywhere(tmp_path, template, "results", rebuild, part):
         places = job(base).places
@@ -132,3 +178,66 @@ def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
         assert result(base) == whole_result(4), where
         assert len([one for one in history(job(base)) if one.outcome is Outcome.PAUSED]) == 4, where
         assert not list((base / "results").glob(".*")), where
+
+
+@pytest.fixture
+def written_template(tmp_path: Path) -> Path:
+    """A run of a program with outputs; its first checkpoint is copied, its second and third are not."""
+    base = tmp_path / "template"
+    (base / "backup").mkdir(parents=True)
+    written(base, 1, copies={"folder": str(base / "backup")})
+    written(base, 2)
+    written(base, 3)
+    return base
+
+
+def copy_written(base: Path) -> None:
+    there = command_job(base, WRITER_SETTINGS | {"start": ["true"]}, 1, copies={"folder": str(base / "backup")})
+    with (
+        lease.take(there.places.lease, 1, 60.0, there.tell) as held,
+        SecondPlaceCopier(there, held, Alarm(), CommandEngine(base)),
+    ):
+        pass
+
+
+@in_parts
+def test_a_copy_of_outputs_that_is_killed_at_any_step_keeps_those_that_are_there_and_is_completed_by_the_next(
+    tmp_path: Path, written_template: Path, part: int
+) -> None:
+    expected = outputs_now(written_template)
+    assert len([name for name in expected if name.startswith("pieces/")]) == 2
+
+    for where, base in killed_everywhere(tmp_path, written_template, "backup", copy_written, part):
+        root = base / "backup/demo"
+        shown = Store(root / "checkpoints").readable()
+        assert shown, where
+        assert not any(OutputPlace(root).lacking(outputs_of(each)) for each in shown), where
+
+        copy_written(base)
+
+        assert len(Store(root / "checkpoints").names()) == 2, where
+        assert sorted(f"{path.relative_to(root)}" for path in root.rglob("log")) == [
+            "output/log",
+            "pieces/000001/log",
+            "pieces/000002/log",
+        ], where
+        shutil.rmtree(base / "results")
+        restore("demo", base / "backup", base, lambda line: None, outputs_of)
+        assert outputs_now(base) == expected, where
+
+
+@in_parts
+def test_a_rebuilding_of_outputs_that_is_killed_at_any_step_is_completed_by_the_next(
+    tmp_path: Path, written_template: Path, part: int
+) -> None:
+    expected = outputs_now(written_template)
+    copy_written(written_template)
+    shutil.rmtree(written_template / "results")
+
+    def rebuild(base: Path) -> None:
+        restore("demo", base / "backup", base, lambda line: None, outputs_of)
+
+    for where, base in killed_everywhere(tmp_path, written_template, "results", rebuild, part):
+        if not (base / "results/demo").exists():
+            rebuild(base)
+        assert outputs_now(base) == expected, where

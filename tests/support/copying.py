@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.toyrun import run_program, toy_job, toy_run
+from support.toyrun import ProgramEngine, run_program, toy_job, toy_run
 
 from unbroken.copies.place import SecondPlace
 from unbroken.runs import lease
@@ -78,7 +78,10 @@ def whole_result(steps: int = GOAL) -> list[str]:
 def copy_now(base: Path, folder: Path, **copies: object) -> None:
     """Copies what is there, without a segment's work, and waits for the end of it."""
     there = toy_job(base, 1, goal=GOAL, copies={"folder": str(folder), **copies})
-    with lease.take(there.places.lease, 1, 60.0, there.tell) as held, SecondPlaceCopier(there, held, Alarm()):
+    with (
+        lease.take(there.places.lease, 1, 60.0, there.tell) as held,
+        SecondPlaceCopier(there, held, Alarm(), ProgramEngine(STEP)),
+    ):
         pass
 
 

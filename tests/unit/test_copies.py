@@ -29,6 +29,7 @@ from support.toyrun import ProgramEngine, checkpoints, flip_byte, history, progr
 from unbroken.copies import start, transfer
 from unbroken.copies.place import NOTE, number_of
 from unbroken.copies.transfer import Transfer, drafts
+from unbroken.engines.found import outputs_of
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
 from unbroken.plan.plan import Plan
 from unbroken.runs.checkpoint import Checkpoint
@@ -532,7 +533,7 @@ def test_a_killed_segments_run_is_restored_from_its_copies_to_the_same_result(ba
     process.end()
     shutil.rmtree(base / "results")
 
-    start.rebuild_lost([copied_run(backup)], base, lambda lines: None)
+    start.rebuild_lost([copied_run(backup)], base, lambda lines: None, outputs_of)
     for segment in range(2, GOAL + 2):
         step(base, backup, segment)
 

@@ -17,6 +17,7 @@ from unbroken.cli import restart_command
 from unbroken.copies import start
 from unbroken.copies.place import number_of
 from unbroken.copies.restore import restore
+from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
 from unbroken.runs import lease
 from unbroken.runs.outcome import Outcome
@@ -58,7 +59,7 @@ def rebuilt(base: Path, backup: Path) -> list[str]:
     told: list[str] = []
     if refused := start.mistakes([copied_run(backup)], base, told.extend):
         raise ConfigError(refused)
-    start.rebuild_lost([copied_run(backup)], base, told.extend)
+    start.rebuild_lost([copied_run(backup)], base, told.extend, outputs_of)
     return told
 
 
@@ -72,7 +73,7 @@ def test_a_restored_run_goes_on_to_the_result_of_an_uninterrupted_one(base: Path
     attempts = history(job(base))
     shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet)
+    restore("demo", backup, base, quiet, outputs_of)
 
     newest = checkpoints(job(base))[-1]
     assert verify(newest.folder, "demo").passport.progress.done == 3
@@ -89,10 +90,10 @@ def test_a_restored_run_can_be_lost_again(base: Path, backup: Path) -> None:
     worked(base, backup)
     for segment in (4, 5):
         shutil.rmtree(base / "results")
-        restore("demo", backup / "demo", base, quiet)
+        restore("demo", backup / "demo", base, quiet, outputs_of)
         step(base, backup, segment)
     shutil.rmtree(base / "results")
-    restore("demo", backup, base, quiet)
+    restore("demo", backup, base, quiet, outputs_of)
 
     to_the_end(base, backup, 6)
     assert result(base) == whole_result()
@@ -104,7 +105,7 @@ def test_what_was_not_copied_is_done_again(base: Path, backup: Path) -> None:
     step(base, backup, 2, every_minutes=60)
     shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet)
+    restore("demo", backup, base, quiet, outputs_of)
 
     places = job(base).places
     lost = history(job(base))[1]
@@ -123,7 +124,7 @@ def test_a_bad_copy_is_left_out_and_the_one_before_taken(base: Path, backup: Pat
     shutil.rmtree(base / "results")
     told: list[str] = []
 
-    restore("demo", backup, base, told.append)
+    restore("demo", backup, base, told.append, outputs_of)
 
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job(base))] == [2]
     assert told[0].startswith(f"demo: a copy is bad and left out: {newest.folder}/big: the content changed")
@@ -138,7 +139,7 @@ def test_without_a_good_copy_nothing_is_restored(base: Path, backup: Path) -> No
     shutil.rmtree(base / "results")
 
     with pytest.raises(NoCheckpointError, match="demo: no good copy of a checkpoint; demo was not rebuilt"):
-        restore("demo", backup, base, quiet)
+        restore("demo", backup, base, quiet, outputs_of)
 
     assert not (base / "results" / "demo").exists()
 
@@ -188,9 +189,9 @@ def test_where_there_are_no_copies_of_the_run_the_line_says_so(base: Path, backu
     with pytest.raises(
         ConfigError, match=r"--from: found .*base, which holds no copies of demo; allowed: the folder of"
     ):
-        restore("demo", base, base, quiet)
+        restore("demo", base, base, quiet, outputs_of)
     with pytest.raises(ConfigError, match=r"--from: .*/demo holds copies of the run 'demo', not of 'other'"):
-        restore("other", backup / "demo", base, quiet)
+        restore("other", backup / "demo", base, quiet, outputs_of)
 
 
 def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
@@ -199,7 +200,7 @@ def test_a_run_that_was_lost_and_comes_back_copies_nothing_over_its_successor(
     worked(base, backup)
     other = tmp_path / "other"
     other.mkdir()
-    restore("demo", backup, other, quiet)
+    restore("demo", backup, other, quiet, outputs_of)
     before = snapshot(backup)
 
     with pytest.raises(ConfigError, match=rf"holds the copies of another run of this name, {other}/results/demo"):
@@ -220,7 +221,7 @@ def test_copies_that_cannot_be_written_can_be_restored(base: Path, tmp_path: Pat
         shutil.rmtree(base / "results")
         assert as_root("mount", "-o", "remount,ro", str(folder)).returncode == 0
         told: list[str] = []
-        restore("demo", folder, base, told.append)
+        restore("demo", folder, base, told.append, outputs_of)
     finally:
         unmount(folder)
 
@@ -236,11 +237,11 @@ def test_a_disk_without_room_for_the_run_is_told_and_a_second_try_goes_on(base: 
     mount_small(base / "results", "size=1m")
     try:
         with pytest.raises(StorageError, match=r"No space left on device; [\d,]+ bytes needed"):
-            restore("demo", backup, base, quiet)
+            restore("demo", backup, base, quiet, outputs_of)
         left = os.listdir(base / "results")
     finally:
         unmount(base / "results")
-    restore("demo", backup, base, quiet)
+    restore("demo", backup, base, quiet, outputs_of)
 
     assert left == [".restoring-demo"]
     assert checkpoints(job(base))[-1].passport.progress.done == 1
@@ -253,7 +254,7 @@ def test_of_two_that_restore_at_once_one_is_told_to_wait(base: Path, backup: Pat
     draft.mkdir(parents=True)
 
     with lease.take(draft / "lease", 0, 0.0, quiet), pytest.raises(LeaseError, match="held, segment 0 by process"):
-        restore("demo", backup, base, quiet)
+        restore("demo", backup, base, quiet, outputs_of)
 
 
 def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(base: Path, backup: Path) -> None:
@@ -261,7 +262,7 @@ def test_a_job_of_the_lost_run_that_still_lives_cannot_write_the_restored_one(ba
     there = job(base, 4)
     with lease.take(there.places.lease, 4, 0.0, there.tell) as held:
         shutil.rmtree(base / "results")
-        restore("demo", backup, base, quiet)
+        restore("demo", backup, base, quiet, outputs_of)
 
         with pytest.raises(LeaseError, match="was taken for dead and the run was taken over"):
             held.confirm()
@@ -384,7 +385,7 @@ def test_the_best_checkpoint_comes_back_too(base: Path, backup: Path) -> None:
         copy_now(base, backup, keep=1)
     shutil.rmtree(base / "results")
 
-    restore("demo", backup, base, quiet)
+    restore("demo", backup, base, quiet, outputs_of)
 
     assert [checkpoint.passport.sequence for checkpoint in store.readable()] == [1, 3]
     assert [os.readlink(store.root / link) for link in ("best", "latest")] == store.names()

@@ -1,10 +1,12 @@
 """Copies through real snakemake processes: a run that is lost goes on from them, by a driver or by the command."""
 
 import shutil
+import sys
 
 from support.workdir import WorkDir, one_step_segments
 
 from unbroken.runs.store import Store
+from unbroken.system import fs
 
 
 def worked(work: WorkDir) -> None:
@@ -65,3 +67,45 @@ def test_a_run_that_was_restarted_can_be_restored_by_the_command(work: WorkDir, 
     assert restored.text.splitlines()[-1] == "demo: it goes on with: unbroken run"
     assert done.code == 0, done.text
     assert work.final("demo") == whole(5)
+
+
+WRITER = """
+import os, sys
+n = int(open("state").read()) if os.path.exists("state") else 0
+with open("table", "a") as table, open("log", "w") as log:
+    for n in range(n + 1, n + 11):
+        print(n, file=table)
+        print("step", n, file=log)
+open(f"snap_{n}", "w").write(f"snapshot {n}")
+open("new", "w").write(str(n))
+os.replace("new", "state")
+sys.exit(0 if n >= 30 else 85)
+"""
+
+
+def test_a_lost_run_of_a_program_with_outputs_has_the_result_of_an_uninterrupted_one(work: WorkDir) -> None:
+    program = work.write("writer.py", WRITER)
+    settings = {"start": [sys.executable, str(program)], "files": ["state"], "goal": 30, "exit_paused": [85]}
+    settings |= {"progress_file": "state", "progress_pattern": "([0-9]+)"}
+    run = {"engine": "command", "segments": 4, "segment_minutes": 0.5, "settings": settings}
+    (work.root / "backup").mkdir()
+    work.configure({"demo": {**run, "copies": {"folder": "backup"}}, "whole": run})
+    begun = work.snakemake("-c1", "results/demo/segments/002.json")
+    shutil.rmtree(work.root / "results")
+
+    done = work.snakemake("-c1")
+    resumed = results(work, "demo")
+    shutil.rmtree(work.root / "results/demo")
+    again = work.snakemake("-c1")
+
+    assert (begun.code, done.code, again.code) == (0, 0, 0), done.text + again.text
+    assert "unbroken: demo: rebuilt in results/demo from backup/demo: 20 of 30 steps" in done.text
+    assert resumed == results(work, "whole")
+    assert results(work, "demo") == results(work, "whole")
+
+
+def results(work: WorkDir, run: str) -> dict[str, bytes]:
+    folder = work.root / "results" / run / "final"
+    names = [name for name in fs.tree_files(folder) if name.name != "summary.json"]
+    assert {"state", "table", "snap_10", "snap_20", "snap_30", "segments/001/log"} <= set(map(str, names))
+    return {str(name): (folder / name).read_bytes() for name in names}

@@ -3,6 +3,7 @@
 import math
 
 from unbroken.copies.start import rebuild_lost
+from unbroken.engines.found import outputs_of
 from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.page_writer import PageWriter
@@ -92,7 +93,7 @@ def check_start():
     refuse_missing_site(plan, executor)
     plan.remove_outdated()
     give_true_times(plan.runs, plan.base)
-    rebuild_lost(plan.runs, plan.base, tell)
+    rebuild_lost(plan.runs, plan.base, tell, outputs_of)
     tell(unrehearsed(plan.runs, plan.base))
     tell(jobs_of_earlier_starts(executor))
     tell(unused_holes(plan.runs, executor))

@@ -40,7 +40,7 @@ from unbroken.cli.status_table import print_table
 from unbroken.cli.watch import watch as show_again
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
-from unbroken.engines.found import known_schemas
+from unbroken.engines.found import known_schemas, outputs_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
@@ -204,7 +204,7 @@ def restore_run(
     directory: Directory = HERE,
 ) -> None:
     """Rebuilds a run that is lost from its copies (`copies:` in the config); refused where the run exists."""
-    restore(run, source, directory, say)
+    restore(run, source, directory, say, outputs_of)
     say(f"{run}: it goes on with: snakemake")
 
 

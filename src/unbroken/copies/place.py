@@ -18,6 +18,7 @@ from unbroken.runs.known_formats import refuse_newer_files
 from unbroken.runs.layout import RESULTS, RunFolder
 from unbroken.runs.own_folder import confirm_all_own, confirm_own
 from unbroken.runs.run import Run
+from unbroken.runs.run_output import OUTPUT, PIECES
 from unbroken.runs.store import Store
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import utc_now
@@ -64,7 +65,7 @@ class SecondPlace:
     def confirm_own(self) -> None:
         """ForeignFolderError if it, or a folder in it, is a link or a mounted file system."""
         confirm_own(self.root)
-        confirm_all_own([self.store.root, self.store.archive, self.segments])
+        confirm_all_own([self.store.root, self.store.archive, self.segments, self.root / OUTPUT, self.root / PIECES])
 
     def open(self, run: Run, base: Path) -> None:
         """Makes it, or takes it up; ConfigError if it is not this run's, OSError or StorageError if it is out of reach.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.copies.outputs import OutputTransfer, shortened
 from unbroken.copies.place import NOTE, Note, SecondPlace, file_system_of, new_number, number_of, said, write_number
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, NoCheckpointError, StorageError
@@ -27,6 +28,7 @@ from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.record import read_record
+from unbroken.runs.run_output import OutputPlace, OutputsOf, RunOutput
 from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
@@ -36,21 +38,23 @@ TOKENS_APART = 1000
 Tell = Callable[[str], None]
 
 
-def restore(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
+def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:
     """Rebuilds `results/<run>` from copies and returns the checkpoint that it goes on from.
 
-    `source` is the folder of `copies:`, or the run's folder in there.  ConfigError if the run exists or there are no
-    copies of it, CheckpointError if none of them is good, LeaseError if another process is at it, StorageError for a
-    disk.  If the process dies inside, the run is absent, and the next call goes on from there.
+    `source` is the folder of `copies:`, or the run's folder in there; `outputs_of` says what belongs to a checkpoint
+    and
+    lies outside of it.  ConfigError if the run exists or there are no copies of it, CheckpointError if none of them is
+    good, LeaseError if another process is at it, StorageError for a disk.  If the process dies inside, the run is
+    absent, and the next call goes on from there.
     """
     try:
-        newest = _restored(run, source, base, tell)
+        newest = _restored(run, source, base, tell, outputs_of)
     except OSError as error:
         raise StorageError(f"{said(error)}; {run} was not restored; start again when that answers") from error
     return newest
 
 
-def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
+def _restored(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:
     places, draft = RunFolder(run, base), RunFolder(f".restoring-{run}", base)
     place, note = _place(run, source)
     _refuse_existing(places, place)
@@ -60,7 +64,7 @@ def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
         confirm_own(draft.root)
         _forget_others(draft.root, note)
         with lease.take(_seeded(draft, place), 0, 0.0, tell) as held:
-            newest = _Rebuilding(run, place, draft, held, tell).fill()
+            newest = _Rebuilding(run, place, draft, held, tell, outputs_of).fill()
             _take_over(place, note, places, draft, tell)
             _refuse_existing(places, place)
             held.forget_earlier()
@@ -74,15 +78,17 @@ def _restored(run: str, source: Path, base: Path, tell: Tell) -> Checkpoint:
 class _Rebuilding:
     """Fills the folder beside the run's place."""
 
-    def __init__(self, run: str, place: SecondPlace, draft: RunFolder, held: Lease, tell: Tell) -> None:
-        self.run, self.place, self.draft, self.tell = run, place, draft, tell
+    def __init__(
+        self, run: str, place: SecondPlace, draft: RunFolder, held: Lease, tell: Tell, outputs_of: OutputsOf
+    ) -> None:
+        self.run, self.place, self.draft, self.tell, self.outputs_of = run, place, draft, tell, outputs_of
         token = held.claim.token
         self.to_store = Transfer(draft.checkpoints, token, confirm=held.confirm)
         self.to_archive = Transfer(draft.archive, token, confirm=held.confirm)
 
     def fill(self) -> Checkpoint:
         """All that is good; returns the newest checkpoint, NoCheckpointError if none is good."""
-        newest = self._checkpoints()
+        newest = self._with_outputs(self._checkpoints())
         self._pieces()
         self._history(newest)
         for source, target in self._texts(newest):
@@ -91,7 +97,7 @@ class _Rebuilding:
         Store(self.draft.checkpoints).mend_links(newest)
         return newest
 
-    def _checkpoints(self) -> Checkpoint:
+    def _checkpoints(self) -> list[Checkpoint]:
         self.draft.checkpoints.mkdir(exist_ok=True)
         for name in reversed(self.place.store.names()):
             self._bring(self.to_store, self.place.store.root / name)
@@ -99,7 +105,27 @@ class _Rebuilding:
         good = Store(self.draft.checkpoints).readable()
         if not good:
             raise NoCheckpointError(f"{self.place.root}: no good copy of a checkpoint; {self.run} was not rebuilt")
-        return good[-1]
+        return good
+
+    def _with_outputs(self, good: list[Checkpoint]) -> Checkpoint:
+        """Bring what lies outside of these checkpoints; return the newest that lacks nothing, or else the newest."""
+        place = OutputPlace(self.place.root)
+        outputs = {each.name: list(self.outputs_of(each)) for each in good}
+        lacking = {each.name: place.lacking(outputs[each.name]) for each in good}
+        newest = next((each for each in reversed(good) if not lacking[each.name]), good[-1])
+        transfer, there = OutputTransfer(place, self.draft.root), list[RunOutput]()
+        for each in good:
+            if lacking[each.name] and each.age >= newest.age:
+                what = "is left out" if each.age > newest.age else "a run that resumes from it may end with doubts"
+                names = shortened(lacking[each.name])
+                self.tell(f"{self.run}: the copy of {each.name} lacks outputs, and {what}: {names}")
+            if each.age > newest.age:
+                fs.remove_tree(each.folder)
+            else:
+                transfer.copy(outputs[each.name], there, each.passport.sequence)
+                there += outputs[each.name]
+        transfer.drop_unneeded(there)
+        return newest
 
     def _pieces(self) -> None:
         for name in self.place.store.archived():

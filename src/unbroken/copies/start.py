@@ -13,6 +13,7 @@ from unbroken.copies.restore import restore
 from unbroken.errors import UnbrokenError
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.runs.run_output import OutputsOf
 
 # A file server that takes longer does not keep a campaign from starting.
 ANSWER_SECONDS = 20.0
@@ -50,14 +51,14 @@ def _looked(run: Run, base: Path, silent: set[str]) -> tuple[str, str]:
     return "", line
 
 
-def rebuild_lost(runs: Iterable[Run], base: Path, tell: Tell) -> None:
+def rebuild_lost(runs: Iterable[Run], base: Path, tell: Tell, outputs_of: OutputsOf) -> None:
     """Rebuilds each run whose folder is gone, where the file system that it stood on answers, from its copies.
 
     An error or a silence of either place rebuilds nothing.  If a run cannot be rebuilt, it ends the process.
     """
     try:
         for run in runs:
-            _rebuild_if_lost(run, base, lambda line: tell([line]))
+            _rebuild_if_lost(run, base, lambda line: tell([line]), outputs_of)
     except UnbrokenError as error:
         tell(str(error).splitlines())
         sys.exit(1)
@@ -66,14 +67,14 @@ def rebuild_lost(runs: Iterable[Run], base: Path, tell: Tell) -> None:
         sys.exit(1)
 
 
-def _rebuild_if_lost(run: Run, base: Path, tell: Callable[[str], None]) -> None:
+def _rebuild_if_lost(run: Run, base: Path, tell: Callable[[str], None], outputs_of: OutputsOf) -> None:
     place, root = place_of(run, base), RunFolder(run.name, base).root
     if place is None or number_of(root):
         return
     note = _answered(place.note)
     if note is not None and is_lost(note, run, base):
         tell(f"{run.name}: {root} is gone; rebuilding it from {place.root}")
-        restore(run.name, place.root, base, tell)
+        restore(run.name, place.root, base, tell, outputs_of)
 
 
 def _answered(ask: Callable[[], _T]) -> _T | None:

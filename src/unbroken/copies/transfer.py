@@ -22,7 +22,7 @@ from unbroken.system.flush import flush_tree
 _DRAFT = ".copying-"
 _CHUNK_BYTES = 4 * 1024 * 1024
 # So that a crash of the machine costs little, and the page cache holds little that waits to be written.
-_FLUSH_BYTES = 256 * 1024 * 1024
+FLUSH_BYTES = 256 * 1024 * 1024
 # Somebody else has put the same there.
 _THERE = {errno.ENOTEMPTY, errno.EEXIST}
 
@@ -76,7 +76,7 @@ class Transfer:
             if found == name and path != own and not own.exists():
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(path, own)
-        _make_folder(own)
+        make_folder(own)
         return own
 
     def _fill(self, draft: Path, checkpoint: Checkpoint) -> None:
@@ -84,7 +84,7 @@ class Transfer:
         with reading(checkpoint.folder / FILE_NAME):
             passport = (checkpoint.folder / FILE_NAME).read_text()
         for folder in _folders(checkpoint):
-            _make_folder(draft / folder)
+            make_folder(draft / folder)
         for strange in {str(name) for name in fs.tree_files(draft)} - set(checkpoint.passport.files):
             (draft / strange).unlink()
         for name, entry in checkpoint.passport.files.items():
@@ -104,7 +104,7 @@ class Transfer:
     def _filled(self, source: Path, target: Path, algorithm: str) -> str:
         """The digest of the target, after all that the source has beyond it was added."""
         hasher, unflushed = new_hasher(algorithm), 0
-        old = _opened(source)
+        old = open_plain(source)
         try:
             new = os.open(target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
@@ -117,7 +117,7 @@ class Transfer:
                     hasher.update(data)
                     _write(new, data)
                     unflushed += len(data)
-                    if unflushed >= _FLUSH_BYTES:
+                    if unflushed >= FLUSH_BYTES:
                         os.fdatasync(new)
                         unflushed = 0
                 with contextlib.suppress(OSError):  # some file systems have no rights
@@ -145,14 +145,14 @@ def _folders(checkpoint: Checkpoint) -> list[Path]:
     return sorted(found)
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Whatever stands there instead is not written into."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
     confirm_own(path)
 
 
-def _opened(path: Path) -> int:
+def open_plain(path: Path) -> int:
     """A plain file, open to be read."""
     with reading(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -44,6 +44,7 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import Progress, read_progress
 from unbroken.runs.run import Run
+from unbroken.runs.run_output import RunOutput
 
 
 def _say_nothing(_line: str) -> None:
@@ -244,6 +245,16 @@ class Engine(ABC):
         `is_program_gone` is False where its program may still live, on a node that is lost to us.
         """
         return
+
+    # The name of the program's folder in an attempt's, where `outputs` lie while it works.
+    output_folder = ""
+
+    def outputs(self, checkpoint: Checkpoint) -> Sequence[RunOutput]:
+        """Return the files that belong to a checkpoint and lie outside of it, in the run's folder.
+
+        They are copied to the run's `copies`, and put back from there, with the checkpoint.
+        """
+        return ()
 
     def progress(self, task: Task) -> Progress | None:
         """How far the program says it is, now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -23,7 +23,9 @@ from unbroken.config.schema import Schemas, load_schemas, schema_mistake
 from unbroken.engines.base import Engine
 from unbroken.errors import ConfigError
 from unbroken.program import environment
+from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.run import Run
+from unbroken.runs.run_output import RunOutput
 
 GROUP = "unbroken.engines"
 SCHEMA = "schema.yaml"
@@ -112,6 +114,14 @@ def known_schemas() -> Schemas:
 def engine_of(run: Run, base: Path) -> Engine:
     """The engine of a run."""
     return found_engines()[run.engine].load(base)
+
+
+def outputs_of(checkpoint: Checkpoint) -> Sequence[RunOutput]:
+    """Return what belongs to a checkpoint and lies outside of it; ConfigError if its engine is not installed."""
+    name = checkpoint.passport.engine
+    if name not in found_engines():
+        raise ConfigError([f"{checkpoint.folder}: engine {name} is not installed here; install the package of it"])
+    return found_engines()[name].load(Path()).outputs(checkpoint)
 
 
 def read_checked_runs(config: Mapping[str, object], base: Path) -> tuple[Run, ...]:

@@ -105,7 +105,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
             if prepare is not None:
                 job = prepare(held)
                 _tell_what_was_given(job, engine)
-            with SecondPlaceCopier(job, held, alarm) as copier:
+            with SecondPlaceCopier(job, held, alarm, engine) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
                 copier.is_last = record.outcome is Outcome.FINISHED
             return record

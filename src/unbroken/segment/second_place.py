@@ -11,17 +11,20 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.copies.outputs import OutputTransfer, shortened
 from unbroken.copies.place import SecondPlace, number_of, place_of, said
 from unbroken.copies.transfer import Transfer, drafts
+from unbroken.engines.base import Engine
 from unbroken.errors import CheckpointError, ConfigError, FencedError, ForeignFolderError, StorageError, UnbrokenError
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.lease import Lease
 from unbroken.runs.lineage import only_parts
 from unbroken.runs.passport import read_passport
+from unbroken.runs.run_output import OutputPlace, RunOutput
 from unbroken.runs.store import Store
 from unbroken.segment.deadline import deadline_for
 from unbroken.segment.job import Job
@@ -41,6 +44,8 @@ LAST_ENDING_SECONDS = 600.0
 RESERVE_SECONDS = 10.0
 # So long a thread that was told to stop may take for the chunk that it is at.
 CUTTING_SECONDS = 2.0
+# So long a folder of outputs may be between two places.
+MOVING_SECONDS = 1.0
 # The program comes first: a larger number yields more.
 _NICENESS = 10
 
@@ -56,10 +61,14 @@ class SecondPlaceCopier:
     one line says so and the run goes on; after each further checkpoint it is tried again.
     """
 
-    def __init__(self, job: Job, held: Lease, alarm: Alarm) -> None:
-        self._job, self._held, self._alarm = job, held, alarm
+    def __init__(self, job: Job, held: Lease, alarm: Alarm, engine: Engine) -> None:
+        self._job, self._held, self._alarm, self._engine = job, held, alarm, engine
         self._store = Store(job.places.checkpoints)
         self._place = place_of(job.run, job.base)
+        source = OutputPlace(job.places.root, self._working)
+        target = self._place.root if self._place else job.places.root
+        self._outputs = OutputTransfer(source, target, self._check, MOVING_SECONDS)
+        self._lacking = True  # the newest copy may lack outputs
         self.busy = ""  # the checkpoint that is just being copied: not to be pruned
         self.is_last = False  # the run is finished, so that no later job goes on with the copy
         self._awake, self._opened = threading.Event(), threading.Event()
@@ -145,6 +154,9 @@ class SecondPlaceCopier:
         place.open(self._job.run, self._job.base)
         self._opened.set()
         self._mirror(place)
+        newest = next(reversed(place.store.readable()), None)
+        if self._lacking and newest is not None:
+            self._copy_outputs(place, newest)
         while (checkpoint := self._next(place)) is not None:
             self._copy(place, checkpoint)
             self._mirror(place)
@@ -189,16 +201,18 @@ class SecondPlaceCopier:
         to_store = Transfer(place.store.root, token, self._check, confirm)
         to_archive = Transfer(place.store.archive, token, self._check, confirm)
         to_store.drop_drafts(checkpoint.name)
-        _must_have_room(place, checkpoint)
+        _must_have_room(place, checkpoint, self._outputs.missing_bytes(self._outputs_of([checkpoint])))
         try:
             for piece in self._pieces(place, checkpoint):
                 self._copy_piece(to_archive, piece)
+            self._copy_outputs(place, checkpoint)
             if not self._copy_one(to_store, checkpoint):
                 return
         except OSError as error:
             if fs.is_full(error):  # what does not fit shall not fill the disk for others
                 to_store.drop_drafts()
                 to_archive.drop_drafts()
+                self._outputs.drop_unneeded(self._outputs_of(place.store.readable()))
             raise
         finally:
             if not self._cut.is_set():
@@ -209,6 +223,30 @@ class SecondPlaceCopier:
         )
         self._told = ""
         self._prune(place)
+
+    def _copy_outputs(self, place: SecondPlace, checkpoint: Checkpoint) -> None:
+        """Bring what belongs to a checkpoint and lies outside of it."""
+        there = place.store.readable()
+        number = there[-1].passport.sequence if there else 0
+        lacking = self._outputs.copy(self._outputs_of([checkpoint]), self._outputs_of(there), number)
+        self._lacking = bool(lacking)
+        line = f"copies: {checkpoint.name}: gone, or written again before they were copied: {shortened(lacking)}"
+        if lacking and line not in self._bad:
+            self._bad.add(line)
+            self._job.tell(line)
+
+    def _outputs_of(self, checkpoints: Iterable[Checkpoint]) -> list[RunOutput]:
+        """Return what belongs to them and lies outside of them; of a bad one, which is found out elsewhere, nothing."""
+        found: list[RunOutput] = []
+        for each in checkpoints:
+            with contextlib.suppress(CheckpointError):
+                found += self._engine.outputs(each)
+        return found
+
+    def _working(self) -> Iterable[Path]:
+        """Where the program's folder is while an attempt works, the newest attempt first."""
+        name = self._engine.output_folder
+        return sorted(self._job.places.work.glob(f"*/{name}"), reverse=True) if name else ()
 
     def _copy_piece(self, transfer: Transfer, piece: Checkpoint) -> None:
         """From the archive, if its checkpoint is pruned in this moment."""
@@ -252,6 +290,7 @@ class SecondPlaceCopier:
                 fs.remove_drafts(folder, fs.DRAFT_SECONDS)
             for why in place.store.prune(settings.keep, 0):
                 self._tell(f"an old copy is not removed yet ({why})")
+            self._outputs.drop_unneeded(self._outputs_of(place.store.readable()))
 
     # --- the small files ---------------------------------------------------------------------------------------------
 
@@ -295,8 +334,8 @@ class SecondPlaceCopier:
             self._job.tell(f"copies: {line}; the run goes on, and the next checkpoint is tried again")
 
 
-def _must_have_room(place: SecondPlace, checkpoint: Checkpoint) -> None:
-    needed = sum(entry.size_bytes for entry in checkpoint.passport.files.values())
+def _must_have_room(place: SecondPlace, checkpoint: Checkpoint, others_bytes: int) -> None:
+    needed = others_bytes + sum(entry.size_bytes for entry in checkpoint.passport.files.values())
     there = sum(fs.tree_bytes(path) for name, path in drafts(place.store.root) if name == checkpoint.name)
     free = fs.free_bytes(place.root)
     if needed - there > free:

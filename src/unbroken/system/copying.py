@@ -24,12 +24,12 @@ def append_range(source: Path, target: BinaryIO, begin: int, end: int) -> None:
         at = begin
         while at < end:
             try:
-                at += _append_part(source, old.fileno(), target.fileno(), at, end)
+                at += append_part(source, old.fileno(), target.fileno(), at, end)
             except OSError as error:  # the kernel names no file
                 raise OSError(error.errno, error.strerror, str(source), None, str(target.name)) from error
 
 
-def _append_part(source: Path, old: int, new: int, at: int, end: int) -> int:
+def append_part(source: Path, old: int, new: int, at: int, end: int) -> int:
     """Append a hole, or data up to the next one; return how many bytes."""
     data = _next_data(source, old, at, end)
     if data > at:

@@ -21,7 +21,7 @@ from unbroken.engines.command.starter import starters
 from unbroken.engines.files.base import FileKinds, Supervisor
 from unbroken.engines.files.contract import ContractSupervisor
 from unbroken.engines.files.holes import MissingRecordsError
-from unbroken.engines.files.outputs import read_outputs
+from unbroken.engines.files.outputs import outputs_outside, read_outputs
 from unbroken.engines.files.reading import confirm_check, last_number, reading_of
 from unbroken.engines.files.results import fill_outputs, output_sizes, remarks
 from unbroken.engines.files.settings import Program, SavedBy, program_of
@@ -39,6 +39,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import read_passport
 from unbroken.runs.progress import Metric, Progress
 from unbroken.runs.run import Run
+from unbroken.runs.run_output import RunOutput
 from unbroken.system import fs
 
 OWN_FOLDER = "program"
@@ -154,12 +155,9 @@ class CommandEngine(Engine):
         return {**super().environment(task), **own}
 
     def remarks(self, task: Task) -> list[str]:
-        """Name what is dropped, and what is not copied to a second place."""
-        dropped, output = program_of(task.run).discard, RunFolder(task.run.name, self.base).output
-        found = [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
-        if task.run.copies is not None:
-            found.append(f"`copies` has the checkpoints alone: what else the program writes lies only in {output}")
-        return found
+        """Name what is dropped."""
+        dropped = program_of(task.run).discard
+        return [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
 
     # --- while it runs ---
 
@@ -237,6 +235,11 @@ class CommandEngine(Engine):
             workspace.give_back(is_owner=True)
         elif not workspace.resting.exists():
             workspace.copy_back()
+
+    output_folder = OWN_FOLDER
+
+    def outputs(self, checkpoint: Checkpoint) -> Sequence[RunOutput]:
+        return outputs_outside(checkpoint)
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""

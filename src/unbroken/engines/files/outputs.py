@@ -12,11 +12,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from unbroken.engines.files.states import LISTED
 from unbroken.errors import CheckpointError, FormatError
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.run_output import RunOutput
 from unbroken.system import jsontext
 from unbroken.system.digests import new_hasher, preferred_algorithm
 
@@ -130,6 +132,31 @@ def output_size(listed: OutputList) -> tuple[int, int]:
     """Return how many files the outputs of a checkpoint are, pieces too, and their size in bytes."""
     sizes = [entry.size_bytes for entry in listed.files.values()] + [piece.size_bytes for piece in listed.pieces]
     return len(sizes), sum(sizes)
+
+
+def outputs_outside(checkpoint: Checkpoint) -> list[RunOutput]:
+    """Return the outputs of a checkpoint that lie in the run's folder and not in the checkpoint's own."""
+    listed = read_outputs(checkpoint)
+    found = [RunOutput(piece.name, piece.size_bytes, piece=piece.sequence) for piece in listed.pieces]
+    for name, entry in listed.files.items():
+        size = entry.size_bytes if checkpoint.passport.is_finished else entry.resume_bytes
+        if size >= 0 and not entry.is_rewritten:
+            found.append(
+                RunOutput(
+                    name,
+                    size,
+                    max(entry.resume_bytes, 0),
+                    f"{entry.head} {entry.tail}",
+                    head=base64.b64decode(entry.head_base64),
+                    mtime_ns=entry.mtime_ns,
+                    is_as_listed=partial(_has_what_is_listed, entry=entry, algorithm=listed.algorithm),
+                )
+            )
+    return found
+
+
+def _has_what_is_listed(path: Path, entry: OutputFile, algorithm: str) -> bool:
+    return entry.resume_bytes < 0 or is_as_listed(path, entry, algorithm)
 
 
 def described(

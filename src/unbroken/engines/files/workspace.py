@@ -24,12 +24,12 @@ from unbroken.engines.files.outputs import (
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.own_folder import confirm_all_own
+from unbroken.runs.run_output import OUTPUT, PIECES, piece_place
 from unbroken.system import fs
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.copying import append_range
 
-OUTPUT = "output"
-PIECES, REPLACED = "pieces", "replaced"
+REPLACED = "replaced"
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
 _STAMP = re.compile(r"\d{8}T\d{6}Z(?:-\d+)*")
@@ -282,7 +282,7 @@ def drop_pieces(run_folder: Path, listed: OutputList) -> None:
 
 def piece_path(run_folder: Path, sequence: int, name: str) -> Path:
     """Return where an output lies as it was at the checkpoint of that number."""
-    return run_folder / PIECES / f"{sequence:06d}" / name
+    return run_folder / piece_place(sequence, name)
 
 
 def cut(path: Path, entry: OutputFile, place: Callable[[], Path]) -> bool:
