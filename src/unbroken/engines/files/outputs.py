@@ -67,8 +67,8 @@ class Piece:
     sequence: int  # of the checkpoint from which that segment resumed
     segment: int  # that began the piece
     size_bytes: int
-    head: str = ""  # digests of its first and last bytes
-    tail: str = ""
+    head: str  # digests of its first and last bytes
+    tail: str
 
     @property
     def listed(self) -> OutputFile:
@@ -137,7 +137,15 @@ def output_size(listed: OutputList) -> tuple[int, int]:
 def outputs_outside(checkpoint: Checkpoint) -> list[RunOutput]:
     """Return the outputs of a checkpoint that lie in the run's folder and not in the checkpoint's own."""
     listed = read_outputs(checkpoint)
-    found = [RunOutput(piece.name, piece.size_bytes, piece=piece.sequence) for piece in listed.pieces]
+    found = [
+        RunOutput(
+            piece.name,
+            piece.size_bytes,
+            piece=piece.sequence,
+            is_as_listed=partial(_has_what_is_listed, entry=piece.listed, algorithm=listed.algorithm),
+        )
+        for piece in listed.pieces
+    ]
     for name, entry in listed.files.items():
         size = entry.size_bytes if checkpoint.passport.is_finished else entry.resume_bytes
         if size >= 0 and not entry.is_rewritten:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.engines.files.outputs import REWRITTEN, OutputList, Piece, is_as_listed, put_head_back, read_outputs
-from unbroken.engines.files.workspace import OUTPUT, drop_pieces, piece_path
+from unbroken.engines.files.workspace import drop_pieces, piece_path
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
+from unbroken.runs.run_output import OUTPUT
 from unbroken.system import fs
 from unbroken.system.copying import copy_head
 
@@ -89,7 +90,7 @@ def _put_piece(piece: Piece, run_folder: Path, algorithm: str, target: Path) -> 
     source = piece_path(run_folder, piece.sequence, piece.name)
     if not source.is_file() or source.stat().st_size < piece.size_bytes:
         raise CheckpointError(f"{source}: a piece of {piece.name} is gone, or shorter; put it back from a backup")
-    if piece.head and not is_as_listed(source, piece.listed, algorithm):
+    if not is_as_listed(source, piece.listed, algorithm):
         raise CheckpointError(f"{source}: not the piece of {piece.name} that was kept; put it back from a backup")
     _link(source, piece.size_bytes, target)
 
