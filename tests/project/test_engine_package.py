@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,30 +89,40 @@ def on_the_page(name: str) -> str:
     return re.search(rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)```", text, re.DOTALL)[1]
 
 
-@pytest.fixture(scope="module")
-def tally_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with an engine that stands on the page, and nothing else in it."""
+def tally_package(tmp_path_factory: pytest.TempPathFactory, example: str) -> Path:
+    """Return the Python of a package with an engine that stands on the page, and nothing else in it."""
     source = tmp_path_factory.mktemp("tally")
     package = source / "unbroken_tally"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "engine.py").write_text(on_the_page("engine.py"))
+    (package / "engine.py").write_text(on_the_page(example))
     (package / "schema.yaml").write_text(on_the_page("schema.yaml") + DISCARD)
     (source / "pyproject.toml").write_text(TALLY_PROJECT)
     return installed(tmp_path_factory.mktemp("fresh"), source)
 
 
+@pytest.fixture(scope="module")
+def tally_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tally_package(tmp_path_factory, "engine.py")
+
+
+@pytest.fixture(scope="module")
+def files_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tally_package(tmp_path_factory, "files_engine.py")
+
+
+def rehearsed(python: Path, folder: Path, *options: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    (folder / "config").mkdir()
+    (folder / "tally.py").write_text(TALLY.replace("OPTIONS", repr(options)))
+    run = {"engine": "tally", "segments": 9, "segment_minutes": 30, "settings": {"goal": 400, **settings}}
+    (folder / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
+    command = [python, "-m", "unbroken", "rehearse", "demo"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.fixture
 def rehearse_tally(tally_python: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def rehearse(*options: str, **settings: object) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "config").mkdir()
-        (tmp_path / "tally.py").write_text(TALLY.replace("OPTIONS", repr(options)))
-        run = {"engine": "tally", "segments": 9, "segment_minutes": 30, "settings": {"goal": 400, **settings}}
-        (tmp_path / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
-        command = [tally_python, "-m", "unbroken", "rehearse", "demo"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    return rehearse
+    return partial(rehearsed, tally_python, tmp_path)
 
 
 @pytest.fixture
@@ -249,3 +260,28 @@ def test_files_that_the_settings_drop_are_named_and_the_verdict_says_so(rehearse
     dropped = "work/snap_100.txt, work/snap_200.txt, work/snap_300.txt and 1 more"
     assert f"demo: dropped, as settings.discard says (snap_*.txt): {dropped}\n" in done.stdout
     assert done.stdout.endswith("demo: rehearsed: identical (but for what settings.discard drops: snap_*.txt)\n")
+
+
+@pytest.mark.slow
+def test_an_engine_that_names_the_files_of_its_program_keeps_all_that_it_writes(
+    files_python: Path, tmp_path: Path
+) -> None:
+    done = rehearsed(files_python, tmp_path, "snapshots")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("demo: rehearsed: identical\n")
+
+
+def test_a_run_of_such_an_engine_has_every_file_in_its_result(files_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "tally.py").write_text(TALLY.replace("OPTIONS", repr(("snapshots",))))
+    run = {"engine": "tally", "segments": 9, "segment_minutes": 0.05, "settings": {"goal": 400}}
+    (tmp_path / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
+
+    said, _ = snakemake(files_python, tmp_path).communicate()
+
+    final = tmp_path / "results/demo/final"
+    names = {path.name for path in final.iterdir()}
+    assert names == {"summary.json", "tally.txt", *(f"snap_{step}.txt" for step in (100, 200, 300, 400))}, said
+    assert json.loads((final / "summary.json").read_text())["progress"]["done"] == 400
+    assert len(list((tmp_path / "results/demo/segments").glob("*.json"))) > 1

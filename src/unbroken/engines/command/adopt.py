@@ -90,7 +90,7 @@ def _filled(run: Run, program: Program, state: RestartState, tables: Tables, dra
     checked.append(f"how far they are: {reading.how}")
     if program.outputs:
         checked += tables.hand_over(program, draft, reading.done)
-    progress = Progress(reading.done, run.goal, str(run.settings["goal_unit"]))
+    progress = Progress(reading.done, run.goal, program.goal_unit)
     return Found(Handover(progress), tuple(checked), tuple(not_checked))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from unbroken.config.found import found as shown
 from unbroken.config.tasks import PASSED_ON, is_launcher, starts_tasks
 from unbroken.engines.command.placeholders import ALWAYS, OF_CHECKPOINT, OF_GOAL, named, strange, strange_in_template
-from unbroken.engines.files.settings import OutputSetting, Program, SavedBy, program_of, record_of, texts, words
+from unbroken.engines.files.settings import OutputSetting, Program, SavedBy, record_of, texts
 from unbroken.engines.files.states import glob_pattern, is_progress_file_kept
 from unbroken.runs.run import Run
 
@@ -30,13 +30,8 @@ _NEEDS_FILES = (
 _OURS = ("parts", "final", "unbroken-output", "manifest.json")
 
 
-def mistakes(run: Run, base: Path) -> Iterator[Mistake]:
-    """Each setting that does not fit the others, and what is wrong with it."""
-    patterns = list(_pattern_mistakes(run))
-    yield from patterns
-    if patterns:
-        return
-    program = program_of(run)
+def mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
+    """Yield each setting that does not fit the others, and what is wrong with it."""
     checks: tuple[Callable[[Run, Program, Path], Iterator[Mistake]], ...] = (
         _placeholder_mistakes,
         _template_mistakes,
@@ -53,7 +48,8 @@ def mistakes(run: Run, base: Path) -> Iterator[Mistake]:
         yield from check(run, program, base)
 
 
-def _pattern_mistakes(run: Run) -> Iterator[Mistake]:
+def pattern_mistakes(run: Run) -> Iterator[Mistake]:
+    """Yield each regular expression of the settings that is none; without them there is no program."""
     kinds = texts(run.settings["outputs"])
     written = {name: str(run.settings[name]) for name in ("progress_pattern", "live_pattern")}
     for where, text in [("outputs", kind) for kind in kinds.values()] + list(written.items()):
@@ -70,8 +66,8 @@ def _placeholder_mistakes(run: Run, program: Program, _base: Path) -> Iterator[M
     has_goal = [name for name in ALWAYS if name not in OF_GOAL or run.goal is not None]
     resumed = [*has_goal, *(name for name in OF_CHECKPOINT if name != "file" or program.files)]
     for setting, texts_, known in (
-        ("start", program.start, has_goal if words(run.settings["resume"]) else resumed),
-        ("resume", words(run.settings["resume"]), resumed),
+        ("start", program.start, has_goal if _own_resume(program) else resumed),
+        ("resume", _own_resume(program), resumed),
         ("environment", program.environment.values(), resumed),
         ("stop_text", (program.stop_text,), resumed),
         ("progress_command", program.progress_command, ["base"]),
@@ -83,6 +79,10 @@ def _placeholder_mistakes(run: Run, program: Program, _base: Path) -> Iterator[M
     for name in program.environment:
         if not _NAME.fullmatch(name) or name.startswith("UNBROKEN_"):
             yield "environment", f"found '{name}', allowed: the name of a variable that does not begin with UNBROKEN_"
+
+
+def _own_resume(program: Program) -> tuple[str, ...]:
+    return () if program.resume == program.start else program.resume
 
 
 def _strange(found: str, text: str, known: Collection[str], run: Run) -> str:
@@ -117,7 +117,7 @@ def _template_mistakes(run: Run, program: Program, base: Path) -> Iterator[Mista
 def _folder_mistakes(run: Run, program: Program, base: Path) -> Iterator[Mistake]:
     if not program.folder:
         return
-    if extra := [name for name in _NEEDS_OWN_FOLDER if run.settings[name]]:
+    if extra := [name for name in _NEEDS_OWN_FOLDER if getattr(program, name)]:
         yield (
             "folder",
             f"found '{program.folder}' beside `{extra[0]}`; allowed: no `folder`, so that the program has one of its "
@@ -131,7 +131,7 @@ def _file_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]
     named_files = {
         "files": program.files,
         "outputs": [output.name for output in program.outputs],
-        **{name: [str(run.settings[name])] for name in ("saved_marker", "progress_file", "live_file", "finished_file")},
+        **{name: [getattr(program, name)] for name in ("saved_marker", "progress_file", "live_file", "finished_file")},
         "stop_file": [program.stop_file],
     }
     for setting, names in named_files.items():
@@ -148,7 +148,7 @@ def _file_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]
             yield "files", f"found {{progress}} twice in '{name}', allowed: once"
     if program.keeps_the_contract:
         for name in _NEEDS_FILES:
-            if run.settings[name]:
+            if getattr(program, name):
                 yield name, "does nothing without `files`; name the restart files there"
                 break
 
@@ -178,7 +178,7 @@ def _saved_by_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mist
 
 
 def _progress_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
-    ways = [name for name in ("progress_pattern", "progress_json", "progress_command") if run.settings[name]]
+    ways = [name for name in ("progress_pattern", "progress_json", "progress_command") if getattr(program, name)]
     not_by_exit = program.saved_by not in (SavedBy.EXIT, SavedBy.OBSERVED)
     if program.has_numbered_files and ways:
         yield ways[0], "found beside {progress} in `files`; allowed: one of them"
@@ -234,8 +234,7 @@ def _ending_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistak
             f"found {both[0]}, which is in `exit_finished` too, and nothing else says which it is; add `goal` or "
             "`finished_file`",
         )
-    resumes = words(run.settings["resume"])
-    is_told = any(named(word) & set(OF_CHECKPOINT) for word in resumes or program.start)
+    is_told = any(named(word) & set(OF_CHECKPOINT) for word in program.resume)
     if program.files and not program.puts_back and not is_told and not program.templates:
         yield "resume", "says nothing of the checkpoint; type {checkpoint} or {file} into it, or `put_back: true`"
 
@@ -243,7 +242,7 @@ def _ending_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistak
 def _launcher_mistakes(run: Run, program: Program, _base: Path) -> Iterator[Mistake]:
     """srun and mpirun start the program once for each task, and decide what of a signal it hears."""
     enters = [word for word in run.enter if is_launcher(word)]
-    for setting, command in (("start", program.start), ("resume", words(run.settings["resume"]))):
+    for setting, command in (("start", program.start), ("resume", _own_resume(program))):
         if enters and command and is_launcher(command[0]):
             found = f"found '{command[0]}', which {enters[0]} would start in each task"
             yield setting, f"{found}; type enter: [] in the run, or leave {command[0]} out"

@@ -54,15 +54,19 @@ class CommandEngine(Engine):
 
     name = "command"
 
+    def program(self, run: Run) -> Program:
+        """Return what is known of the program; a subclass that returns another one needs no settings of this engine."""
+        return program_of(run)
+
     def hears_a_wish(self, run: Run) -> bool:
-        program = program_of(run)
+        program = self.program(run)
         texts = [*program.start, *program.resume, *program.environment.values()]
         has_file = program.keeps_the_contract or bool(program.stop_file) or any("stop" in named(text) for text in texts)
         return has_file or bool(program.stop_signal)
 
     def position(self, run: Run, path: Path, offset_bytes: int) -> str:
         """The record of an output that a byte is in, by its place and its number."""
-        output = next((each for each in program_of(run).outputs if Path(each.name).name == path.name), None)
+        output = next((each for each in self.program(run).outputs if Path(each.name).name == path.name), None)
         if output is None or output.record is None:
             return ""
         place, found = 0, 0.0
@@ -70,11 +74,11 @@ class CommandEngine(Engine):
             if begin > offset_bytes:
                 break
             place, found = place + 1, number
-        return f"record {place} ({found:.10g} {run.settings['goal_unit']})" if place else ""
+        return f"record {place} ({found:.10g} {self.program(run).goal_unit})" if place else ""
 
     def progress_evidence(self, run: Run, checkpoint: Path) -> str:
         """What of the config read it, and where."""
-        program = self._with_its_base(program_of(run))
+        program = self._with_its_base(self.program(run))
         if program.keeps_the_contract:
             return super().progress_evidence(run, checkpoint)
         if not program.says_progress:
@@ -101,27 +105,29 @@ class CommandEngine(Engine):
         self._first: tuple[float, float] | None = None  # when, and how far, the program first said
 
     def mistakes(self, run: Run) -> Iterator[tuple[str, str]]:
-        return checks.mistakes(run, self.base)
+        is_ours = type(self).program is CommandEngine.program
+        patterns = list(checks.pattern_mistakes(run)) if is_ours else []
+        yield from patterns or checks.mistakes(run, self.program(run), self.base)
 
     # --- what ran elsewhere ---
 
     def adopt(self, run: Run, foreign: Foreign, draft: Path) -> Found:
         """Its restart files, and of its outputs the records that belong to them, each once."""
-        program = self._with_its_base(program_of(run))
+        program = self._with_its_base(self.program(run))
         if program.keeps_the_contract:
             return super().adopt(run, foreign, draft)
         return adopted(run, program, self.base, foreign, draft)
 
     def export(self, run: Run, checkpoint: Checkpoint, folder: Path) -> list[str]:
         """Its inputs, restart files and outputs, and the line that resumes it."""
-        program = program_of(run)
+        program = self.program(run)
         if program.keeps_the_contract:
             return super().export(run, checkpoint, folder)
         return exported(run, program, self.base, checkpoint, folder)
 
     def save_files(self, run: Run) -> SaveFiles:
         """The program's restart files, in its folder."""
-        program = program_of(run)
+        program = self.program(run)
         if program.keeps_the_contract:
             return super().save_files(run)
         folder = program.folder or f"{RunFolder(run.name).work}/*/{OWN_FOLDER}"
@@ -132,12 +138,12 @@ class CommandEngine(Engine):
 
     def folder(self, task: Task) -> Path:
         """A folder for this attempt alone, unless the config names one."""
-        named = str(task.run.settings["folder"])
+        named = self.program(task.run).folder
         return self.base / named if named else task.attempt_folder.root / OWN_FOLDER
 
     def command(self, task: Task) -> list[str]:
         """The `start` line, or `resume` from the checkpoint that was picked, in a folder that is ready for it."""
-        program, values = program_of(task.run), self._values(task)
+        program, values = self.program(task.run), self._values(task)
         restored = None
         if not program.folder:
             kinds = FileKinds(program)
@@ -151,12 +157,12 @@ class CommandEngine(Engine):
     def environment(self, task: Task) -> dict[str, str]:
         """The contract's, and what the config adds."""
         values = self._values(task)
-        own = {name: filled(text, values) for name, text in program_of(task.run).environment.items()}
+        own = {name: filled(text, values) for name, text in self.program(task.run).environment.items()}
         return {**super().environment(task), **own}
 
     def remarks(self, task: Task) -> list[str]:
         """Name what is dropped."""
-        dropped = program_of(task.run).discard
+        dropped = self.program(task.run).discard
         return [f"dropped, as `discard` says: {', '.join(dropped)}"] if dropped else []
 
     # --- while it runs ---
@@ -176,7 +182,7 @@ class CommandEngine(Engine):
 
     def ask_to_stop(self, task: Task, child: Child) -> None:
         """The stop file, at UNBROKEN_STOP and where the program looks for one, and a signal, as the config says."""
-        program, supervisor = program_of(task.run), self._supervisor(task)
+        program, supervisor = self.program(task.run), self._supervisor(task)
         supervisor.stop_asked_unix = time.time()
         # What is complete before it is asked may be all that there is.
         self._pending += supervisor.while_running(is_urgent=True)
@@ -194,7 +200,7 @@ class CommandEngine(Engine):
 
     def exit_meaning(self, task: Task, code: int) -> int:
         """As the config says; where a code may mean both, the goal or the finished file decides."""
-        program = program_of(task.run)
+        program = self.program(task.run)
         may_be_finished, may_be_paused = code in program.exit_finished, code in program.exit_paused
         if not (may_be_finished or may_be_paused):
             return code if code not in (EXIT_FINISHED, EXIT_PAUSED) else 1
@@ -221,15 +227,15 @@ class CommandEngine(Engine):
 
     def salvage(self, task: Task) -> list[HandedOver]:
         """What a killed attempt had complete in its folder."""
-        if program_of(task.run).folder or not self.folder(task).is_dir():
+        if self.program(task.run).folder or not self.folder(task).is_dir():
             return []
-        confirm_origin(task, self._with_its_base(program_of(task.run)))
+        confirm_origin(task, self._with_its_base(self.program(task.run)))
         return self._supervisor(task).salvage()
 
     def reclaim(self, task: Task, is_program_gone: bool) -> None:
         """Bring the program's folder out of an attempt that was killed; a copy if its program may live."""
         workspace = self._workspace(task)
-        if program_of(task.run).folder or not workspace.folder.is_dir():
+        if self.program(task.run).folder or not workspace.folder.is_dir():
             return
         if is_program_gone:
             workspace.give_back(is_owner=True)
@@ -243,7 +249,7 @@ class CommandEngine(Engine):
 
     def finish(self, run: Run, checkpoint: Checkpoint, final: Path) -> None:
         """Put together restart files, tables in one piece each, and all other files that the program wrote."""
-        program = program_of(run)
+        program = self.program(run)
         source = checkpoint.folder / "final"
         names = fs.tree_files(source) if source.is_dir() else map(Path, restart_files(checkpoint))
         for name in names:
@@ -273,7 +279,7 @@ class CommandEngine(Engine):
     def _supervisor(self, task: Task) -> Supervisor:
         folder = self.folder(task)
         if task.attempt_folder.root not in self._supervisors:
-            program = self._with_its_base(program_of(task.run))
+            program = self._with_its_base(self.program(task.run))
             kind = ContractSupervisor if program.keeps_the_contract else FileSupervisor
             self._supervisors[task.attempt_folder.root] = kind(task, program, folder)
         return self._supervisors[task.attempt_folder.root]
@@ -284,12 +290,12 @@ class CommandEngine(Engine):
     def _give_back(self, task: Task) -> None:
         """Bring the program's folder out of the attempt, should it be ours still."""
         self._supervisor(task).close()
-        if not program_of(task.run).folder:
+        if not self.program(task.run).folder:
             self._workspace(task).give_back()
 
     def _has_a_way_to_stop(self, run: Run) -> bool:
         """Return True if the program is told by when it must be out, or that it must leave."""
-        program = program_of(run)
+        program = self.program(run)
         texts = [*program.start, *program.resume, *program.environment.values()]
         has_clock = any({"seconds", "minutes", "hours", "hms"} & named(text) for text in texts)
         return self.hears_a_wish(run) or has_clock or bool(program.templates)
@@ -303,7 +309,7 @@ class CommandEngine(Engine):
         )
 
     def _values(self, task: Task) -> dict[str, str]:
-        program = program_of(task.run)
+        program = self.program(task.run)
         state = first_file(task.origin, program) if task.origin and program.files else None
         return values_of(task, program, self.base, self._stop_path(task, program), state)
 
@@ -334,14 +340,14 @@ class CommandEngine(Engine):
             return
         now = time.monotonic()
         self._first = self._first or (now, done)
-        progress = Progress(done, task.run.goal, str(task.run.settings["goal_unit"]), self._pace(task.run, done, now))
+        progress = Progress(done, task.run.goal, self.program(task.run).goal_unit, self._pace(task.run, done, now))
         draft = task.attempt_folder.progress.with_suffix(".tmp")
         draft.write_text(json.dumps(progress.to_json()))
         os.replace(draft, task.attempt_folder.progress)
 
     def _live(self, task: Task) -> float | None:
         """By the live file, the last record of an output, or the names of restart files; None if none of them says."""
-        program, folder = program_of(task.run), self.folder(task)
+        program, folder = self.program(task.run), self.folder(task)
         if program.live_file:
             names = matching(folder, [program.live_file])
             return last_number(folder / names[-1], program.live_pattern) if names else None
@@ -355,7 +361,7 @@ class CommandEngine(Engine):
         if self._first is None or done <= self._first[1]:
             return {}
         a_second = (done - self._first[1]) / max(now - self._first[0], 1e-3)
-        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {run.settings['goal_unit']}/s"}
+        pace: dict[str, Metric] = {"pace": f"{a_second:.4g} {self.program(run).goal_unit}/s"}
         if run.goal is not None:
             pace["left_seconds"] = round(max(0.0, run.goal - done) / a_second, 1)
         return pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from unbroken.runs.run import Run
@@ -39,37 +39,45 @@ class OutputSetting:
 
 @dataclass(frozen=True)
 class Program:
-    """What the config says of a program; patterns as text, because they are filled or compiled where they are used."""
+    """What is known of a program, by the config or by an engine of its own.
+
+    Patterns are text, because they are filled or compiled where they are used.
+    """
 
     start: tuple[str, ...]
-    resume: tuple[str, ...]
-    inputs: tuple[str, ...]
-    templates: tuple[str, ...]
-    folder: str
-    environment: Mapping[str, str]
-    files: tuple[str, ...]
-    saved_by: SavedBy
-    saved_marker: str
-    puts_back: bool
-    put_back_as: Mapping[str, str]
-    progress_file: str
-    progress_pattern: str
-    progress_json: str
-    progress_command: tuple[str, ...]
-    check_command: tuple[str, ...]
-    live_file: str
-    live_pattern: str
-    outputs: tuple[OutputSetting, ...]
-    outputs_with_gaps: frozenset[str]
-    discard: tuple[str, ...]
-    stop_file: str
-    stop_text: str
-    stop_signal: str
-    is_group_signalled: bool
-    margin_seconds: float | None
-    exit_finished: frozenset[int]
-    exit_paused: frozenset[int]
-    finished_file: str
+    resume: tuple[str, ...] = ()  # as `start`, if there is none
+    inputs: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    folder: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    saved_by: SavedBy = SavedBy.OBSERVED
+    saved_marker: str = ""
+    puts_back: bool = True
+    put_back_as: Mapping[str, str] = field(default_factory=dict)
+    progress_file: str = ""
+    progress_pattern: str = ""
+    progress_json: str = ""
+    progress_command: tuple[str, ...] = ()
+    check_command: tuple[str, ...] = ()
+    live_file: str = ""
+    live_pattern: str = ""
+    outputs: tuple[OutputSetting, ...] = ()
+    outputs_with_gaps: frozenset[str] = frozenset()
+    discard: tuple[str, ...] = ()
+    stop_file: str = ""
+    stop_text: str = ""
+    stop_signal: str = ""
+    is_group_signalled: bool = False
+    margin_seconds: float | None = None
+    exit_finished: frozenset[int] = frozenset({0})
+    exit_paused: frozenset[int] = frozenset({85})
+    finished_file: str = ""
+    goal_unit: str = "steps"
+
+    def __post_init__(self) -> None:
+        if not self.resume:
+            object.__setattr__(self, "resume", self.start)
 
     @property
     def keeps_the_contract(self) -> bool:
@@ -93,7 +101,7 @@ def program_of(run: Run) -> Program:
     margin = values["margin_seconds"]
     return Program(
         start=words(values["start"]),
-        resume=words(values["resume"]) or words(values["start"]),
+        resume=words(values["resume"]),
         inputs=words(values["inputs"]),
         templates=words(values["templates"]),
         folder=str(values["folder"]),
@@ -121,6 +129,7 @@ def program_of(run: Run) -> Program:
         exit_finished=frozenset(map(int, words(values["exit_finished"]))),
         exit_paused=frozenset(map(int, words(values["exit_paused"]))),
         finished_file=str(values["finished_file"]),
+        goal_unit=str(values["goal_unit"]),
     )
 
 

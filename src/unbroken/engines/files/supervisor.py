@@ -166,7 +166,7 @@ class FileSupervisor(Supervisor):
         return not self._why
 
     def _no_step(self, done: float, reading: Reading) -> str:
-        unit, written = self.task.run.settings["goal_unit"], self.outputs.last_number()
+        unit, written = self.program.goal_unit, self.outputs.last_number()
         before, never = ("as at the start", "; it never grew") if self.last is None else (f"after {self.last:.10g}", "")
         also = f", while the outputs are at {written:.10g}" if written and written > done else ""
         return f"its restart files say {done:.10g} {unit}, {before}: {reading.how}{never}{also}"
@@ -346,5 +346,5 @@ class FileSupervisor(Supervisor):
 
     def _handover(self, done: float, is_finished: bool) -> Handover:
         run = self.task.run
-        unit = str(run.settings["goal_unit"]) if self.program.says_progress else "checkpoints"
+        unit = self.program.goal_unit if self.program.says_progress else "checkpoints"
         return Handover(Progress(done, run.goal, unit), is_finished=is_finished)
