@@ -72,8 +72,8 @@ def test_files_that_change_while_they_are_copied_are_not_kept(tmp_path, monkeypa
     (state,) = states_in(tmp_path / "in", ["*"])
     copy_open_file = fs.copy_open_file
 
-    def slow_copy(source, target):
-        copy_open_file(source, target)
+    def slow_copy(source, descriptor, target):
+        copy_open_file(source, descriptor, target)
         (tmp_path / "in" / "a").write_text("newer")
 
     monkeypatch.setattr(fs, "copy_open_file", slow_copy)

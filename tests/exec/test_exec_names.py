@@ -164,7 +164,7 @@ DIES_IN_A_COPY = """
 import os, runpy, signal
 from unbroken.system import fs
 
-def or_die(source, target):
+def or_die(source, descriptor, target):
     if str(target).endswith("state.chk"):
         target.write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)

@@ -324,6 +324,8 @@ class SecondPlaceCopier:
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if isinstance(error, ForeignFolderError):  # says more than the errno by which it was found
             cause = error
+        if isinstance(cause, OSError) and not cause.filename and self._place is not None:  # the kernel names no file
+            cause = OSError(cause.errno, cause.strerror, str(self._place.root))
         self._tell(said(cause), cause.strerror if isinstance(cause, OSError) else None)
 
     def _tell(self, line: str, kind: str | None = None) -> None:

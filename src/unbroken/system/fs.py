@@ -203,21 +203,21 @@ def copy_file(source: Path, target: Path) -> None:
     The file system copies without moving bytes where it can; holes stay holes.
     """
     with source.open("rb", buffering=0) as old:
+        copy_open_file(source, old.fileno(), target)
+
+
+def copy_open_file(source: Path, descriptor: int, target: Path) -> None:
+    """Do the same for a source that is open at its beginning, whatever has its name by now."""
+    found = os.fstat(descriptor)
+    with target.open("xb", buffering=0) as new:
         try:
-            copy_open_file(old.fileno(), target)
+            if found.st_blocks * 512 < found.st_size:
+                _copy_with_holes(descriptor, new.fileno(), found.st_size)
+            else:
+                while copy_range(descriptor, new.fileno(), 1 << 30):
+                    pass
         except OSError as error:  # the kernel names no file
             raise OSError(error.errno, error.strerror, str(source), None, str(target)) from error
-
-
-def copy_open_file(source: int, target: Path) -> None:
-    """Do the same for a file that is open at its beginning, whatever has its name by now."""
-    found = os.fstat(source)
-    with target.open("xb", buffering=0) as new:
-        if found.st_blocks * 512 < found.st_size:
-            _copy_with_holes(source, new.fileno(), found.st_size)
-        else:
-            while copy_range(source, new.fileno(), 1 << 30):
-                pass
         os.fchmod(new.fileno(), found.st_mode & 0o7777)
         os.utime(new.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
 

@@ -169,7 +169,7 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
             for name in stamps:
                 targets[name].parent.mkdir(parents=True, exist_ok=True)
                 if name in opened:
-                    fs.copy_open_file(opened[name], targets[name])
+                    fs.copy_open_file(folder / name, opened[name], targets[name])
                 else:
                     fs.copy_file(folder / name, targets[name])
         except FileNotFoundError:
