@@ -7,7 +7,6 @@ the writer before and after each of them.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -168,6 +167,8 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
 
 def clone_or_link(source: Path, target: Path) -> None:
     """Make a copy that shares its blocks where the file system can do that; else a second name; else a plain copy."""
+    import fcntl  # only Unix has it, and training by hand does without
+
     with source.open("rb") as old, target.open("xb") as new:
         try:
             fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
