@@ -2,13 +2,14 @@
 
 import itertools
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.command_jobs import command_job, command_run, command_segment, start_command_segment, task_at
-from support.toyrun import until
+from support.toyrun import programs_of, until
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.files import reading
@@ -141,6 +142,21 @@ def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine
     if left is not None:
         left.close()
     assert [each.handover.progress.done for each in found] == steps
+
+
+def test_a_first_state_that_the_kill_of_all_has_torn_is_no_checkpoint_whatever_the_config_says(tmp_path):
+    words = ["sh", "-c", "printf 'step 10' > state.txt; printf '0' >> state.txt; exec sleep 600 >> state.txt"]
+    process = start_command_segment(tmp_path, {**SETTINGS, "start": words}, save_minutes=99)
+    until(lambda: list(tmp_path.glob("results/demo/work/*/program/state.txt")))
+    until(lambda: len(next(tmp_path.glob("results/demo/work/*/program/state.txt")).read_text()) == 8)
+    for pid in [*programs_of(process.pid), process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.end()
+
+    with pytest.raises(UnbrokenError):
+        command_segment(tmp_path, {**SETTINGS, "start": ["sh", "-c", "exit 3"]})
+
+    assert checkpoints(tmp_path) == []
 
 
 def test_nothing_is_held_open_when_the_attempt_is_over(engine_at):

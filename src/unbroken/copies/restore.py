@@ -41,11 +41,10 @@ Tell = Callable[[str], None]
 def restore(run: str, source: Path, base: Path, tell: Tell, outputs_of: OutputsOf) -> Checkpoint:
     """Rebuilds `results/<run>` from copies and returns the checkpoint that it goes on from.
 
-    `source` is the folder of `copies:`, or the run's folder in there; `outputs_of` says what belongs to a checkpoint
-    and
-    lies outside of it.  ConfigError if the run exists or there are no copies of it, CheckpointError if none of them is
-    good, LeaseError if another process is at it, StorageError for a disk.  If the process dies inside, the run is
-    absent, and the next call goes on from there.
+    `source` is the folder of `copies:`, or the run's folder in there; `outputs_of` says what lies outside of a
+    checkpoint and belongs to it.  ConfigError if the run exists or there are no copies of it, CheckpointError if none
+    of them is good, LeaseError if another process is at it, StorageError for a disk.  If the process dies inside, the
+    run is absent, and the next call goes on from there.
     """
     try:
         newest = _restored(run, source, base, tell, outputs_of)

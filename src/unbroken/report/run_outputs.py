@@ -67,9 +67,7 @@ def compare_outputs(places: RunFolder, checkpoint: Checkpoint) -> ComparedOutput
     CheckpointError or FormatError if the list cannot be read.
     """
     call, listed = call_of(places), read_outputs(checkpoint)
-    if (
-        call is not None and call.is_finished
-    ):  # its results are in the checkpoint; what lies in the folder is the user's
+    if call is not None and call.is_finished:  # its results are in the checkpoint; the files are the user's
         return ComparedOutputs()
     files = {name: entry for name, entry in listed.files.items() if _is_compared(entry, checkpoint)}
     if not files and not listed.pieces:
@@ -115,7 +113,7 @@ def _program_folder(places: RunFolder) -> Path:
 def _is_good(path: Path, entry: OutputFile, wanted: int, algorithm: str) -> bool:
     if not path.is_file() or path.stat().st_size < wanted:
         return False
-    return entry.resume_bytes < 0 or not entry.head or is_as_listed(path, entry, algorithm)
+    return entry.resume_bytes < 0 or is_as_listed(path, entry, algorithm)
 
 
 def _found(path: Path, wanted: int) -> str:

@@ -43,6 +43,7 @@ class ObservedFiles:
             root, is_state, is_watched, self._on_moment, also, self._on_rest, is_measured, is_alive
         )
         self.known: dict[str, tuple[Moment, bool]] = {}  # of an attempt that was killed
+        self._was_observed = False  # that attempt
         self._restless_looks = self._appended_noted = 0
 
     # --- life ---
@@ -51,6 +52,8 @@ class ObservedFiles:
         """Begin to observe, with the lengths of the outputs and the names of other files that are there."""
         self._journal.begin(lengths)
         self.observer.start([*lengths, *others])
+        if self.observer.is_blind:  # a journal without moments would say that no file was completed
+            self._journal_path.unlink(missing_ok=True)
 
     def end(self) -> None:
         """Take what happened until the program was gone."""
@@ -59,6 +62,7 @@ class ObservedFiles:
 
     def know_before(self) -> None:
         """Take the moments of an attempt that was killed, from its journal."""
+        self._was_observed = self._journal_path.exists()
         self.known = read_moments(self._journal_path)
 
     def _on_moment(self, moment: Moment) -> None:
@@ -90,11 +94,12 @@ class ObservedFiles:
     def is_complete(self, name: str, stamp: Stamp, is_said_to_rename: bool = False) -> bool:
         """Return True if a state file was closed after its last write, or is always renamed.
 
-        Of a file that was not seen to be written, the user's word that the program renames it counts.
+        The user's word that the program renames it counts for a file that was not seen to be written, and where an
+        attempt that was killed could observe nothing.
         """
         if self.is_renamed(name):
             return True
-        if is_said_to_rename and name not in self.known and not self.observer.is_written_in_place(name):
+        if is_said_to_rename and not self._was_observed and not self.observer.is_written_in_place(name):
             return True
         moment = self.moment(name)
         if moment is None and self.observer.is_left_alone(name, stamp):
