@@ -297,6 +297,25 @@ def test_a_table_of_which_nothing_was_flushed_is_a_doubt_once_it_grows_after_a_r
     assert [doubt.partition(":")[0] for doubt in read_outputs(kept.save()).doubts] == ["table"]
 
 
+@pytest.mark.parametrize(("line", "is_doubt"), [("301 7\n302", True), ("301 7\n", False)])
+def test_a_table_of_which_an_attempt_flushed_nothing_is_a_doubt_once_it_is_seen_to_be_buffered(kept, line, is_doubt):
+    kept.write("table", "100 1\n")
+    first = kept.save(opened=["table"])
+    kept.leave()
+    kept.take(first)
+    checkpoint = kept.save(opened=["table"])  # with lines in the buffer, or without
+    kept.leave()
+    kept.take(checkpoint)  # the program was killed
+    kept.append("table", line)
+
+    kept.save(opened=["table"])
+    kept.append("table", " 8\n")
+    finished = kept.save(is_at_end=True, is_finished=True)
+
+    assert read_outputs(checkpoint).doubts == ()
+    assert [doubt.partition(":")[0] for doubt in read_outputs(finished).doubts] == (["table"] if is_doubt else [])
+
+
 # --- many, large, damaged, no room ---
 
 

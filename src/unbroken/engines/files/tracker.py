@@ -65,6 +65,7 @@ class OutputTracker:
     _begun_again: set[str] = field(default_factory=set)  # since this attempt began
     _stamps: dict[str, Stamp] = field(default_factory=dict)  # of what is listed
     _begin: dict[str, int] = field(default_factory=dict)  # lengths at the start of the program
+    _silent: set[str] = field(default_factory=set)  # in a checkpoint from which a program was resumed
     _told: set[str] = field(default_factory=set)
     _buffered: list[str] = field(default_factory=list)  # of the list that is made
     _unflushed: list[str] = field(default_factory=list)  # of the list that is made
@@ -77,6 +78,7 @@ class OutputTracker:
     def begin(self) -> None:
         """Note how the outputs are before the program starts."""
         self._undecided, self._absent = set(self.listed.files), set()
+        self._silent = {name for name, entry in self.listed.files.items() if entry.is_silent}
         for name in self.listed.files:
             if (stamp := stamp_of(self.folder / name)) is not None:
                 self._stamps[name] = stamp
@@ -161,6 +163,7 @@ class OutputTracker:
             is_cut = name in opened or found.st_size > resume or files[name].has_grown
             if is_cut and not (is_at_end and is_finished) and self._is_cut_within(path, files[name], known.get(name)):
                 self._buffered.append(name)
+                doubts += [_in_buffer(name)] if name in self._silent else []  # of a program that was killed then
         begun_again = {piece.name for piece in pieces} - set(files)
         pieces += self._left(files, known, begun_again)
         self._watch_size(files, total)
@@ -192,7 +195,7 @@ class OutputTracker:
             kept = self._settled(name, before, is_at_end)
             if kept.is_rewritten:
                 self._copy(name, draft)
-            return kept
+            return replace(kept, is_silent=name in self._silent or (is_open and 0 < resume == self._begin.get(name)))
         segment, is_continued, is_rewritten, is_late = self.segment, None, self.is_rewritten(name), False
         if before is not None:
             is_same = name not in self._absent and not before.is_rewritten and is_as_listed(path, before, algorithm)
@@ -228,7 +231,14 @@ class OutputTracker:
             return replace(entry, is_rewritten=True, has_grown=has_grown, mtime_ns=copied.st_mtime_ns)
         entry = described(path, size, max(resume, 0), segment, algorithm, is_flushed_later=True)
         self._unflushed.append(str(path))
-        return replace(entry, resume_bytes=resume, is_continued=is_continued, has_grown=has_grown, is_late=is_late)
+        return replace(
+            entry,
+            resume_bytes=resume,
+            is_continued=is_continued,
+            has_grown=has_grown,
+            is_late=is_late,
+            is_silent=name in self._silent,
+        )
 
     def _is_continued(self, name: str, before: OutputFile, has_more: bool, is_at_end: bool) -> bool | None:
         """Return True if a program that was resumed went on in the file, which shows only once in an attempt."""
