@@ -43,7 +43,7 @@ FILES: Mapping[str, Mapping[str, object]] = {
 }
 SAVE_EACH_LOOK = {"save_minutes": 0.0005, "first_margin_seconds": 0.3}
 # An attempt that has not advanced for so long is of no use to a test.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 600.0
 
 
 @dataclass
