@@ -8,16 +8,19 @@ import sys
 import pytest
 from support.file_programs import (
     APPENDED,
+    BEST,
     FOLDERS,
     KILLS,
     NEWEST,
     OPEN_LOG,
     RENAMED,
+    TOLD_AFTER_STATE,
     kill_all,
     kill_program,
     made,
     tear,
     wait_for,
+    wait_for_kept,
     whole,
 )
 
@@ -82,6 +85,62 @@ def test_a_log_that_stays_open_beside_the_state_holds_up_no_checkpoint(called, k
 
     assert (done.returncode, called.starts()) == (0, [0, 15]), done.stderr
     assert "state" not in called.replaced()
+
+
+@kills
+def test_an_output_that_is_written_again_and_again_is_no_doubt(called, tmp_path_factory, kill):
+    more = made(called, BEST, goal=43)
+    options = ("--outputs", "best.txt", "--save-minutes", "0", "--keep", "state")
+    for number in (18, 33):
+        called.rest_at(number)
+        process = called.start(*options, **more)
+        wait_for(called, f"rests-at-{number}")
+        kill(called, process)
+        called.go_on()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 15, 30]), done.stderr
+    same = whole(tmp_path_factory.mktemp("whole") / "run", BEST, goal=43)
+    assert (called.folder / "best.txt").read_text() == (same.folder / "best.txt").read_text()
+    assert "doubt" not in done.stderr
+
+
+def test_an_output_that_somebody_wrote_over_is_a_doubt(called):
+    more = made(called, OPEN_LOG, goal=25)
+    options = ("--outputs", "out/events.log", "--save-minutes", "0", "--keep", "out/state")
+    called.rest_at(18)
+    process = called.start(*options, **more)
+    wait_for(called, "rests-at-18")
+    kill_program(called, process)
+    called.go_on()
+    (called.folder / "out/events.log").write_text("something else, and more of it than there was before\n" * 9)
+
+    done = called.call(*options, **more)
+
+    assert done.returncode == 0
+    assert "doubt: out/events.log does not begin with what it held at the checkpoint" in done.stderr
+
+
+def test_a_state_of_a_killed_process_whose_log_is_unknown_is_left_for_the_checkpoint_before(called, tmp_path_factory):
+    more = made(called, TOLD_AFTER_STATE, goal=30)
+    options = ("--outputs", "log.txt", "--save-minutes", "0", "--keep", "state")
+    called.rest_at(9)
+    process = called.start(*options, **more)
+    wait_for_kept(called, "state", "9")
+    process.send_signal(signal.SIGSTOP)
+    (called.folder / "rest-at-16").touch()
+    (called.folder / "rest-at-9").unlink()
+    wait_for(called, "rests-at-16")
+    kill_all(called, process)
+    called.go_on()
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 9]), done.stderr
+    same = whole(tmp_path_factory.mktemp("whole") / "run", TOLD_AFTER_STATE, goal=30)
+    assert (called.folder / "log.txt").read_text() == (same.folder / "log.txt").read_text()
+    assert "doubt" not in done.stderr
 
 
 @kills

@@ -86,6 +86,37 @@ while n < goal:
 open("result.txt", "w").write(str(n))
 """
 
+# The best so far, written again and again at its full length; a state is put in place by a rename at every fifth step.
+BEST = """
+n, x = map(int, open("state").read().split()) if os.path.exists("state") else (0, 1)
+begin(n)
+while n < goal:
+    n += 1
+    x = (x * 31 + n) % 1000003
+    time.sleep(0.05)
+    with open("best.txt", "w") as file:
+        file.write(f"best {x:08d}\\n")
+    if n % 5 == 0:
+        open("state.new", "w").write(f"{n} {x}")
+        os.rename("state.new", "state")
+    rest(n)
+"""
+
+# Saves by a rename at each step, and then tells of the next step.
+TOLD_AFTER_STATE = """
+n = begin(int(open("state").read()) if os.path.exists("state") else 0)
+log = open("log.txt", "a")
+while True:
+    print(f"step {n + 1} begins", file=log, flush=True)
+    rest(n)
+    if n == goal:
+        break
+    time.sleep(0.05)
+    n += 1
+    open("state.new", "w").write(str(n))
+    os.rename("state.new", "state")
+"""
+
 # Goes on from the newest time folder, which has to hold its file.
 FOLDERS = """
 newest = max(int(name) for name in os.listdir() if name.isdecimal())

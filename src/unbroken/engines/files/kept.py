@@ -74,6 +74,7 @@ class KeptFiles:
         self._unknown: frozenset[str] = frozenset()  # whose lengths at the last moment are unknown
         self._written: set[str] = set()  # by an attempt that was killed
         self._listed: set[str] = set()  # with its last checkpoint
+        self._rewritten: set[str] = set()  # outputs that the program writes from the beginning again and again
         self._skips = 0
         self.stop_asked_unix: float | None = None
         self.has_left_well = False  # the program, by itself
@@ -160,7 +161,7 @@ class KeptFiles:
 
     def _cut_back(self, listed: OutputList) -> None:
         """Cut what the program appends to, to its length at the checkpoint."""
-        self._doubts = listed.doubts
+        self._doubts, self._rewritten = listed.doubts, _rewritten_in(listed)
         for doubt in self._doubts:
             self._tell(f"doubt: {doubt}")
         files = dict(listed.files)
@@ -169,11 +170,10 @@ class KeptFiles:
         for name, entry in files.items():
             path = self._path(name)
             if not path.is_file() or (entry.head and not is_as_listed(path, entry, listed.algorithm)):
-                size = f"{path.stat().st_size:,} bytes" if path.is_file() else "gone"
-                found = f"{path}: {size}, at the checkpoint it had {entry.resume_bytes:,} of its own"
                 if name == PRINTED:
-                    raise CheckpointError(f"{found}; type --anew to begin again")
-                self._doubt(f"{found}; it stays as it is")
+                    raise CheckpointError(f"{_is_other(name)} ({path}); type --anew to begin again")
+                if not entry.is_rewritten:
+                    self._doubt(_is_other(name))
             elif cut(path, entry, lambda name=name: self._replaced.place(name.lstrip(ELSEWHERE))):  # type: ignore[misc]
                 self._tell(f"cut to its length at the checkpoint: {name.lstrip(ELSEWHERE)}")
 
@@ -205,7 +205,8 @@ class KeptFiles:
         self._observed.know_before()
         known = self._observed.known
         listed = read_outputs(origin)
-        self._doubts, self._listed = listed.doubts, set(listed.files)
+        self._doubts, self._listed, self._rewritten = listed.doubts, set(listed.files), _rewritten_in(listed)
+        self._source = origin.folder / KEPT if origin else None
         # What matches and is complete in no moment was appended to.
         completed = {name for name, (moment, _) in known.items() if _stamp(self.folder / name) == moment.stamp}
         lengths = {name for moment, _ in known.values() for name in moment.lengths}
@@ -341,6 +342,9 @@ class KeptFiles:
     ) -> None:
         """Write into a draft how long each growing file was when the state was saved; None: as it is now."""
         files: dict[str, OutputFile] = {}
+        self._rewritten |= {name for name in self._growing() if self._observer.is_rewritten(name)}
+        settled = {_is_other(name) for name in self._rewritten}
+        self._doubts = tuple(doubt for doubt in self._doubts if doubt not in settled)
         listed = OutputList(links=self.links(), doubts=self._doubts)
         has_saved_last = is_at_end and self._has_saved_last(saved_unix)
         for name in self._growing():
@@ -354,9 +358,8 @@ class KeptFiles:
                     # They are missing only if the program is resumed from this very state.
                     listed = listed.with_doubt(_in_buffer(name))
                 if 0 <= resume <= size:
-                    files[name] = described(
-                        path, size if is_at_end else resume, resume, self._segment, listed.algorithm
-                    )
+                    entry = described(path, size if is_at_end else resume, resume, self._segment, listed.algorithm)
+                    files[name] = replace(entry, is_rewritten=name in self._rewritten)
         replace(listed, files=files).write(draft)
 
     def _unmeasured(self, lengths: Mapping[str, int] | None) -> str:
@@ -472,6 +475,14 @@ class KeptFiles:
         if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size_bytes:
             return False
         return digest_file(path, origin.passport.algorithm) == entry.digest
+
+
+def _rewritten_in(listed: OutputList) -> set[str]:
+    return {name for name, entry in listed.files.items() if entry.is_rewritten}
+
+
+def _is_other(name: str) -> str:
+    return f"{name.lstrip(ELSEWHERE)} does not begin with what it held at the checkpoint; it stays as it is"
 
 
 def _in_buffer(name: str) -> str:
