@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 from support.file_programs import (
     APPENDED,
     BEST,
+    DATABASE,
     FOLDERS,
     KILLS,
     NEWEST,
@@ -21,6 +24,7 @@ from support.file_programs import (
     tear,
     wait_for,
     wait_for_kept,
+    wait_for_moment,
     whole,
 )
 
@@ -141,6 +145,69 @@ def test_a_state_of_a_killed_process_whose_log_is_unknown_is_left_for_the_checkp
     same = whole(tmp_path_factory.mktemp("whole") / "run", TOLD_AFTER_STATE, goal=30)
     assert (called.folder / "log.txt").read_text() == (same.folder / "log.txt").read_text()
     assert "doubt" not in done.stderr
+
+
+# --- databases ---
+
+
+def wait_for_saved_steps(called, number: int) -> None:
+    """Until a checkpoint has so many steps."""
+
+    def is_saved() -> bool:
+        return any(len(steps_in(path)) == number for path in called.store().glob("checkpoints/0*/kept/study.db"))
+
+    called.wait_until(is_saved, 60)
+
+
+def steps_in(path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(path)) as book:
+        assert book.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return book.execute("SELECT n, x FROM steps ORDER BY n").fetchall()
+
+
+@kills
+@pytest.mark.parametrize("keep", ["study.db", "study.db*"])
+@pytest.mark.parametrize("mode", ["delete", "persist", "wal"])
+def test_a_database_that_stays_open_is_saved_and_resumed_from(called, tmp_path_factory, mode, keep, kill):
+    more = made(called, DATABASE, mode, goal=40)
+    options = ("--outputs", "log.txt", "--save-minutes", "0", "--keep", keep)
+    for number, what in ((16, "rest"), (31, "tear")):
+        (called.folder / f"{what}-at-{number}").touch()
+        process = called.start(*options, **more)
+        wait_for(called, f"{what}s-at-{number}")
+        if what == "rest":
+            wait_for_moment(called, "study.db-wal" if mode == "wal" else "study.db")
+        kill(called, process)
+        (called.folder / f"{what}-at-{number}").unlink()
+
+    done = called.call(*options, **more)
+
+    starts = called.starts()
+    assert done.returncode == 0, done.stderr
+    assert starts[0] == 0 and starts[1:] == sorted(starts[1:])
+    assert starts[1] == 16 and starts[2] in range(16, 31)
+    same = whole(tmp_path_factory.mktemp("whole") / "run", DATABASE, mode, goal=40)
+    assert steps_in(called.folder / "study.db") == steps_in(same.folder / "study.db")
+    assert (called.folder / "log.txt").read_text() == (same.folder / "log.txt").read_text()
+    assert "doubt" not in done.stderr
+
+
+def test_a_journal_is_moved_away_with_the_database_that_makes_room_for_an_older_one(called):
+    more = made(called, DATABASE, "delete", goal=30)
+    options = ("--save-minutes", "0", "--keep", "study.db")
+    called.rest_at(9)
+    process = called.start(*options, **more)
+    wait_for(called, "rests-at-9")
+    wait_for_saved_steps(called, 9)
+    kill_program(called, process)
+    called.go_on()
+    (called.folder / "study.db-journal").write_bytes(b"of another database")
+
+    done = called.call(*options, **more)
+
+    assert (done.returncode, called.starts()) == (0, [0, 9]), done.stderr
+    assert {"study.db", "study.db-journal"} <= set(called.replaced())
+    assert len(steps_in(called.folder / "study.db")) == 30
 
 
 @kills

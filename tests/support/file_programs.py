@@ -117,6 +117,28 @@ while True:
     os.rename("state.new", "state")
 """
 
+# Each step is a transaction in a database that it keeps open, in the journal mode of its second argument.
+DATABASE = """
+import sqlite3
+book = sqlite3.connect("study.db", isolation_level=None)
+book.execute(f"PRAGMA journal_mode = {sys.argv[2]}")
+book.execute("CREATE TABLE IF NOT EXISTS steps (n INTEGER PRIMARY KEY, x INTEGER, filling BLOB)")
+n, x = book.execute("SELECT n, x FROM steps ORDER BY n DESC").fetchone() or (0, 1)
+begin(n)
+log = open("log.txt", "a")
+while n < goal:
+    print(f"step {n + 1} begins", file=log, flush=True)
+    rest(n)
+    n += 1
+    x = (x * 31 + n) % 1000003
+    book.execute("BEGIN IMMEDIATE")
+    book.execute("INSERT INTO steps VALUES (?, ?, ?)", (n, x, b"x" * 20000))
+    rest(n, "tear")
+    book.execute("COMMIT")
+    time.sleep(0.05)
+book.close()
+"""
+
 # Goes on from the newest time folder, which has to hold its file.
 FOLDERS = """
 newest = max(int(name) for name in os.listdir() if name.isdecimal())

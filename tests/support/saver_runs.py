@@ -40,6 +40,8 @@ FILES: Mapping[str, Mapping[str, object]] = {
     },
     "times": {"files": ["{progress}/U", "{progress}/p"]},
     "status": {"files": ["state.txt"]},
+    "database": {"files": ["book.db"]},
+    "logged": {"files": ["book.db"]},
 }
 SAVE_EACH_LOOK = {"save_minutes": 0.0005, "first_margin_seconds": 0.3}
 # An attempt that has not advanced for so long is of no use to a test.

@@ -8,6 +8,7 @@ Each step hangs on all steps before.  It resumes from what it finds in its folde
 
 import hashlib
 import os
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -187,10 +188,35 @@ class Status(Renamed):
         Path("status.txt").write_text(f"{self.step}\n")
 
 
-WAYS = {
-    each.__name__.lower(): each
-    for each in (Saver, Renamed, Alternating, Snapshots, Appended, Buffered, Log, Latest, Burst, Times, Status)
-}
+class Database(Saver):
+    """Has its state in a database that stays open."""
+
+    MODE = "delete"
+
+    def load(self) -> None:
+        self.book = sqlite3.connect("book.db", isolation_level=None)
+        self.book.execute(f"PRAGMA journal_mode = {self.MODE}")
+        self.book.execute("CREATE TABLE IF NOT EXISTS states (name TEXT PRIMARY KEY, text TEXT)")
+        found = self.book.execute("SELECT text FROM states").fetchone()
+        if found:
+            self.take(found[0])
+
+    def save(self) -> None:
+        self.book.execute("REPLACE INTO states VALUES (?, ?)", ("newest", self.text()))
+
+    def end(self) -> None:
+        super().end()
+        self.book.close()
+
+
+class Logged(Database):
+    """The same with a write-ahead log."""
+
+    MODE = "wal"
+
+
+_ALL = (Saver, Renamed, Alternating, Snapshots, Appended, Buffered, Log, Latest, Burst, Times, Status, Database, Logged)
+WAYS = {each.__name__.lower(): each for each in _ALL}
 
 
 def main() -> int:

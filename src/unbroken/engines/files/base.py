@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unbroken.engines.base import Task
+from unbroken.engines.files.databases import is_beside
 from unbroken.engines.files.holes import MissingRecordsError
 from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import OutputList, read_outputs
@@ -202,11 +203,12 @@ class FileKinds:
 
     def is_state(self, name: str) -> bool:
         """Return True for a restart file."""
-        return _matches(self._states, name)
+        return _matches(self._states, name) and not is_beside(name, self.is_state)
 
     def is_output(self, name: str) -> bool:
         """Return True for a file that belongs to the result."""
         is_other = name in self._others or _matches(self._patterns, name) or fs.is_unique_name(Path(name).name)
+        is_other = is_other or is_beside(name, self.is_state)
         return not (is_other or self.is_state(name) or self.is_dropped(name) or _NO_OUTPUT.fullmatch(name))
 
     def is_below_input(self, name: str) -> bool:

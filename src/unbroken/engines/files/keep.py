@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from unbroken.engines.files.databases import is_beside
 from unbroken.engines.files.settings import SavedBy
 from unbroken.engines.files.states import glob_pattern, may_hold
 from unbroken.system import fs
@@ -46,6 +47,7 @@ class Keep:
         matched = [name for name in names if wanted is None or wanted.fullmatch(name)]
         found = [os.path.normpath(below) for name in matched for below in self.files_of(name)]
         found = [name for name in found if not fs.is_unique_name(Path(name).name)]  # what a killed job was putting back
+        found = [name for name in found if not is_beside(name, self.is_state)]
         return [name for name in found if not self._is_excluded(name, pattern)]
 
     def _is_excluded(self, name: str, pattern: str) -> bool:
@@ -72,7 +74,7 @@ class Keep:
         """Return True for a name that matches, or is below a folder that does."""
         if name.startswith(f"{SAVE}/"):
             return name.endswith(".ready")
-        if name.startswith(ELSEWHERE) or fs.is_unique_name(Path(name).name):
+        if name.startswith(ELSEWHERE) or fs.is_unique_name(Path(name).name) or is_beside(name, self.is_state):
             return False
         paths = [name, *map(str, Path(name).parents)][:-1]
         for text, pattern in ((each, glob_pattern(each)) for each in self.globs):

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.engines.files.before import LAST_SIGN_SECONDS, BeforeNote
+from unbroken.engines.files.databases import beside, has_journal, is_database
 from unbroken.engines.files.keep import ELSEWHERE, PRINTED, SAVE, Keep
 from unbroken.engines.files.observed import ObservedFiles
 from unbroken.engines.files.outputs import (
@@ -23,12 +24,13 @@ from unbroken.engines.files.outputs import (
     described,
     is_as_listed,
     is_buffered,
+    is_changed_inside,
     is_cut_by_a_buffer,
     read_outputs,
 )
 from unbroken.engines.files.saves import SaveCycle, literal_names
 from unbroken.engines.files.settings import SavedBy
-from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied
+from unbroken.engines.files.states import TICKS_SECONDS, Stamp, are_copied, state_stamp_of
 from unbroken.engines.files.stored import KEPT, Replaced, kept_names, put_file, stored
 from unbroken.engines.files.workspace import cut, remove_emptied
 from unbroken.engines.files.writers import are_written, open_for_writing
@@ -108,9 +110,11 @@ class KeptFiles:
         self._observed.cycle = SaveCycle(wanted or literal_names(self.keep.globs))
         put_back, moved = [], self._move_newer(set(wanted), listed)
         for name in wanted:
-            if origin is not None and not self._is_as_in(origin, name):
-                if self._replaced.move(name):
-                    moved.append(name)
+            if origin is not None and (not self._is_as_in(origin, name) or has_journal(self.folder / name)):
+                is_moved = self._replaced.move(name)
+                moved += [name] if is_moved else []
+                if is_database(origin.folder / KEPT / stored(name)):
+                    moved += [each for each in beside(name) if self._replaced.move(each)]
                 put_file(origin.folder / KEPT / stored(name), self.folder / name)
                 put_back.append(name)
         put_back += self._put_links_back(listed, moved)
@@ -224,7 +228,8 @@ class KeptFiles:
         if way is SavedBy.EXIT or not now:
             return {}
         if way is SavedBy.CLOSED:
-            is_steady = now == seen and not are_written([self.folder / name for name in now], self._mark)
+            plain = [path for name in now if not is_database(path := self.folder / name)]
+            is_steady = now == seen and not are_written(plain, self._mark)
             self._steady = now if is_steady else {}
             return self._new(self._steady)
         if way is SavedBy.OBSERVED:
@@ -351,6 +356,9 @@ class KeptFiles:
             path = self._path(name)
             with suppress(FileNotFoundError):
                 size = path.stat().st_size
+                if is_changed_inside(path):  # to cut it would not give back what it was
+                    listed = listed.with_doubt(_is_inside(name)) if self._observer.is_open(name) else listed
+                    continue
                 resume = size if lengths is None else lengths.get(name, self._length_before(name))
                 if has_saved_last and 0 <= resume < size:
                     resume = size if is_buffered(path, resume, self._lengths_before.get(name, 0)) else resume
@@ -485,6 +493,10 @@ def _is_other(name: str) -> str:
     return f"{name.lstrip(ELSEWHERE)} does not begin with what it held at the checkpoint; it stays as it is"
 
 
+def _is_inside(name: str) -> str:
+    return f"{name.lstrip(ELSEWHERE)} is changed inside while it grows, and is not put back; name it in --keep too"
+
+
 def _in_buffer(name: str) -> str:
     shown = name.lstrip(ELSEWHERE)
     return f"{shown} is buffered by the program, and lines were lost in the buffer; let it flush each line"
@@ -492,10 +504,4 @@ def _in_buffer(name: str) -> str:
 
 def _stamp(path: Path) -> Stamp | None:
     """Return None for what is no plain file: no link is followed."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return None if path.is_symlink() or not path.is_file() else state_stamp_of(path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.engines.files.databases import is_database
 from unbroken.engines.files.moments import FILE_NAME, MomentJournal, read_moments
 from unbroken.engines.files.observer import FileObserver, Moment
 from unbroken.engines.files.saves import SaveCycle
@@ -92,12 +93,12 @@ class ObservedFiles:
         return self.observer.is_renamed(name) or (name in self.known and self.known[name][1])
 
     def is_complete(self, name: str, stamp: Stamp, is_said_to_rename: bool = False) -> bool:
-        """Return True if a state file was closed after its last write, or is always renamed.
+        """Return True if a state file was closed after its last write, is always renamed, or is a database.
 
         The user's word that the program renames it counts for a file that was not seen to be written, and where an
         attempt that was killed could observe nothing.
         """
-        if self.is_renamed(name):
+        if self.is_renamed(name) or is_database(self.root / name):
             return True
         if is_said_to_rename and not self._was_observed and not self.observer.is_written_in_place(name):
             return True

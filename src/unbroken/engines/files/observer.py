@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unbroken.engines.files.states import Stamp, stamp_of
+from unbroken.engines.files.databases import LOG, database_of, is_beside, is_database
+from unbroken.engines.files.states import Stamp, state_stamp_of
 from unbroken.errors import StorageError
 from unbroken.system import fs
 from unbroken.system.file_events import FileEvent, FileEvents, Happened, is_nobodys
@@ -72,6 +73,7 @@ class _Batch:
     grown: dict[str, int] = field(default_factory=dict)  # of the last one that can change its length: no close
     last: dict[str, int] = field(default_factory=dict)  # the place of the last event of each file
     changed: dict[str, int] = field(default_factory=dict)  # the time of the last write of each output
+    commits: dict[str, Stamp] = field(default_factory=dict)  # of databases
     late: set[str] = field(default_factory=set)  # written again while sizes were read
     seen: set[str] = field(default_factory=set)  # written, and not settled by a moment yet
     at: int = 0  # the place of the event that is processed
@@ -123,6 +125,7 @@ class FileObserver:
         self._shared: Mapping[str, int] | None = None  # a copy of `_lengths`, as long as that stays as it is
         self._closed: dict[str, int] = {}  # the length of each output when it was last closed, or replaced
         self._rewrites: Counter[str] = Counter()
+        self._committed: set[str] = set()  # state files that are databases
         self._changed_ns = 0  # of the file whose size was read last
         self._doubtful: dict[str, tuple[int, list[Moment]]] = {}  # sizes that may hold a write that is reported later
         self.appended: set[str] = set()  # that match as state files, and are kept open and appended to
@@ -182,7 +185,7 @@ class FileObserver:
             found = [self.moments.get(name) for name in stamps]
             if not found or any(each is None or stamps[each.name] != each.stamp for each in found):
                 return None
-            if self._open.intersection(stamps):
+            if self._open.intersection(stamps) - self._committed:
                 return None
             return max((each for each in found if each is not None), key=lambda each: each.at)
 
@@ -196,7 +199,7 @@ class FileObserver:
             self._past.pop(next(iter(self._past)))
 
     def _is_state(self, name: str) -> bool:
-        return name not in self.appended and self._matches(name)
+        return name not in self.appended and self._matches(name) and not is_beside(name, self._matches)
 
     def _path(self, name: str) -> Path:
         first, _, rest = name.partition("/")
@@ -206,7 +209,7 @@ class FileObserver:
         """Take for an output what matches as a state file, and stays open while other states are completed."""
         now = time.monotonic()
         for name, (since, states) in list(self._opened.items()):
-            if self.completions(name) or name not in self._open:
+            if self.completions(name) or name not in self._open or is_database(self._path(name)):
                 del self._opened[name]
                 if name in self._lengths:
                     self._set_length(name, None)
@@ -331,6 +334,8 @@ class FileObserver:
                     moments += self._follow_folder(event, batch)
                 elif self._is_state(event.name):
                     moments += self._state_event(event, batch)
+                elif is_beside(event.name, self._is_state):
+                    moments += self._commit(event, batch)
                 else:
                     self._output_event(event, batch)
             self._unsettled = batch.late | (set(self._lengths) if batch.is_torn else set())
@@ -401,6 +406,9 @@ class FileObserver:
                 self._read_size(batch, event.name)
             if (not is_measured or event.name in self._opened) and self._is_state(event.name):
                 batch.stamps[event.name] = self._complete_stamp(event)
+            if is_beside(event.name, self._is_state):
+                database = database_of(event.name)
+                batch.stamps[database] = state_stamp_of(self._path(database))
 
     def _read_size(self, batch: _Batch, name: str) -> None:
         batch.sizes[name] = self._size(name)
@@ -414,10 +422,11 @@ class FileObserver:
         is_new = bool(event.what & Happened.CREATED)
         if not event.what & _COMPLETED and not (is_new and is_nobodys(self._path(event.name))):
             return None
-        return stamp_of(self._path(event.name))
+        return state_stamp_of(self._path(event.name))
 
     def _is_output_write(self, event: FileEvent) -> bool:
         is_file = bool(event.name) and not event.what & Happened.IS_FOLDER
+        is_file = is_file and not is_beside(event.name, self._is_state)
         is_measured = not self._is_state(event.name) or self._is_suspect(event.name)
         return is_file and bool(event.what & _WRITTEN) and is_measured
 
@@ -472,6 +481,22 @@ class FileObserver:
         if not event.what & _COMPLETED:  # it was completed at some time since its folder was made
             batch.seen |= {name for name, at in batch.written.items() if at > batch.at}
         return [self._moment(event.name, stamp, batch)]
+
+    def _commit(self, event: FileEvent, batch: _Batch) -> list[Moment]:
+        """Return the moment at which a database that is kept open was committed, by an event of its journal.
+
+        That is the first one after the database was written, or the last one of a write-ahead log.
+        """
+        name = database_of(event.name)
+        stamp = batch.stamps.get(name)
+        is_log = event.name.endswith(LOG)
+        is_commit = batch.last.get(event.name) == batch.at if is_log else batch.last.get(name, -1) < batch.at
+        known = self._fresh.get(name) or self.moments.get(name)
+        if stamp is None or not is_commit or stamp in (batch.commits.get(name), known and known.stamp):
+            return []
+        self._committed.add(name)
+        batch.commits[name] = stamp
+        return [self._moment(name, stamp, batch)]
 
     def _moment(self, name: str, stamp: Stamp, batch: _Batch) -> Moment:
         unknown = set()
@@ -533,7 +558,7 @@ class FileObserver:
             return []
         self._kinds.setdefault(name, Counter())[Happened.MOVED_TO] += 1
         self.last_state_event = time.monotonic()
-        stamp = stamp_of(self._path(name))
+        stamp = state_stamp_of(self._path(name))
         return [] if stamp is None or name in batch.last else [self._moment(name, stamp, batch)]
 
     def _overflow(self, batch: _Batch) -> None:

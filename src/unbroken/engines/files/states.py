@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
+from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_database
 from unbroken.engines.files.settings import Program, SavedBy
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 
 # Longer than the clock of files rests, and than a program that is at it between two writes.
 TICKS_SECONDS = 0.25
+_TICK_SECONDS = 0.03  # the clock itself
 _IN_GLOB = re.compile(r"\{progress\}|\*\*/?|\*|\?|.", re.DOTALL)
 # Such as 5000, 0.05 or 1e-3.
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -50,7 +52,7 @@ class RestartState:
     @property
     def stamps(self) -> dict[str, Stamp]:
         """How its files are now; those that are gone are left out."""
-        return {name: stamp for name in self.files if (stamp := stamp_of(self.folder / name)) is not None}
+        return {name: stamp for name in self.files if (stamp := state_stamp_of(self.folder / name)) is not None}
 
 
 @lru_cache(maxsize=1024)
@@ -93,7 +95,10 @@ def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
     common: list[str] = []
     patterns = [glob_pattern(glob) for glob in globs]
     matched: dict[str, set[int]] = {"": set()}
-    for name in plain_files(folder) if folder.is_dir() else ():
+    names = plain_files(folder) if folder.is_dir() else []
+    for name in names:
+        if is_beside(name, set(names).__contains__):
+            continue
         for index, pattern in enumerate(patterns):
             match = pattern.fullmatch(name)
             if match is None:
@@ -156,8 +161,18 @@ def copied(state: RestartState, draft: Path) -> bool:
 def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, Path]) -> bool:
     """Copy files that must be as `stamps` say, each to its target; False if one of them was changed.
 
-    Up to 64 files are opened first, and compared: a program may replace them while they are copied.
+    Up to 64 files are opened first, and compared: a program may replace them while they are copied.  Of a database with
+    a journal all that is committed is copied.
     """
+    databases = {name: stamp for name, stamp in stamps.items() if has_journal(folder / name)}
+    stamps = {name: stamp for name, stamp in stamps.items() if name not in databases}
+    if any(is_database(folder / name) and _is_of_this_tick(stamp) for name, stamp in stamps.items()):
+        time.sleep(_TICK_SECONDS)
+    for name in databases:
+        targets[name].parent.mkdir(parents=True, exist_ok=True)
+        is_same = partial(_has_stamp, folder / name, databases[name])
+        if not is_same() or not copy_database(folder / name, targets[name], is_same):
+            return False
     with ExitStack() as stack:
         opened: dict[str, int] = {}
         try:
@@ -190,7 +205,8 @@ def linked(state: RestartState, draft: Path) -> None:
     """
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
-        fs.link_or_copy(state.folder / name, draft / name)
+        if not has_journal(state.folder / name) or not copy_database(state.folder / name, draft / name):
+            fs.link_or_copy(state.folder / name, draft / name)
 
 
 def stamp_of(path: Path) -> Stamp | None:
@@ -200,6 +216,23 @@ def stamp_of(path: Path) -> Stamp | None:
     except OSError:
         return None
     return _stamp(found)
+
+
+def _is_of_this_tick(stamp: Stamp) -> bool:
+    """Return True for a file that may be written once more without another time of change."""
+    return stamp[2] / 1e9 > time.time() - _TICK_SECONDS
+
+
+def state_stamp_of(path: Path) -> Stamp | None:
+    """Return the stamp of a state file; of a database with a write-ahead log, where commits go, that of both."""
+    stamp, log = stamp_of(path), stamp_of(path.with_name(f"{path.name}{LOG}"))
+    if stamp is None or log is None or not is_database(path):
+        return stamp
+    return stamp[0], stamp[1] + log[1], max(stamp[2], log[2])
+
+
+def _has_stamp(path: Path, stamp: Stamp) -> bool:
+    return state_stamp_of(path) == stamp
 
 
 def _stamp(found: os.stat_result) -> Stamp:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from unbroken.engines.files.databases import copy_database, database_of, has_journal, is_database
 from unbroken.engines.files.outputs import (
     BUFFER_BYTES,
     REWRITTEN,
@@ -268,7 +269,8 @@ class OutputTracker:
             target.unlink(missing_ok=True)
             try:
                 found = os.lstat(self.folder / name)
-                fs.copy_file(self.folder / name, target)
+                if not (has_journal(self.folder / name) and copy_database(self.folder / name, target)):
+                    fs.copy_file(self.folder / name, target)
             except FileNotFoundError:
                 continue
             if stamp_of(self.folder / name) == (found.st_ino, found.st_size, found.st_mtime_ns):
@@ -318,7 +320,9 @@ class OutputTracker:
         for path in fs.tree_files(self.folder):
             name = path.as_posix()
             is_output = self.is_output(name)
-            if not is_output and not self.is_state(name):
+            database = database_of(name)
+            is_journal = bool(database) and is_database(self.folder / database)
+            if is_journal or (not is_output and not self.is_state(name)):
                 continue
             try:
                 state = os.lstat(self.folder / name)
