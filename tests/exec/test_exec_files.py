@@ -11,6 +11,7 @@ import pytest
 from support.file_programs import (
     APPENDED,
     BEST,
+    CHANGED_INSIDE,
     DATABASE,
     FOLDERS,
     KILLS,
@@ -145,6 +146,23 @@ def test_a_state_of_a_killed_process_whose_log_is_unknown_is_left_for_the_checkp
     same = whole(tmp_path_factory.mktemp("whole") / "run", TOLD_AFTER_STATE, goal=30)
     assert (called.folder / "log.txt").read_text() == (same.folder / "log.txt").read_text()
     assert "doubt" not in done.stderr
+
+
+def test_a_file_that_is_changed_inside_is_not_cut_and_is_a_doubt(called, tmp_path_factory):
+    more = made(called, CHANGED_INSIDE, goal=30)
+    options = ("--outputs", "out.h5", "--save-minutes", "0", "--keep", "state")
+    called.rest_at(18)
+    process = called.start(*options, **more)
+    wait_for(called, "rests-at-18")
+    kill_program(called, process)
+    called.go_on()
+
+    done = called.call(*options, **more)
+
+    same = whole(tmp_path_factory.mktemp("whole") / "run", CHANGED_INSIDE, goal=30)
+    assert done.returncode == 0
+    assert (called.folder / "out.h5").read_bytes() == (same.folder / "out.h5").read_bytes()
+    assert "doubt: out.h5 is changed inside while it grows" in done.stderr
 
 
 # --- databases ---

@@ -139,6 +139,23 @@ while n < goal:
 book.close()
 """
 
+# Keeps a file of HDF5's kind open, in which the head changes as it grows.
+CHANGED_INSIDE = """
+n = begin(int(open("state").read()) if os.path.exists("state") else 0)
+out = open("out.h5", "r+b" if n else "w+b")
+while n < goal:
+    n += 1
+    out.seek(0)
+    out.write(b"\\x89HDF\\r\\n\\x1a\\n" + struct.pack("<q", n))
+    out.seek(16 + 8 * n)
+    out.write(struct.pack("<q", n))
+    out.flush()
+    time.sleep(0.05)
+    open("state.new", "w").write(str(n))
+    os.rename("state.new", "state")
+    rest(n)
+"""
+
 # Goes on from the newest time folder, which has to hold its file.
 FOLDERS = """
 newest = max(int(name) for name in os.listdir() if name.isdecimal())

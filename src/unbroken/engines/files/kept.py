@@ -494,7 +494,10 @@ def _is_other(name: str) -> str:
 
 
 def _is_inside(name: str) -> str:
-    return f"{name.lstrip(ELSEWHERE)} is changed inside while it grows, and is not put back; name it in --keep too"
+    shown = name.lstrip(ELSEWHERE)
+    return (
+        f"{shown} is changed inside while it grows, and is not put back; name it in --keep, and close it before a save"
+    )
 
 
 def _in_buffer(name: str) -> str:
