@@ -357,7 +357,7 @@ class KeptFiles:
             with suppress(FileNotFoundError):
                 size = path.stat().st_size
                 if is_changed_inside(path):  # to cut it would not give back what it was
-                    listed = listed.with_doubt(_is_inside(name)) if self._observer.is_open(name) else listed
+                    listed = listed.with_doubt(_is_inside(name)) if self._observed.is_kept_open(name) else listed
                     continue
                 resume = size if lengths is None else lengths.get(name, self._length_before(name))
                 if has_saved_last and 0 <= resume < size:
@@ -495,9 +495,7 @@ def _is_other(name: str) -> str:
 
 def _is_inside(name: str) -> str:
     shown = name.lstrip(ELSEWHERE)
-    return (
-        f"{shown} is changed inside while it grows, and is not put back; name it in --keep, and close it before a save"
-    )
+    return f"{shown} is changed inside while it grows, and not put back; name it in --keep, and close it before a save"
 
 
 def _in_buffer(name: str) -> str:

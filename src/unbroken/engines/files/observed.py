@@ -119,6 +119,11 @@ class ObservedFiles:
         self._restless_looks += 0 if is_over else 1
         return is_over
 
+    def is_kept_open(self, name: str) -> bool:
+        """Return True for a file that is open for writing, or was when a state was complete."""
+        moments = [*self.observer.moments.values(), *(moment for moment, _ in self.known.values())]
+        return self.observer.is_open(name) or any(name in moment.opened for moment in moments)
+
     # --- when ---
 
     def moment(self, name: str) -> Moment | None:
