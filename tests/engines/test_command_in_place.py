@@ -144,8 +144,11 @@ def test_what_a_killed_program_left_counts_unless_it_was_writing_in_place(engine
     assert [each.handover.progress.done for each in found] == steps
 
 
-def test_a_first_state_that_the_kill_of_all_has_torn_is_no_checkpoint_whatever_the_config_says(tmp_path):
-    words = ["sh", "-c", "printf 'step 10' > state.txt; printf '0' >> state.txt; exec sleep 600 >> state.txt"]
+@pytest.mark.parametrize(
+    "before", ["exec 3> state.txt; printf 'step 10' >&3", "printf 'step 10' > state.txt; exec 3>> state.txt"]
+)
+def test_a_first_state_that_the_kill_of_all_has_torn_is_no_checkpoint_whatever_the_config_says(tmp_path, before):
+    words = ["sh", "-c", f"{before}; printf '0' >&3; exec sleep 600"]
     process = start_command_segment(tmp_path, {**SETTINGS, "start": words}, save_minutes=99)
     until(lambda: list(tmp_path.glob("results/demo/work/*/program/state.txt")))
     until(lambda: len(next(tmp_path.glob("results/demo/work/*/program/state.txt")).read_text()) == 8)
