@@ -192,6 +192,10 @@ class Training(Loop):
     def _restore(self, folder: Path) -> str:
         return self._content.restore(folder)
 
+    def _aim(self, goal: float | None, unit: str | None) -> None:
+        super()._aim(goal, unit)
+        self._content.begin_repeating()
+
     @property
     def _is_repeating(self) -> bool:
         return self._content.has_rest_to_put_back
@@ -233,6 +237,8 @@ class Training(Loop):
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
+        for line in self._content.unsaved():
+            self._ranks.say(line)
 
     def _state(self) -> dict[str, Any]:
         self._check_gradients()
