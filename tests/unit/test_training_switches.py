@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from support.pieces_here import pieces, whole_and_pieces
 
@@ -266,3 +267,62 @@ def test_kills_before_and_after_the_epoch_of_a_change_alter_no_weight(tmp_path) 
     assert [each.returncode for each in codes] == [0, -9, -9, -9, 0], codes[-1].stderr
     whole, in_pieces = ((tmp_path / folder / "final" / "model.pt").read_bytes() for folder in ("whole", "pieces"))
     assert in_pieces == whole
+
+
+class Hidden:
+    """Carries a hidden state from batch to batch."""
+
+    value = torch.zeros(1, 4, 8)
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_hidden_state_that_goes_from_batch_to_batch_is_that_of_one_piece(tmp_path, workers) -> None:
+    windows = torch.utils.data.TensorDataset(torch.randn(8, 4, 5, 6, generator=torch.Generator().manual_seed(1)))
+
+    def program(folder, trap):
+        model, hidden = nn.GRU(6, 8, batch_first=True), Hidden()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        training = Training(model=model, optimizer=optimizer, hidden=hidden, folder=folder, saves=OFTEN)
+        loader = training.loader(windows, batch_size=None, shuffle=False, num_workers=workers)
+        for _ in training.epochs(2):
+            hidden.value = torch.zeros(1, 4, 8)
+            for (inputs,) in training.batches(loader):
+                trap()
+                assert inputs.shape == (4, 5, 6)
+                states, last = model(inputs, hidden.value)
+                hidden.value = last.detach()
+                optimizer.zero_grad()
+                states.square().mean().backward()
+                optimizer.step()
+        training.finish()
+        return [value.tolist() for value in model.state_dict().values()]
+
+    whole, in_pieces = whole_and_pieces(program, tmp_path, [3, 12])
+
+    assert in_pieces == whole
+
+
+def test_samples_that_are_batches_already_are_converted_as_in_dataloader() -> None:
+    class Arrays(torch.utils.data.Dataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return {"x": np.full((2,), index), "n": index}
+
+    def batches(**options):
+        training = Training()
+        loader = training.loader(Arrays(), batch_size=None, shuffle=False, **options)
+        return [batch for _ in training.epochs(1) for batch in training.batches(loader)]
+
+    plain, own = batches(), batches(collate_fn=lambda sample: sample["n"] + 1)
+    expected = list(torch.utils.data.DataLoader(Arrays(), batch_size=None))
+
+    assert str(plain) == str(expected)
+    assert own == [1, 2, 3]

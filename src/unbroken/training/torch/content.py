@@ -22,6 +22,7 @@ from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
+from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
@@ -51,7 +52,7 @@ class Content:
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
-        self._said: set[str] = set()
+        self._unsaved, self._said = Unsaved(self.parts, self.gradients), set[str]()
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
@@ -106,7 +107,7 @@ class Content:
 
     def unsaved(self) -> list[str]:
         """Lines about what no restart can put back, each once."""
-        found = [line for line in [self.switches.unknown_group()] if line]
+        found = [*filter(None, [self.switches.unknown_group()]), *self._unsaved.lines()]
         new = [line for line in found if line not in self._said]
         self._said.update(new)
         return new

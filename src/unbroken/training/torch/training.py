@@ -25,12 +25,13 @@ from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import EpochSampler, end_workers, make_loader
+from unbroken.training.torch.loader import Alone, EpochSampler, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
+from unbroken.training.torch.unsaved import check_metrics
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
@@ -76,6 +77,7 @@ class Training(Loop):
         own = {*own} - given.keys() | {name for name in parts if name.partition(".")[0] in own}
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
+        check_metrics(parts)
         self._seed, self._ranks = seed, Ranks.here()
         self._book = Book(guard, best, self._ranks)
         self._content = Content(seed, parts, self._book, validate, self._ranks)
@@ -96,14 +98,14 @@ class Training(Loop):
     def loader(
         self,
         dataset: Dataset[Any],
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         *,
         shuffle: bool = True,
         order: Order | None = None,
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
         seeded_samples: bool = True,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> DataLoader[Any]:
         """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
@@ -111,13 +113,16 @@ class Training(Loop):
         With `seeded_samples`, random numbers drawn in the dataset are a function of (seed, epoch, index), in this
         process or in any worker.  `order` takes the place of the shuffle: it draws the indices of one epoch from the
         generator that it is given.  With `groups`, the kind of each sample, each batch is of one kind.  Several ranks
-        share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
+        share each epoch; `batch_size` is that of one; with None each sample is a batch already.  For validation:
+        `shuffle=False`.
         """
         size = len(dataset)  # type: ignore[arg-type]
+        if batch_size is None:
+            collate_fn = Alone(collate_fn)
         plan = SamplePlan(
             order or order_of(size, shuffle),
             self._seed,
-            batch_size,
+            1 if batch_size is None else batch_size,
             share=self._ranks.share,
             drop_last=drop_last,
             groups=groups,

@@ -1,0 +1,154 @@
+"""What a training changes and no state of its parts holds: no restart can put it back, so it is named."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from unbroken.training.torch.batch_source import StatefulLoader
+from unbroken.training.torch.gradients import Gradients
+from unbroken.training.torch.state import Stateful, unwrapped
+
+# A buffer is compared with what it was if it is not larger.
+COMPARED_BYTES = 1_000_000
+_CHANGES = "changes in the training and is not saved, so a restart loses it"
+
+
+def check_metrics(parts: Mapping[str, object]) -> None:
+    """TypeError for metrics of torchmetrics whose state nobody asked to be saved."""
+    for name, part in parts.items():
+        if not isinstance(part, torch.nn.Module) or next(part.parameters(), None) is not None:
+            continue  # those inside of a model may be for the evaluation alone
+        if any(_is_forgetful(module) for module in part.modules()):
+            raise TypeError(
+                f"Training({name}=...): the state of a {type(part).__name__} of torchmetrics is not in its state_dict; "
+                f"allowed: a persistent one; before Training type: for metric in {name}.modules(): "
+                "metric.persistent(True)"
+            )
+
+
+def is_metric(module: object) -> bool:
+    """True for a metric of torchmetrics, which is not imported for it."""
+    torchmetrics = sys.modules.get("torchmetrics")
+    return torchmetrics is not None and isinstance(module, torchmetrics.Metric)
+
+
+class Unsaved:
+    """Of all parts, from the moment on when this is made."""
+
+    def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients) -> None:
+        self._parts, self._gradients = parts, gradients
+        self._buffers = {name: tensor.detach().cpu().clone() for name, tensor in self._passing_buffers()}
+        self._tensors = dict(self._tensors_on_modules())
+        self._empty = dict(self._looks_of_empty())
+
+    def lines(self) -> Iterator[str]:
+        """Return a line for each thing that has changed."""
+        for name, tensor in self._passing_buffers():
+            before = self._buffers.get(name)
+            if before is None or before.shape != tensor.shape or not torch.equal(before, tensor.detach().cpu()):
+                yield f"{name} {_CHANGES}; it is a buffer with persistent=False; if it matters, type: persistent=True"
+        for name, tensors in self._tensors_on_modules():
+            if not _are_same(self._tensors.get(name, ()), tensors):
+                key = name.rpartition(".")[2]
+                yield (
+                    f"{name} {_CHANGES}; it is a tensor and no buffer; if a batch needs that of the batch before, "
+                    f"type: self.register_buffer({key!r}, ...)"
+                )
+        for name, look in self._looks_of_empty():
+            if look != self._empty.get(name, look):
+                yield f"{name} {_CHANGES}; its state_dict is empty; type what it must keep into its state_dict"
+        yield from self._metrics_in_models()
+        yield from self._optimizers()
+        yield from self._schedulers()
+
+    def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        for name, part in self._parts.items():
+            if isinstance(part, torch.nn.Module):
+                yield from ((f"{name}.{unwrapped(path)}".rstrip("."), each) for path, each in part.named_modules())
+
+    def _passing_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for path, module in self._modules():
+            for key in sorted(module._non_persistent_buffers_set):
+                tensor = module._buffers.get(key)
+                if tensor is not None and tensor.nbytes <= COMPARED_BYTES:
+                    yield f"{path}.{key}", tensor
+
+    def _tensors_on_modules(self) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
+        for path, module in self._modules():
+            if is_metric(module):
+                continue
+            known = [*module._parameters, *module._buffers]
+            for key, value in vars(module).items():
+                tensors = _tensors(value)
+                # `weight` of a weight norm is made of weight_g and weight_v.
+                if tensors and not any(name.startswith(f"{key}_") for name in known):
+                    yield f"{path}.{key}", tensors
+
+    def _looks_of_empty(self) -> Iterator[tuple[str, bytes]]:
+        for name, part in self._parts.items():
+            if isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) or part.state_dict():
+                continue
+            try:
+                yield name, pickle.dumps(vars(part))
+            except (AttributeError, TypeError, pickle.PicklingError):
+                continue  # nobody can tell whether it has changed
+
+    def _metrics_in_models(self) -> Iterator[str]:
+        """Those that have seen batches of the epoch when one is over; at its end they are most often begun anew."""
+        for path, module in self._modules():
+            if _is_forgetful(module) and module._update_count:
+                yield f"{path} {_CHANGES} in the middle of an epoch; type: {path}.persistent(True)"
+
+    def _optimizers(self) -> Iterator[str]:
+        names = {id(each): name for name, each in self._gradients.parameters().items()}
+        for optimizer in self._gradients.steppers:
+            if not optimizer.state or self._is_known(optimizer):
+                continue
+            stepped = [
+                names[id(each)] for group in optimizer.param_groups for each in group["params"] if id(each) in names
+            ]
+            if stepped:
+                yield (
+                    f"an optimizer ({type(optimizer).__name__}) that Training(...) was not given has changed "
+                    f"{stepped[0]}; its state is not saved; type: Training(..., optimizer=optimizer)"
+                )
+
+    def _schedulers(self) -> Iterator[str]:
+        for name, part in self._parts.items():
+            if not isinstance(part, torch.optim.Optimizer) or not hasattr(part.step, "_wrapped_by_lr_sched"):
+                continue
+            if not any(getattr(each, "optimizer", None) is part for each in self._near()):
+                yield (
+                    f"a learning rate scheduler of {name} was not given to Training(...), so it is not saved and "
+                    "starts at 0 after a restart; type: Training(..., scheduler=scheduler)"
+                )
+
+    def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
+        return any(each is optimizer for each in self._near())
+
+    def _near(self) -> Iterator[object]:
+        """The parts, and what they hold: a wrapper steps an optimizer of its own."""
+        for part in self._parts.values():
+            yield part
+            for value in [*vars(part).values()] if hasattr(part, "__dict__") else ():
+                yield value
+                if isinstance(value, (list, tuple)):
+                    yield from value
+
+
+def _is_forgetful(module: torch.nn.Module) -> bool:
+    return is_metric(module) and not all(module._persistent.values())  # type: ignore[union-attr, operator]
+
+
+def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
+    found: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(each for each in found if isinstance(each, torch.Tensor) and not isinstance(each, torch.nn.Parameter))
+
+
+def _are_same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
