@@ -19,6 +19,7 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import put_back
 from unbroken.training.torch.repeated import Repeated
 from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
 from unbroken.training.torch.switches import Switches
@@ -41,8 +42,10 @@ class Content:
         book: Book,
         validate: Validate | Callable[[], Any] | None,
         ranks: Ranks,
+        *,
+        new_schedule: bool = False,
     ) -> None:
-        self._seed, self._ranks = seed, ranks
+        self._seed, self._ranks, self._has_new_schedule = seed, ranks, new_schedule
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
@@ -89,6 +92,7 @@ class Content:
         random = state["random"] or torch_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
+        replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
         self._saved_switches = state.get(SWITCHES, {})
         self.switches.fit_groups(self._saved_switches, state["parts"], source)
         gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
@@ -97,6 +101,8 @@ class Content:
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
+        if replayed:
+            replayed.put_back()
         self.course.restore(state["position"])
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}

@@ -29,6 +29,7 @@ from unbroken.training.torch.loader import Alone, EpochSampler, end_workers, mak
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
+from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
 from unbroken.training.torch.unsaved import check_metrics
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 NORMAL, OFTEN = Guard(), Saves()
 NO_MORE = object()
+# How often a scheduler is called is known after one.
+CHECKED_EPOCHS = 2
 
 
 class Training(Loop):
@@ -51,6 +54,8 @@ class Training(Loop):
     sample; `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is
     best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
+    With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
+    checkpoint on; without it those of the checkpoint, however long they are.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -58,6 +63,7 @@ class Training(Loop):
 
     _ranks: Ranks
     _link: TorchWriter | None
+    _epochs_begun = 0
 
     def __init__(
         self,
@@ -69,6 +75,7 @@ class Training(Loop):
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         own: Collection[str] = (),
+        new_schedule: bool = False,
         state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         **given: Part | Sequence[Part],
     ) -> None:
@@ -80,8 +87,8 @@ class Training(Loop):
         check_metrics(parts)
         self._seed, self._ranks = seed, Ranks.here()
         self._book = Book(guard, best, self._ranks)
-        self._content = Content(seed, parts, self._book, validate, self._ranks)
-        self._course = self._content.course
+        self._content = Content(seed, parts, self._book, validate, self._ranks, new_schedule=new_schedule)
+        self._course, self._short_schedules = self._content.course, set[str]()
         stateful = self._content.loaders
         self._loaders = [part.loader for part in stateful.values()]
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
@@ -229,7 +236,19 @@ class Training(Loop):
             position.batches = None
         if batches is not None and not feed.has_more():
             position.batch = batches  # with drop_last, what is left is not enough for all ranks
+        self._check_schedules()
         return feed
+
+    def _check_schedules(self) -> None:
+        """Compares their length with the goal: when the first epoch here begins, and when the second one does."""
+        self._epochs_begun += 1
+        for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
+            line, fails_next = too_short(name, part, self._course)
+            if fails_next:
+                self._give_up(Kind.HOPELESS, line)
+            if line and name not in self._short_schedules:
+                self._short_schedules.add(name)
+                self._ranks.say(line)
 
     def _save(self, done: float, is_best: bool, following: Phase | None = None, **more: Any) -> None:
         if self._link:
