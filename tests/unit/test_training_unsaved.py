@@ -46,21 +46,28 @@ def made(folder, model=None, optimizer=None, **parts):
     return Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN, **parts), model, optimizer
 
 
-def test_a_metric_of_torchmetrics_that_saves_nothing_is_refused_with_the_line_that_helps(tmp_path) -> None:
+def test_a_metric_of_torchmetrics_is_made_to_give_its_state_and_named(tmp_path, capsys) -> None:
     torchmetrics = pytest.importorskip("torchmetrics", reason="missing: torchmetrics")
     accuracy = torchmetrics.Accuracy(task="binary")
     both = torchmetrics.MetricCollection([torchmetrics.MeanMetric(), torchmetrics.SumMetric()])
 
     for metric in (accuracy, both):
-        with pytest.raises(TypeError, match=r"type: for metric in accuracy.modules\(\): metric.persistent\(True\)"):
-            made(tmp_path / "run", accuracy=metric)
-        for each in metric.modules():
-            each.persistent(True)
+        assert not metric.state_dict()
+        made(None, accuracy=metric)
+        assert metric.state_dict()
         made(None, accuracy=metric)
 
+    said = [line for line in capsys.readouterr().out.splitlines() if "accuracy" in line]
+    assert said == [
+        f"unbroken: accuracy ({kind}): torchmetrics leaves its state out of state_dict, so it is made persistent here, "
+        "as by accuracy.persistent(True)"
+        for kind in ("BinaryAccuracy", "MetricCollection")
+    ]
 
+
+@pytest.mark.parametrize("is_persistent", [True, False])
 @pytest.mark.parametrize("is_by_forward", [True, False])
-def test_a_persistent_metric_is_that_of_one_piece(tmp_path, is_by_forward) -> None:
+def test_a_metric_is_that_of_one_piece(tmp_path, is_by_forward, is_persistent) -> None:
     torchmetrics = pytest.importorskip("torchmetrics", reason="missing: torchmetrics")
 
     class Mean(torchmetrics.Metric):
@@ -70,7 +77,7 @@ def test_a_persistent_metric_is_that_of_one_piece(tmp_path, is_by_forward) -> No
 
         def __init__(self):
             super().__init__()
-            self.add_state("value", torch.tensor(0.0), dist_reduce_fx="mean", persistent=True)
+            self.add_state("value", torch.tensor(0.0), dist_reduce_fx="mean", persistent=is_persistent)
 
         def update(self, value):
             self.value = value.detach().mean()

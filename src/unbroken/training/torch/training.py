@@ -32,7 +32,7 @@ from unbroken.training.torch.samplers import Order, SamplePlan, order_of
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
-from unbroken.training.torch.unsaved import check_metrics
+from unbroken.training.torch.unsaved import make_persistent
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
@@ -84,8 +84,9 @@ class Training(Loop):
         own = {*own} - given.keys() | {name for name in parts if name.partition(".")[0] in own}
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
-        check_metrics(parts)
         self._seed, self._ranks = seed, Ranks.here()
+        for line in make_persistent(parts):
+            self._ranks.say(line)
         self._book = Book(guard, best, self._ranks)
         self._content = Content(seed, parts, self._book, validate, self._ranks, new_schedule=new_schedule)
         self._course, self._short_schedules = self._content.course, set[str]()

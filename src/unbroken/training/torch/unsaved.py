@@ -18,16 +18,18 @@ COMPARED_BYTES = 1_000_000
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
 
 
-def check_metrics(parts: Mapping[str, object]) -> None:
-    """TypeError for metrics of torchmetrics whose state nobody asked to be saved."""
+def make_persistent(parts: Mapping[str, object]) -> Iterator[str]:
+    """Let each metric of torchmetrics that is a part give its state; return a line for each that did not."""
     for name, part in parts.items():
         if not isinstance(part, torch.nn.Module) or next(part.parameters(), None) is not None:
-            continue  # those inside of a model may be for the evaluation alone
-        if any(_is_forgetful(module) for module in part.modules()):
-            raise TypeError(
-                f"Training({name}=...): the state of a {type(part).__name__} of torchmetrics is not in its state_dict; "
-                f"allowed: a persistent one; before Training type: for metric in {name}.modules(): "
-                "metric.persistent(True)"
+            continue  # the state of a model would get more names
+        forgetful = [module for module in part.modules() if _is_forgetful(module)]
+        for module in forgetful:
+            module.persistent(True)  # type: ignore[operator]
+        if forgetful:
+            yield (
+                f"{name} ({type(part).__name__}): torchmetrics leaves its state out of state_dict, so it is made "
+                f"persistent here, as by {name}.persistent(True)"
             )
 
 
