@@ -391,6 +391,6 @@ def test_parameters_of_a_layer_that_stayed_frozen_are_named_first(compared, tmp_
 
     assert causes.likely([column], found, [(Way.KILL, 2.0)]) == (
         "it went on from 2 after a SIGKILL in mid-work, and differs at once: some of the state is not saved, or not "
-        "put back; most different at the end: model.0.0.weight by 0.5, model.1.weight by 0.05; also the optimizer's state, "
-        "column loss"
+        "put back; most different at the end: model.0.0.weight by 0.5, model.1.weight by 0.05; also the "
+        "optimizer's state, column loss"
     )
