@@ -11,6 +11,7 @@ from support.pieces_here import pieces, whole_and_pieces
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import Saves, Training  # noqa: E402
@@ -159,7 +160,53 @@ def test_a_group_of_parameters_that_no_model_has_is_said_when_it_is_added(tmp_pa
     said = [line for line in capsys.readouterr().out.splitlines() if "add_param_group" in line]
     assert said == [
         "unbroken: optimizer.add_param_group(...) was given parameters of no model that Training(...) has, so a "
-        "restart cannot add them; allowed: parameters of its models; type Training(..., model=model)"
+        "restart cannot add them; allowed: parameters of its models; type Training(..., model=model), or add them in "
+        "Training(prepare=...)"
+    ]
+
+
+def test_what_a_script_made_of_its_parts_can_be_made_before_a_checkpoint_is_loaded(tmp_path, capsys) -> None:
+    """A layer is pruned at epoch 2, and parameters of no model are added to the optimizer."""
+
+    def program(folder, trap):
+        model, other = classifier(), nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        asked = []
+
+        def grow():
+            prune.random_unstructured(model[1], "weight", 0.5)
+            optimizer.add_param_group({"params": other.parameters(), "lr": 0.3})
+
+        def prepare(training):
+            asked.append((training.epoch, training.batch))
+            if (training.epoch, training.batch) > (2, 0):
+                grow()
+
+        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN, prepare=prepare)
+        assert len(asked) == (training.step > 0)
+        return fit(training, model, optimizer, trap, lambda epoch: epoch == 2 and training.batch == 0 and grow())
+
+    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
+
+    assert in_pieces == whole
+    assert "1.weight_mask" in whole
+    assert "prepare" not in capsys.readouterr().out
+
+
+def test_other_names_in_a_model_than_at_the_start_are_said_at_once(tmp_path, capsys) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    training = Training(model=model, optimizer=optimizer, folder=tmp_path / "run", saves=OFTEN)
+
+    def prune_one(epoch):
+        if epoch == 1:
+            prune.identity(model[1], "weight")
+
+    fit(training, model, optimizer, lambda: None, prune_one)
+
+    assert [line for line in capsys.readouterr().out.splitlines() if "prepare" in line] == [
+        "unbroken: model has 1.weight_orig, 1.weight_mask now, which it had not when Training(...) was made: a restart "
+        "can load it only if it is made so before, by the epoch; type: Training(..., prepare=function)"
     ]
 
 

@@ -44,8 +44,10 @@ class Content:
         ranks: Ranks,
         *,
         new_schedule: bool = False,
+        is_prepared: bool = False,
     ) -> None:
-        self._seed, self._ranks, self._has_new_schedule = seed, ranks, new_schedule
+        self._seed, self._ranks = seed, ranks
+        self._has_new_schedule, self._is_prepared = new_schedule, is_prepared
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
@@ -55,7 +57,7 @@ class Content:
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
-        self._unsaved, self._said = Unsaved(self.parts, self.gradients), set[str]()
+        self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
         self._origin: Path | None = None
         self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
@@ -113,7 +115,7 @@ class Content:
 
     def unsaved(self) -> list[str]:
         """Lines about what no restart can put back, each once."""
-        found = [*filter(None, [self.switches.unknown_group()]), *self._unsaved.lines()]
+        found = [*self._unsaved.lines(), *(() if self._is_prepared else self.switches.unknown_groups())]
         new = [line for line in found if line not in self._said]
         self._said.update(new)
         return new

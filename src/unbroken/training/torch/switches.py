@@ -54,7 +54,7 @@ class Switches:
             part = self._optimizers.get(name)
             if part is None:
                 continue
-            del part.param_groups[self._groups[name] :]  # of a checkpoint that was rejected
+            del part.param_groups[max(self._groups[name], len(groups)) :]  # of a checkpoint that was rejected
             self._check_groups(name, groups, source)
             for number in range(len(part.param_groups), len(groups)):
                 self._add_group(part, groups[number], parts[name]["param_groups"][number])
@@ -75,7 +75,7 @@ class Switches:
             return ""
         value = "True" if unlike[0] not in frozen else "False"
         return (
-            f"requires_grad of {_listed(unlike)} is put back as it was in the checkpoint, where it is {value}; to "
+            f"requires_grad of {listed(unlike)} is put back as it was in the checkpoint, where it is {value}; to "
             "change it, type: if training.epoch == ...: before batches()"
         )
 
@@ -90,17 +90,17 @@ class Switches:
         for part in self._optimizers.values():
             vars(part).pop("add_param_group", None)
 
-    def unknown_group(self) -> str:
-        """Says which group that was added since the start no restart can add; empty if there is none."""
+    def unknown_groups(self) -> Iterator[str]:
+        """Return a line for each optimizer with a group, added since the start, that no restart can add."""
         parameters = self._named()
         for name, part in self._optimizers.items():
             added = self._groups_of(part, parameters)[self._groups[name] :]
             if any(each.startswith(f"{name}.") for names in added for each in names):
-                return (
+                yield (
                     f"{name}.add_param_group(...) was given parameters of no model that Training(...) has, so a "
-                    "restart cannot add them; allowed: parameters of its models; type Training(..., model=model)"
+                    "restart cannot add them; allowed: parameters of its models; type Training(..., model=model), or "
+                    "add them in Training(prepare=...)"
                 )
-        return ""
 
     def _named(self) -> dict[str, torch.Tensor]:
         return {name.replace(COMPILED, ""): each for name, each in self._parameters().items()}
@@ -121,7 +121,7 @@ class Switches:
                     [each for each in some if each not in others] for some, others in ((had, has), (has, had))
                 )
                 raise CheckpointError(
-                    f"{source}: group {number} of {name!r} had {_listed(one)}, and has {_listed(other)} now; allowed: "
+                    f"{source}: group {number} of {name!r} had {listed(one)}, and has {listed(other)} now; allowed: "
                     "the same parameters"
                 )
 
@@ -175,6 +175,7 @@ def _is_same(one: object, other: object) -> bool:
     return one is other or (type(one) is type(other) and one == other)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
     return ", ".join(names[:_MOST_NAMES]) + more

@@ -55,7 +55,9 @@ class Training(Loop):
     best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
     With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
-    checkpoint on; without it those of the checkpoint, however long they are.
+    checkpoint on; without it those of the checkpoint, however long they are.  `prepare` is called with this training
+    before a checkpoint is loaded: `epoch` and `batch` say where it goes on, so that it can make of the parts what the
+    script made of them until there.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -76,6 +78,7 @@ class Training(Loop):
         saves: Saves = OFTEN,
         own: Collection[str] = (),
         new_schedule: bool = False,
+        prepare: Callable[[Training], None] | None = None,
         state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         **given: Part | Sequence[Part],
     ) -> None:
@@ -88,12 +91,20 @@ class Training(Loop):
         for line in make_persistent(parts):
             self._ranks.say(line)
         self._book = Book(guard, best, self._ranks)
-        self._content = Content(seed, parts, self._book, validate, self._ranks, new_schedule=new_schedule)
+        self._content = Content(
+            seed,
+            parts,
+            self._book,
+            validate,
+            self._ranks,
+            new_schedule=new_schedule,
+            is_prepared=prepare is not None,
+        )
         self._course, self._short_schedules = self._content.course, set[str]()
         stateful = self._content.loaders
         self._loaders = [part.loader for part in stateful.values()]
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
-        self._link = None  # should that end the training
+        self._link, self._prepare = None, prepare  # no link, should that end the training
         self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
         if self._link is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
@@ -203,6 +214,10 @@ class Training(Loop):
         return open_board(self._book, self._course.position.step, folder)
 
     def _restore(self, folder: Path) -> str:
+        if self._prepare:
+            self._course.restore(torch_state.load(folder, is_mapped=True)["position"])
+            self._prepare(self)
+            self._prepare = None  # done once, also where this checkpoint is not to be trusted
         return self._content.restore(folder)
 
     def _aim(self, goal: float | None, unit: str | None) -> None:

@@ -11,7 +11,8 @@ import torch
 
 from unbroken.training.torch.batch_source import StatefulLoader
 from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.state import Stateful, unwrapped
+from unbroken.training.torch.state import Stateful, plainly_named, unwrapped
+from unbroken.training.torch.switches import listed
 
 # A buffer is compared with what it was if it is not larger.
 COMPARED_BYTES = 1_000_000
@@ -40,13 +41,14 @@ def is_metric(module: object) -> bool:
 
 
 class Unsaved:
-    """Of all parts, from the moment on when this is made."""
+    """Of all parts, from the moment on when this is made; `is_prepared`: the script adds by itself what came later."""
 
-    def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients) -> None:
-        self._parts, self._gradients = parts, gradients
+    def __init__(self, parts: Mapping[str, Stateful], gradients: Gradients, *, is_prepared: bool) -> None:
+        self._parts, self._gradients, self._is_prepared = parts, gradients, is_prepared
         self._buffers = {name: tensor.detach().cpu().clone() for name, tensor in self._passing_buffers()}
         self._tensors = dict(self._tensors_on_modules())
         self._empty = dict(self._looks_of_empty())
+        self._names = {name: self._names_in(part) for name, part in parts.items()}
 
     def lines(self) -> Iterator[str]:
         """Return a line for each thing that has changed."""
@@ -64,6 +66,12 @@ class Unsaved:
         for name, look in self._looks_of_empty():
             if look != self._empty.get(name, look):
                 yield f"{name} {_CHANGES}; its state_dict is empty; type what it must keep into its state_dict"
+        for name, part in self._parts.items() if not self._is_prepared else ():
+            if new := [key for key in self._names_in(part) if key not in self._names[name]]:
+                yield (
+                    f"{name} has {listed(new)} now, which it had not when Training(...) was made: a restart can load "
+                    "it only if it is made so before, by the epoch; type: Training(..., prepare=function)"
+                )
         yield from self._metrics_in_models()
         yield from self._optimizers()
         yield from self._schedulers()
@@ -72,6 +80,12 @@ class Unsaved:
         for name, part in self._parts.items():
             if isinstance(part, torch.nn.Module):
                 yield from ((f"{name}.{unwrapped(path)}".rstrip("."), each) for path, each in part.named_modules())
+
+    def _names_in(self, part: object) -> dict[str, None]:
+        """The names in the state of a model."""
+        if not isinstance(part, torch.nn.Module) or is_metric(part):
+            return {}
+        return dict.fromkeys(plainly_named(part.state_dict()))
 
     def _passing_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         for path, module in self._modules():
