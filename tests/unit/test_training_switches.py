@@ -124,6 +124,29 @@ def test_a_number_on_a_module_that_changes_at_an_epoch_is_so_after_a_restart(tmp
     assert in_pieces == whole
 
 
+def test_a_tensor_that_an_epoch_begins_with_on_a_module_stays_there(tmp_path) -> None:
+    class Scaled(nn.Linear):
+        scale = calls = None
+
+        def __init__(self):
+            super().__init__(6, 3)
+            self.scale = None
+
+        def forward(self, inputs):
+            self.calls = (self.calls or 0) + 1  # from the first batch on
+            return super().forward(inputs) * self.scale * self.calls
+
+    def program(folder, trap):
+        model = Scaled()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        training = Training(model=model, optimizer=optimizer, folder=folder, saves=OFTEN)
+        return fit(training, model, optimizer, trap, lambda epoch: setattr(model, "scale", torch.tensor(0.1)))
+
+    whole, in_pieces = whole_and_pieces(program, tmp_path, STOPS)
+
+    assert in_pieces == whole
+
+
 def test_a_group_that_is_added_at_an_epoch_is_there_after_a_restart(tmp_path) -> None:
     def program(folder, trap):
         model = classifier()

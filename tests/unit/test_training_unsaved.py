@@ -189,6 +189,20 @@ def test_an_optimizer_and_a_scheduler_that_training_was_not_given_are_named(tmp_
     ]
 
 
+def test_what_decides_how_torch_computes_is_named_if_the_training_changes_it(tmp_path, capsys) -> None:
+    training, model, optimizer = made(tmp_path / "run")
+    before = torch.get_float32_matmul_precision()
+    try:
+        fit(training, model, optimizer, each=lambda: torch.set_float32_matmul_precision("medium"))
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+    assert [line for line in capsys.readouterr().out.splitlines() if "precision" in line] == [
+        "unbroken: torch.get_float32_matmul_precision() is medium now, highest when Training(...) was made, and is not "
+        "saved; set it before Training, or in each epoch by its number; type: if epoch >= ...: before batches()"
+    ]
+
+
 def test_nothing_is_said_of_a_training_that_gives_all_it_has(tmp_path, capsys) -> None:
     """Norms that make one weight of two, spectral norm, an average, a schedule of two."""
     model = nn.Sequential(

@@ -70,7 +70,8 @@ class Switches:
                 unlike.append(name)
         for path, module in self._all_modules():
             wanted = {**self._first.get(path, {}), **saved["on_modules"].get(path, {})}
-            vars(module).update((key, value) for key, value in wanted.items() if key in vars(module))
+            here = vars(module)  # in which a tensor may have come to where nothing was
+            here.update({key: wanted[key] for key in wanted if key not in here or key in _values_on(module)})
         if not unlike:
             return ""
         value = "True" if unlike[0] not in frozen else "False"
@@ -83,7 +84,7 @@ class Switches:
         """Until `end_repeating`, a group that a restart has added is not added once more by the script."""
         for name, part in self._optimizers.items():
             if len(part.param_groups) > self._groups[name]:
-                part.add_param_group = _Repeated(part)  # type: ignore[method-assign]
+                vars(part)["add_param_group"] = _Repeated(part)
 
     def end_repeating(self) -> None:
         """From here on a group that is added is a new one."""

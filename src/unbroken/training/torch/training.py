@@ -215,7 +215,7 @@ class Training(Loop):
 
     def _restore(self, folder: Path) -> str:
         if self._prepare:
-            self._course.restore(torch_state.load(folder, is_mapped=True)["position"])
+            self._course.restore(torch_state.load(folder, is_mapped=True).get("position", {}))
             self._prepare(self)
             self._prepare = None  # done once, also where this checkpoint is not to be trusted
         return self._content.restore(folder)

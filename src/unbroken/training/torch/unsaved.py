@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,14 @@ from unbroken.training.torch.switches import listed
 # A buffer is compared with what it was if it is not larger.
 COMPARED_BYTES = 1_000_000
 _CHANGES = "changes in the training and is not saved, so a restart loses it"
+# What is the same for all of torch, and decides how it computes.
+_GLOBAL: Mapping[str, Callable[[], object]] = {
+    "torch.get_default_dtype()": torch.get_default_dtype,
+    "torch.get_default_device()": torch.get_default_device,
+    "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision,
+    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
+    "torch.backends.cudnn.allow_tf32": lambda: torch.backends.cudnn.allow_tf32,
+}
 
 
 def make_persistent(parts: Mapping[str, object]) -> Iterator[str]:
@@ -47,7 +55,8 @@ class Unsaved:
         self._parts, self._gradients, self._is_prepared = parts, gradients, is_prepared
         self._buffers = {name: tensor.detach().cpu().clone() for name, tensor in self._passing_buffers()}
         self._tensors = dict(self._tensors_on_modules())
-        self._empty = dict(self._looks_of_empty())
+        self._global = {name: ask() for name, ask in _GLOBAL.items()}
+        self._empty = dict(self._looks_of(name for name, part in parts.items() if _has_empty_state(part)))
         self._names = {name: self._names_in(part) for name, part in parts.items()}
 
     def lines(self) -> Iterator[str]:
@@ -63,14 +72,20 @@ class Unsaved:
                     f"{name} {_CHANGES}; it is a tensor and no buffer; if a batch needs that of the batch before, "
                     f"type: self.register_buffer({key!r}, ...)"
                 )
-        for name, look in self._looks_of_empty():
-            if look != self._empty.get(name, look):
+        for name, look in self._looks_of(self._empty):
+            if look != self._empty[name]:
                 yield f"{name} {_CHANGES}; its state_dict is empty; type what it must keep into its state_dict"
         for name, part in self._parts.items() if not self._is_prepared else ():
             if new := [key for key in self._names_in(part) if key not in self._names[name]]:
                 yield (
                     f"{name} has {listed(new)} now, which it had not when Training(...) was made: a restart can load "
                     "it only if it is made so before, by the epoch; type: Training(..., prepare=function)"
+                )
+        for name, ask in _GLOBAL.items():
+            if (now := ask()) != self._global[name]:
+                yield (
+                    f"{name} is {now} now, {self._global[name]} when Training(...) was made, and is not saved; set it "
+                    "before Training, or in each epoch by its number; type: if epoch >= ...: before batches()"
                 )
         yield from self._metrics_in_models()
         yield from self._optimizers()
@@ -105,12 +120,10 @@ class Unsaved:
                 if tensors and not any(name.startswith(f"{key}_") for name in known):
                     yield f"{path}.{key}", tensors
 
-    def _looks_of_empty(self) -> Iterator[tuple[str, bytes]]:
-        for name, part in self._parts.items():
-            if isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) or part.state_dict():
-                continue
+    def _looks_of(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for name in names:
             try:
-                yield name, pickle.dumps(vars(part))
+                yield name, pickle.dumps(vars(self._parts[name]))
             except (AttributeError, TypeError, pickle.PicklingError):
                 continue  # nobody can tell whether it has changed
 
@@ -157,8 +170,12 @@ class Unsaved:
                     yield from value
 
 
+def _has_empty_state(part: Stateful) -> bool:
+    return not isinstance(part, (torch.nn.Module, torch.optim.Optimizer, StatefulLoader)) and not part.state_dict()
+
+
 def _is_forgetful(module: torch.nn.Module) -> bool:
-    return is_metric(module) and not all(module._persistent.values())  # type: ignore[union-attr, operator]
+    return is_metric(module) and not all(module._persistent.values())  # type: ignore[operator]
 
 
 def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
