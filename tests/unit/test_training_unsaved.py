@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 from torch import nn  # noqa: E402
 
 from unbroken.training.torch import Saves, Training  # noqa: E402
+from unbroken.training.torch.unsaved import make_persistent  # noqa: E402
 
 OFTEN = Saves(steps=1)
 
@@ -62,6 +63,19 @@ def test_a_metric_of_torchmetrics_is_made_to_give_its_state_and_named(tmp_path, 
         f"unbroken: accuracy ({kind}): torchmetrics leaves its state out of state_dict, so it is made persistent here, "
         "as by accuracy.persistent(True)"
         for kind in ("BinaryAccuracy", "MetricCollection")
+    ]
+
+
+def test_a_metric_of_several_ranks_that_is_not_each_ones_own_is_named() -> None:
+    torchmetrics = pytest.importorskip("torchmetrics", reason="missing: torchmetrics")
+    parts = {"mean": torchmetrics.MeanMetric(), "sum": torchmetrics.SumMetric(), "model": nn.Linear(2, 1)}
+    for metric in (parts["mean"], parts["sum"]):
+        metric.persistent(True)
+
+    assert list(make_persistent(parts, {"sum"}, 1)) == []
+    assert list(make_persistent(parts, {"sum"}, 2)) == [
+        "mean (MeanMetric): each rank has seen other batches, and that of the first rank is saved for all; type: "
+        "Training(..., own=['mean'])"
     ]
 
 

@@ -88,18 +88,11 @@ class Training(Loop):
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
         self._seed, self._ranks = seed, Ranks.here()
-        for line in make_persistent(parts):
+        for line in make_persistent(parts, own, self._ranks.size):
             self._ranks.say(line)
         self._book = Book(guard, best, self._ranks)
-        self._content = Content(
-            seed,
-            parts,
-            self._book,
-            validate,
-            self._ranks,
-            new_schedule=new_schedule,
-            is_prepared=prepare is not None,
-        )
+        options = {"new_schedule": new_schedule, "is_prepared": prepare is not None}
+        self._content = Content(seed, parts, self._book, validate, self._ranks, **options)
         self._course, self._short_schedules = self._content.course, set[str]()
         stateful = self._content.loaders
         self._loaders = [part.loader for part in stateful.values()]

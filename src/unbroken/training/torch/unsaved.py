@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,8 +27,11 @@ _GLOBAL: Mapping[str, Callable[[], object]] = {
 }
 
 
-def make_persistent(parts: Mapping[str, object]) -> Iterator[str]:
-    """Let each metric of torchmetrics that is a part give its state; return a line for each that did not."""
+def make_persistent(parts: Mapping[str, object], own: Collection[str], ranks: int) -> Iterator[str]:
+    """Let each metric of torchmetrics that is a part give its state; return a line for each that did not.
+
+    `own` names the parts that each of the ranks has for itself, as every rank has its metric.
+    """
     for name, part in parts.items():
         if not isinstance(part, torch.nn.Module) or next(part.parameters(), None) is not None:
             continue  # the state of a model would get more names
@@ -39,6 +42,11 @@ def make_persistent(parts: Mapping[str, object]) -> Iterator[str]:
             yield (
                 f"{name} ({type(part).__name__}): torchmetrics leaves its state out of state_dict, so it is made "
                 f"persistent here, as by {name}.persistent(True)"
+            )
+        if ranks > 1 and name not in own and any(map(is_metric, part.modules())):
+            yield (
+                f"{name} ({type(part).__name__}): each rank has seen other batches, and that of the first rank is "
+                f"saved for all; type: Training(..., own=[{name!r}])"
             )
 
 
