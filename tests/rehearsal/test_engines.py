@@ -69,6 +69,16 @@ def test_an_optimizer_that_is_not_put_back_is_named_by_the_keys_of_the_state(pla
 
 
 @pytest.mark.slow
+def test_layers_that_stay_frozen_after_a_restart_are_named_by_their_parameters(plain_torch):
+    done = plain_torch("unfrozen once")
+
+    assert (done.code, done.verdict) == (1, "differs"), done.said
+    assert re.search(
+        r"; most different at the end: model\.0\.weight by \S+, .*; also the optimizer's state", done.reason
+    ), done.reason
+
+
+@pytest.mark.slow
 def test_a_process_under_dmtcp_goes_on_after_each_way_of_ending(dmtcp):
     done = dmtcp(sys.executable, "-c", COUNT, "900")
 

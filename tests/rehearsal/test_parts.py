@@ -15,7 +15,9 @@ from support.toyrun import toy_run
 from unbroken.config.package_files import root_folder
 from unbroken.engines.gromacs.frames import frame_at, frames
 from unbroken.plan.unrehearsed import unrehearsed
-from unbroken.rehearsal.compare import Kind, compare_folders
+from unbroken.rehearsal import causes
+from unbroken.rehearsal.compare import Difference, Kind, compare_folders
+from unbroken.rehearsal.piece import Way
 from unbroken.rehearsal.short_goal import rounded_down
 from unbroken.runs.rehearsal import Rehearsal, Verdict, read_rehearsal
 from unbroken.system.file_events import FileEvents, Happened
@@ -373,3 +375,22 @@ def test_a_first_start_says_one_line_of_runs_that_were_not_rehearsed(tmp_path):
         "not rehearsed: a, b; `unbroken rehearse a` shows within minutes whether it resumes",
         "bad: rehearsed: differs (t.csv: rows); it starts all the same",
     ]
+
+
+def test_parameters_of_a_layer_that_stayed_frozen_are_named_first(compared, tmp_path):
+    torch = pytest.importorskip("torch")
+
+    def state(by):
+        layers = {"0.0.weight": torch.full((2,), 1.0 + by), "1.weight": torch.full((2,), 1.0 + by / 10)}
+        optimizer = {"state": {0: {"exp_avg": torch.full((2,), by)}}}
+        torch.save({"model": layers, "optimizer": optimizer, "step": 3}, tmp_path / "saved.pt")
+        return (tmp_path / "saved.pt").read_bytes()
+
+    found = compared("state.pt", state(0.0), state(0.5))
+    column = Difference("metrics.csv", Kind.COLUMN, "metrics.csv column loss", "column loss", position=3.0, key="loss")
+
+    assert causes.likely([column], found, [(Way.KILL, 2.0)]) == (
+        "it went on from 2 after a SIGKILL in mid-work, and differs at once: some of the state is not saved, or not "
+        "put back; most different at the end: model.0.0.weight by 0.5, model.1.weight by 0.05; also the "
+        "optimizer's state, column loss"
+    )

@@ -19,6 +19,7 @@ def main() -> int:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 1))
     optimizer = torch.optim.Adam(model.parameters())
+    model[0].requires_grad_(FAULT != "unfrozen once")
     step = 0
     if resume := os.environ["UNBROKEN_RESUME"]:
         state = torch.load(Path(resume, "state.pt"), weights_only=True)
@@ -29,6 +30,8 @@ def main() -> int:
             optimizer.load_state_dict(state["optimizer"])
     saved_at = time.monotonic()
     while step < GOAL:
+        if step == 20:
+            model[0].requires_grad_()
         optimizer.zero_grad()
         model(torch.randn(16, 8)).pow(2).mean().backward()
         optimizer.step()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from unbroken.rehearsal.compare import Difference, Kind
 from unbroken.rehearsal.piece import Way
@@ -15,6 +15,15 @@ _BY_KEY = (
     (re.compile(r"sampler|loader|shuffle|order"), "the order of batches differs: the loader's shuffle is not saved"),
     (re.compile(r"optim|exp_avg|momentum"), "the optimizer's state is not saved as it is"),
 )
+# What of a state is no parameter of a model, by words in its keys.
+_KINDS = {
+    "gradients": re.compile(r"gradient"),
+    "the optimizer's state": re.compile(r"optim|exp_avg|momentum"),
+    "the scheduler": re.compile(r"sched"),
+    "random numbers": re.compile(r"rng|random"),
+    "metrics": re.compile(r"metric|history|\bloss"),
+}
+_MOST_NAMES = 3
 
 
 def likely(
@@ -28,8 +37,30 @@ def likely(
     `times` are what a state holds of clocks.
     """
     said = _likely(blamed, states, origins)
+    most = differing_most([*blamed, *states])
     clock = f"its state holds a time ({times[0].place}): what depends on it changes with every pause" if times else ""
-    return "; ".join(filter(None, (said, clock)))
+    return "; ".join(filter(None, (said, most, clock)))
+
+
+def differing_most(found: Sequence[Difference]) -> str:
+    """Return what differs in plain terms: the parameters by name, the largest difference first; empty if none does."""
+    arrays = {each.key: each.largest for each in found if each.kind is Kind.STATE and each.largest}
+    kinds = {key: next((kind for kind, pattern in _KINDS.items() if pattern.search(key.lower())), "") for key in arrays}
+    # A parameter has one name in the results, and a longer one in the state.
+    parameters = {key: arrays[key] for key, kind in kinds.items() if not kind and not _is_longer(key, arrays)}
+    if not parameters:
+        return ""
+    named = sorted(parameters, key=lambda key: -(parameters[key] or 0.0))
+    shown = ", ".join(f"{key} by {parameters[key]:.3g}" for key in named[:_MOST_NAMES])
+    more = f" and {len(named) - _MOST_NAMES} more parameters" if named[_MOST_NAMES:] else ""
+    columns = [each.key for each in found if each.kind is Kind.COLUMN and each.key]
+    others = [kind for kind in _KINDS if kind in kinds.values()]
+    others += [f"column{'s' * (len(columns) > 1)} {', '.join(columns)}"] if columns else []
+    return f"most different at the end: {shown}{more}" + (f"; also {', '.join(others)}" if others else "")
+
+
+def _is_longer(key: str, others: Iterable[str]) -> bool:
+    return any(key != other and key.endswith(f".{other}") for other in others)
 
 
 def _likely(blamed: Sequence[Difference], states: Sequence[Difference], origins: Sequence[tuple[Way, float]]) -> str:

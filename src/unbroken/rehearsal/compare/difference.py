@@ -35,6 +35,7 @@ class Difference:
     positions: tuple[float, ...] = ()  # of all rows that are too many, or too few
     is_repeated: bool = False  # rows that come twice
     key: str = ""  # of the state, or the name of the column
+    largest: float | None = None  # by how much numbers of a state differ at most
 
     @property
     def place(self) -> str:

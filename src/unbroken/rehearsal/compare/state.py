@@ -49,7 +49,8 @@ def _of_key(name: str, key: str, one: Mapping[str, object], other: Mapping[str, 
         what = f"{len(unlike)} of {len(a)} entries differ, the first {_against(a[first], b[first])}"
     else:
         what = _against(a, b)
-    return Difference(name, Kind.STATE, f"{name} key {key}", key, what, key=key)
+    largest = a.largest_against(b) if isinstance(a, Array) and isinstance(b, Array) else None
+    return Difference(name, Kind.STATE, f"{name} key {key}", key, what, key=key, largest=largest)
 
 
 def _against(one: object, other: object) -> str:

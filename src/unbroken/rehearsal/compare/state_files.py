@@ -65,8 +65,14 @@ class Array:
         unlike = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
         if not unlike:
             return f"equal values in other bits in {self}, such as -0.0 instead of 0.0"
-        largest = max((abs(y - x) for x, y in unlike), default=0)
-        return f"{len(unlike)} of {len(a)} values differ, by {largest:.3g} at most"
+        return f"{len(unlike)} of {len(a)} values differ, by {self.largest_against(other):.3g} at most"
+
+    def largest_against(self, other: Array) -> float | None:
+        """Return by how much a value of `other` differs at most; None if that cannot be said."""
+        a, b = self._values(), other._values()
+        if a is None or b is None or len(a) != len(b):
+            return None
+        return max((abs(y - x) for x, y in zip(a, b, strict=True)), default=0)
 
     def _values(self) -> list[Any] | None:
         code = _CODES.get(self.dtype, "")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from unbroken.training.core.position import Course
 from unbroken.training.core.run_log import Book
 from unbroken.training.core.validation import Validate
@@ -15,11 +17,19 @@ from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loa
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import put_back
+from unbroken.training.torch.repeated import Repeated
 from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.schedules import Replayed
+from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import RandomGenerator, Stateful
+from unbroken.training.torch.switches import Switches
+from unbroken.training.torch.unsaved import Unsaved
 from unbroken.training.torch.validation import TorchValidation
 
 FORMAT = 2
+# Of the name of what `Switches` gives; of checkpoints from before it was saved nothing is known.
+SWITCHES = "switches"
+DATA = (StatefulLoader, DistributedShardedDataset)  # they have begun when the first batch comes
 
 
 class Content:
@@ -32,8 +42,12 @@ class Content:
         book: Book,
         validate: Validate | Callable[[], Any] | None,
         ranks: Ranks,
+        *,
+        new_schedule: bool = False,
+        is_prepared: bool = False,
     ) -> None:
         self._seed, self._ranks = seed, ranks
+        self._has_new_schedule, self._is_prepared = new_schedule, is_prepared
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
@@ -42,6 +56,11 @@ class Content:
         self.course, self._book = Course(per_step=ranks.size), book
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
+        self.switches = Switches(self.parts, self.gradients.parameters)
+        self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
+        self._origin: Path | None = None
+        self._saved_switches: Mapping[str, Any] = {}
+        self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
@@ -59,6 +78,7 @@ class Content:
             "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
             "random": torch_state.collect_random(self._generators),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
+            SWITCHES: self.switches.state(),
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
         }
         return {key: torch_state.canonical(value, key) for key, value in state.items()}
@@ -74,33 +94,65 @@ class Content:
         random = state["random"] or torch_state.reseeded(seed, self._generators)
         given = [*self.parts, *self._generators]
         torch_state.check_names(given, [*state["parts"], *random["generators"]], source)
+        replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
+        self._saved_switches = state.get(SWITCHES, {})
+        self.switches.fit_groups(self._saved_switches, state["parts"], source)
         gradients = state.get(rank_checkpoint.GRADIENTS, NONE)
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: self.gradients.parameters()}
         parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self._ranks)
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
+        if replayed:
+            replayed.put_back()
         self.course.restore(state["position"])
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
-        self._random, self._first_random = random, None
+        self.switches.put_back(self._saved_switches)
+        self._random, self._first_random, self._origin = random, None, folder
         return self.trust.validation_error(state["trust"])
+
+    def unsaved(self) -> list[str]:
+        """Lines about what no restart can put back, each once."""
+        found = [*self._unsaved.lines(), *(() if self._is_prepared else self.switches.unknown_groups())]
+        new = [line for line in found if line not in self._said]
+        self._said.update(new)
+        return new
 
     @property
     def has_rest_to_put_back(self) -> bool:
         """True while a restart repeats what ran before the place that it goes on from."""
         return self._random is not None
 
+    def begin_repeating(self) -> None:
+        """From here on the script does what it did before the place that the training goes on from."""
+        if self._random is not None:
+            others = {name: part for name, part in self.parts.items() if not isinstance(part, DATA)}
+            self._repeated = Repeated(others)
+            self.switches.let_repeat()
+
     def put_the_rest_back(self) -> None:
-        """What the script's own beginning may change: random generators and gradients."""
+        """What the script's own beginning may change: parts, random generators and gradients."""
         if self._first_random is not None:
             torch_state.restore_random(self._first_random, {})
             self._first_random = None
         if self._random is not None:
+            self.switches.end_repeating()
+            if self._repeated and self._repeated.put_back() and self._origin:
+                self._load_models(self._origin)
+            if said := self.switches.put_back(self._saved_switches):
+                self._ranks.say(said)
             torch_state.restore_random(self._random, self._generators)
             self.gradients.put_back()
-            self._random = None
+            self._random = self._repeated = self._origin = None
+
+    def _load_models(self, folder: Path) -> None:
+        """Gives the models the weights of the checkpoint again, which the script has changed since."""
+        models = {name: part for name, part in self.parts.items() if isinstance(part, torch.nn.Module)}
+        state = rank_checkpoint.read(folder, self._ranks)["parts"]
+        states = {name: state[name] for name in models}
+        put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self._ranks), str(folder))
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self._ranks.rank, step)

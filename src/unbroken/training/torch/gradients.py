@@ -29,6 +29,7 @@ class Gradients:
         # Gradients that a step has used, and their versions after it; parameters that a step has changed.
         self._used: MutableMapping[torch.Tensor, int | None] = WeakTensorKeyDictionary()
         self._stepped: MutableMapping[torch.Tensor, bool] = WeakTensorKeyDictionary()
+        self.steppers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of this process
         self._are_replaced = False  # after a step there came new gradients,
         self._are_kept = False  # and never one that a step had used before
         self._pending: list[tuple[torch.Tensor, torch.Tensor | None, bool | None]] | None = None  # to be put back
@@ -105,6 +106,7 @@ class Gradients:
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer has made a step."""
+        self.steppers.add(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, default_convert, get_worker_info
 
 from unbroken.training.core.position import Position
 from unbroken.training.torch.samplers import SamplePlan, seed_from
@@ -242,3 +242,13 @@ def seed_generators(seed: int) -> None:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+class Alone:
+    """The `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
+
+    def __init__(self, convert: Callable[[Any], Any] | None) -> None:
+        self._convert = convert or default_convert
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return self._convert(samples[0])

@@ -25,12 +25,14 @@ from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import EpochSampler, end_workers, make_loader
+from unbroken.training.torch.loader import Alone, EpochSampler, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
+from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import Part
 from unbroken.training.torch.tensorboard import open_board
+from unbroken.training.torch.unsaved import make_persistent
 from unbroken.training.torch.validation import non_finite_weight
 from unbroken.training.torch.writer import Point, TorchWriter
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 NORMAL, OFTEN = Guard(), Saves()
 NO_MORE = object()
+# How often a scheduler is called is known after one.
+CHECKED_EPOCHS = 2
 
 
 class Training(Loop):
@@ -50,6 +54,10 @@ class Training(Loop):
     sample; `best` names the metric whose best value so far is worth a checkpoint, and says whether "max" or "min" is
     best.  `guard` says what of the metrics ends the training early; `validate` is a prediction by which a loaded
     checkpoint is checked.  Of several ranks all make one; `own` names the parts that each rank has for itself.
+    With `new_schedule` the learning rate follows the schedulers as the script makes them, from the step of the
+    checkpoint on; without it those of the checkpoint, however long they are.  `prepare` is called with this training
+    before a checkpoint is loaded: `epoch` and `batch` say where it goes on, so that it can make of the parts what the
+    script made of them until there.
 
     Started by hand, without unbroken's workflow, it keeps its checkpoints in `folder` (or UNBROKEN_FOLDER) and goes
     on from there; without one it trains from start to end and saves nothing.  `saves` says how often.
@@ -57,6 +65,7 @@ class Training(Loop):
 
     _ranks: Ranks
     _link: TorchWriter | None
+    _epochs_begun = 0
 
     def __init__(
         self,
@@ -68,6 +77,8 @@ class Training(Loop):
         folder: str | os.PathLike[str] | None = None,
         saves: Saves = OFTEN,
         own: Collection[str] = (),
+        new_schedule: bool = False,
+        prepare: Callable[[Training], None] | None = None,
         state: Mapping[str, Part | Sequence[Part]] = MappingProxyType({}),
         **given: Part | Sequence[Part],
     ) -> None:
@@ -77,13 +88,16 @@ class Training(Loop):
         torch_state.check_parts(parts)
         sharded_state.check_kinds(parts)
         self._seed, self._ranks = seed, Ranks.here()
+        for line in make_persistent(parts, own, self._ranks.size):
+            self._ranks.say(line)
         self._book = Book(guard, best, self._ranks)
-        self._content = Content(seed, parts, self._book, validate, self._ranks)
-        self._course = self._content.course
+        options = {"new_schedule": new_schedule, "is_prepared": prepare is not None}
+        self._content = Content(seed, parts, self._book, validate, self._ranks, **options)
+        self._course, self._short_schedules = self._content.course, set[str]()
         stateful = self._content.loaders
         self._loaders = [part.loader for part in stateful.values()]
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
-        self._link = None  # should that end the training
+        self._link, self._prepare = None, prepare  # no link, should that end the training
         self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
         if self._link is None:
             self._ranks.say("started by hand without a folder, so nothing is saved")
@@ -96,14 +110,14 @@ class Training(Loop):
     def loader(
         self,
         dataset: Dataset[Any],
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         *,
         shuffle: bool = True,
         order: Order | None = None,
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
         seeded_samples: bool = True,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> DataLoader[Any]:
         """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
@@ -111,13 +125,16 @@ class Training(Loop):
         With `seeded_samples`, random numbers drawn in the dataset are a function of (seed, epoch, index), in this
         process or in any worker.  `order` takes the place of the shuffle: it draws the indices of one epoch from the
         generator that it is given.  With `groups`, the kind of each sample, each batch is of one kind.  Several ranks
-        share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
+        share each epoch; `batch_size` is that of one; with None each sample is a batch already.  For validation:
+        `shuffle=False`.
         """
         size = len(dataset)  # type: ignore[arg-type]
+        if batch_size is None:
+            collate_fn = Alone(collate_fn)
         plan = SamplePlan(
             order or order_of(size, shuffle),
             self._seed,
-            batch_size,
+            1 if batch_size is None else batch_size,
             share=self._ranks.share,
             drop_last=drop_last,
             groups=groups,
@@ -190,7 +207,15 @@ class Training(Loop):
         return open_board(self._book, self._course.position.step, folder)
 
     def _restore(self, folder: Path) -> str:
+        if self._prepare:
+            self._course.restore(torch_state.load(folder, is_mapped=True).get("position", {}))
+            self._prepare(self)
+            self._prepare = None  # done once, also where this checkpoint is not to be trusted
         return self._content.restore(folder)
+
+    def _aim(self, goal: float | None, unit: str | None) -> None:
+        super()._aim(goal, unit)
+        self._content.begin_repeating()
 
     @property
     def _is_repeating(self) -> bool:
@@ -220,7 +245,19 @@ class Training(Loop):
             position.batches = None
         if batches is not None and not feed.has_more():
             position.batch = batches  # with drop_last, what is left is not enough for all ranks
+        self._check_schedules()
         return feed
+
+    def _check_schedules(self) -> None:
+        """Compares their length with the goal: when the first epoch here begins, and when the second one does."""
+        self._epochs_begun += 1
+        for name, part in self._content.parts.items() if self._epochs_begun <= CHECKED_EPOCHS else ():
+            line, fails_next = too_short(name, part, self._course)
+            if fails_next:
+                self._give_up(Kind.HOPELESS, line)
+            if line and name not in self._short_schedules:
+                self._short_schedules.add(name)
+                self._ranks.say(line)
 
     def _save(self, done: float, is_best: bool, following: Phase | None = None, **more: Any) -> None:
         if self._link:
@@ -233,6 +270,8 @@ class Training(Loop):
     def _check_gradients(self) -> None:
         if unshared := self._content.gradients.unshared():
             self._give_up(Kind.HOPELESS, unshared)
+        for line in self._content.unsaved():
+            self._ranks.say(line)
 
     def _state(self) -> dict[str, Any]:
         self._check_gradients()

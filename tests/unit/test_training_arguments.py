@@ -1,0 +1,265 @@
+"""Every argument of `Training`, its methods, `Saves`, `Guard` and `Validate` does something."""
+
+import json
+import random
+import signal
+import time
+
+import pytest
+from support.telling import begin_as_a_new_process
+
+torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
+
+from torch import nn  # noqa: E402
+
+from unbroken.runs.store import Store  # noqa: E402
+from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Drawn(torch.utils.data.Dataset):
+    """Twelve samples: their number, and one drawn from Python's generator."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index), random.random()])
+
+
+def made(folder=None, **options):
+    begin_as_a_new_process()
+    torch.manual_seed(1)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    return Training(**{"model": model, "optimizer": optimizer, "folder": folder, **options})
+
+
+def numbers(training, goal=1, unit="epochs", **options):
+    """The numbers of the samples, a list for each batch."""
+    loader = training.loader(Drawn(), **options)
+    batches = [batch for _ in training.epochs(goal, unit) for batch in training.batches(loader)]
+    return [[int(row[0]) for row in batch] for batch in batches]
+
+
+def trained(folder, goal=4, values=(), name="loss", after=lambda training: None, **options):
+    """Train so many epochs of 3 batches, each with a value to log; return the training."""
+    training = made(folder, **options)
+    loader = training.loader(Drawn(), 4)
+    given = iter(values)
+    for _ in training.epochs(goal):
+        for _ in training.batches(loader):
+            pass
+        training.log(**{name: next(given, 1.0)})
+        after(training)
+    training.finish()
+    return training
+
+
+def steps_saved(folder):
+    return [round(each.passport.progress.done * 3) for each in Store(folder / "checkpoints").readable()]
+
+
+def test_seed() -> None:
+    assert numbers(made(seed=1)) != numbers(made(seed=2))
+
+
+def test_best_and_is_best(tmp_path) -> None:
+    seen = []
+    trained(None, 4, (3, 1, 2, 0), after=lambda training: seen.append(training.is_best), best=("loss", "min"))
+    trained(None, 4, (3, 1, 2, 0), after=lambda training: seen.append(training.is_best), best=("loss", "max"))
+
+    assert seen == [True, True, False, True, True, False, False, False]
+
+
+def test_validate(tmp_path) -> None:
+    trained(tmp_path / "run", validate=lambda: torch.ones(1))
+
+    with pytest.raises(SystemExit, match="the prediction differs"):
+        trained(tmp_path / "run", 5, validate=lambda: torch.full((1,), 2.0))
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+def test_a_wider_tolerance_of_validate(tmp_path, name) -> None:
+    trained(tmp_path / "run", validate=lambda: torch.ones(1))
+
+    trained(tmp_path / "run", 5, validate=Validate(lambda: torch.full((1,), 1.5), **{name: 1.0}))
+
+
+def test_folder_and_state(tmp_path) -> None:
+    one, other = Tracker(), Tracker()
+    one.add(loss=2.0)
+    trained(tmp_path / "run", state={"seed": one})
+    trained(tmp_path / "run", 5, state={"seed": other})
+
+    assert other.means() == {"loss": 2.0}
+
+
+def test_saves_steps_and_keep(tmp_path) -> None:
+    trained(tmp_path / "run", saves=Saves(steps=2, keep=4))
+
+    assert steps_saved(tmp_path / "run") == [8, 10, 12, 12]  # the last one at the end
+
+
+def test_saves_minutes(tmp_path) -> None:
+    trained(tmp_path / "run", saves=Saves(minutes=1e-9, keep=99))
+
+    assert len(steps_saved(tmp_path / "run")) > 4
+
+
+def test_saves_mtbf_hours(tmp_path) -> None:
+    training = made(tmp_path / "run", saves=Saves(mtbf_hours=1e-9))
+
+    assert training._link.pace.interval_seconds < 1
+
+
+def test_saves_milestone_every(tmp_path) -> None:
+    trained(tmp_path / "run", saves=Saves(steps=1, keep=1, milestone_every=4))
+
+    found = [each.passport.sequence for each in Store(tmp_path / "run" / "checkpoints").readable()]
+    assert found == [4, 8, 12, 13]
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_saves_in_background(tmp_path, in_background) -> None:
+    training = made(tmp_path / "run", saves=Saves(in_background=in_background))
+
+    assert training._link._may_be_in_background(100 if in_background else 10**9) is in_background
+
+
+def test_guard_finite(tmp_path) -> None:
+    trained(None, 1, (float("nan"),), guard=Guard(finite=()))
+    with pytest.raises(SystemExit, match="mine is nan, allowed: a finite number"):
+        trained(None, 1, (float("nan"),), "mine", guard=Guard(finite=("mine",)))
+
+
+def test_guard_highest_and_in_a_row() -> None:
+    trained(None, 3, (9, 9, 1), guard=Guard(highest={"loss": 5}, in_a_row=3))
+    with pytest.raises(SystemExit, match="loss is 9, allowed: 5 at most"):
+        trained(None, 3, (9, 9, 1), guard=Guard(highest={"loss": 5}, in_a_row=2))
+
+
+@pytest.mark.parametrize(("min_delta", "epochs"), [(0.0, 9), (0.5, 3)])
+def test_guard_patience_and_min_delta(min_delta, epochs) -> None:
+    guard = Guard(patience=2, min_delta=min_delta)
+    training = trained(None, 9, [1 - number / 100 for number in range(9)], best=("loss", "min"), guard=guard)
+
+    assert training.epoch == epochs
+
+
+def test_goal_and_unit() -> None:
+    assert len(numbers(made(), 2, batch_size=4)) == 6
+    assert len(numbers(made(), 2, "steps", batch_size=4)) == 2
+
+
+def test_batch_size_and_drop_last() -> None:
+    assert [len(batch) for batch in numbers(made(), batch_size=5)] == [5, 5, 2]
+    assert [len(batch) for batch in numbers(made(), batch_size=5, drop_last=True)] == [5, 5]
+
+
+def test_shuffle_and_order() -> None:
+    assert numbers(made(), batch_size=12, shuffle=False) == [list(range(12))]
+    assert numbers(made(), batch_size=12) != [list(range(12))]
+    assert numbers(made(), batch_size=2, order=lambda generator: [7, 7, 3]) == [[7, 7], [3]]
+
+
+def test_groups() -> None:
+    found = numbers(made(), batch_size=3, groups=[number % 2 for number in range(12)])
+
+    assert {len({number % 2 for number in batch}) for batch in found} == {1}
+
+
+@pytest.mark.parametrize("is_seeded", [True, False])
+def test_seeded_samples(is_seeded) -> None:
+    def draws():
+        training = made()
+        loader = training.loader(Drawn(), 12, seeded_samples=is_seeded)
+        return [batch[:, 1].tolist() for _ in training.epochs(1) for batch in training.batches(loader)]
+
+    random.seed(1)
+    first = draws()
+    random.seed(2)
+
+    assert (draws() == first) is is_seeded
+
+
+def test_collate_fn_and_options_of_dataloader() -> None:
+    training = made()
+    loader = training.loader(Drawn(), 4, collate_fn=len, num_workers=1, prefetch_factor=7)
+
+    assert [batch for _ in training.epochs(1) for batch in training.batches(loader)] == [4, 4, 4]
+    assert (loader.num_workers, loader.prefetch_factor) == (1, 7)
+
+
+def test_log_and_mean() -> None:
+    means = []
+    trained(None, 2, (3, 5), after=lambda training: means.append(training.mean("loss")))
+
+    assert means == [3, 5]
+
+
+def test_timer_and_tell(capsys) -> None:
+    training = made()
+    for tell in (False, True):
+        with training.timer(f"told {tell}", tell=tell):
+            time.sleep(0.01)
+
+    line = training._book.timers.line()["timers"]
+    assert [line[f"told {tell}"][0] for tell in (False, True)] == [1, 1]
+    assert [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if "told" in line] == [" told True"]
+
+
+def test_progress(capsys) -> None:
+    training = made()
+    training.progress("lines")
+    numbers(training, batch_size=4)
+
+    assert "epoch" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="allowed: "):
+        training.progress("dots")
+
+
+def test_tensorboard_and_its_folder(tmp_path) -> None:
+    pytest.importorskip("tensorboard", reason="missing: tensorboard (pip install tensorboard)")
+    training = made()
+    writer = training.tensorboard(tmp_path / "here")
+    training.log(loss=0.5)
+    writer.flush()
+
+    assert [b"loss" in path.read_bytes() for path in (tmp_path / "here").iterdir()] == [True]
+
+
+def test_finish(tmp_path) -> None:
+    training = made(tmp_path / "run")
+    numbers(training, batch_size=4)
+    training.finish({"note.txt": "done"})
+
+    final = tmp_path / "run" / "final"
+    assert (final / "note.txt").read_text() == "done"
+    assert json.loads((final / "metrics.json").read_text())["steps"] == 3
+
+
+def test_epoch_batch_and_step() -> None:
+    training, found = made(), []
+    loader = training.loader(Drawn(), 6)
+    for _ in training.epochs(2):
+        for _ in training.batches(loader):
+            found.append((training.epoch, training.batch, training.step))
+
+    assert found == [(0, 0, 0), (0, 1, 1), (1, 0, 2), (1, 1, 3)]
+
+
+def test_the_weight_of_tracker() -> None:
+    tracker = Tracker()
+    tracker.add(3, loss=1.0)
+    tracker.add(1, loss=5.0)
+
+    assert tracker.means() == {"loss": 2.0}
