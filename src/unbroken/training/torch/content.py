@@ -13,6 +13,7 @@ from unbroken.training.torch import rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.loader_passes import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import put_back
 from unbroken.training.torch.samplers import seed_from
@@ -37,9 +38,12 @@ class Content:
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
-        self.loaders = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
+        seeds = [seed, *(seed_from(seed, "loader", number) for number in range(1, len(stateful)))]
+        named = zip(stateful.items(), seeds, strict=False)
+        self.loaders = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
         self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
+        self.planned = PlannedLoaders(seed, self.course.position, ranks.say)
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self._random: Mapping[str, Any] | None = None  # what still has to be put back
@@ -58,6 +62,7 @@ class Content:
             "trust": self.trust.state(),
             "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
             "random": torch_state.collect_random(self._generators),
+            "loaders": self.planned.state(),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
         }
@@ -81,11 +86,17 @@ class Content:
         self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
         put_back(self.parts, parts, source)
         self.course.restore(state["position"])
+        self.planned.restore(state.get("loaders"))
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
         self._random, self._first_random = random, None
         return self.trust.validation_error(state["trust"])
+
+    def check_loaders(self) -> None:
+        """Raise TypeError if a StatefulDataLoader is used in a way that no restart can continue."""
+        for loader in self.loaders.values():
+            loader.check_used()
 
     @property
     def has_rest_to_put_back(self) -> bool:

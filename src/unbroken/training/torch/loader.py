@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
+from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
-from unbroken.training.torch.samplers import SamplePlan, seed_from
+from unbroken.training.torch.samplers import EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -32,7 +33,7 @@ Loader = TypeVar("Loader", bound=DataLoader[Any])
 class SampleKey:
     """One batch as a worker process is asked for it."""
 
-    epoch: int
+    epoch: EpochKey
     indices: tuple[int, ...]
     stride: int = 0  # of `SamplePlan`
 
@@ -73,7 +74,7 @@ class EpochSampler(Sampler[SampleKey]):
     """This rank's batches of the position's epoch, as far as they are still to come."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
-        self._start = 0
+        self._told: tuple[EpochKey, EpochSteps, int] | None = None
         self._position, self._plan = position, plan
 
     @property
@@ -81,22 +82,40 @@ class EpochSampler(Sampler[SampleKey]):
         return self._plan
 
     def __iter__(self) -> Iterator[SampleKey]:
-        epoch = self._position.epoch
-        steps = self._plan.steps(epoch, self._start)
-        stride = self._plan.stride  # of this epoch
+        now = self._position.epoch
+        epoch, steps, stride = self._told or (now, self._plan.steps(now, 0), self._plan.stride)
         return (SampleKey(epoch, batch, stride) for batch in steps)
 
     @contextmanager
-    def starting_at(self, batch: int) -> Iterator[None]:
-        """Iterations that are begun inside begin with this batch (a loader may begin several and use the last)."""
-        self._start = batch
+    def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
+        """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
+        self._told = epoch, steps, self._plan.stride
         try:
             yield
         finally:
-            self._start = 0
+            self._told = None
 
     def __len__(self) -> int:
         return len(self._plan.steps(self._position.epoch, 0))
+
+
+class PlannedLoader(DataLoader[Any]):
+    """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
+
+    sampler: EpochSampler
+    begin_pass: Callable[[PlannedLoader], Iterator[Any]]
+
+    def __iter__(self) -> Any:
+        return self.begin_pass(self)
+
+    def begin(self, epoch: EpochKey, steps: EpochSteps, place: int) -> Iterator[Any]:
+        """Begin to give these steps, which begin at a place in their epoch."""
+        plan = self.sampler.plan
+        # What worker processes draw without a seed of ours is never what they drew before, or on another rank.
+        own = () if self.dataset.is_seeded else (plan.share.rank, place)  # type: ignore[attr-defined]
+        self.generator.manual_seed(seed_from(plan.seed, "workers", epoch, *own))
+        with self.sampler.giving(epoch, steps), start_of_workers(self):
+            return super().__iter__()
 
 
 class Batches(Dataset[Any]):

@@ -25,7 +25,7 @@ from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import EpochSampler, end_workers, make_loader
+from unbroken.training.torch.loader import EpochSampler, PlannedLoader, end_workers, make_loader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
@@ -81,7 +81,6 @@ class Training(Loop):
         self._content = Content(seed, parts, self._book, validate, self._ranks)
         self._course = self._content.course
         stateful = self._content.loaders
-        self._loaders = [part.loader for part in stateful.values()]
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
         self._link = None  # should that end the training
         self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
@@ -116,7 +115,7 @@ class Training(Loop):
         size = len(dataset)  # type: ignore[arg-type]
         plan = SamplePlan(
             order or order_of(size, shuffle),
-            self._seed,
+            self._content.planned.new_seed(),
             batch_size,
             share=self._ranks.share,
             drop_last=drop_last,
@@ -124,10 +123,19 @@ class Training(Loop):
             may_repeat=order is not None,
         )
         sampler = EpochSampler(self._course.position, plan)
-        seed = self._seed if seeded_samples else None
-        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, DataLoader)
-        self._loaders.append(loader)
+        seed = plan.seed if seeded_samples else None
+        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, PlannedLoader)
+        self._content.planned.add(loader)
         return loader
+
+    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
+        """The numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
+
+        `goal` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
+        """
+        for epoch in super().epochs(goal, unit):
+            self._content.planned.begin_epoch()
+            yield epoch
 
     def batches(self, loader: Batches) -> Iterator[Any]:
         """The batches of this epoch that are still to be trained; may save or leave between any two of them.
@@ -161,6 +169,7 @@ class Training(Loop):
                 self._book.timers.samples += feed.samples(before, course.position.batch)
                 if phase is Phase.START:  # now, not when it is to be saved
                     self._check_gradients()
+                    self._content.check_loaders()
                 self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
         finally:
@@ -198,9 +207,11 @@ class Training(Loop):
 
     def _put_back(self) -> None:
         self._content.put_the_rest_back()
+        self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        for loader in self._loaders:
+        stateful = (part.loader for part in self._content.loaders.values())
+        for loader in (*stateful, *(loader for loader, _ in self._content.planned.made.values())):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
