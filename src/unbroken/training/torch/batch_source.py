@@ -20,6 +20,7 @@ from unbroken.training.torch.loader import (
     seed_generators,
     start_of_workers,
 )
+from unbroken.training.torch.own_generators import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import Stateful
@@ -220,9 +221,28 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
             "batches(): the StatefulDataLoader is no part of the training; type Training(loader=loader, ...)"
         )
     raise TypeError(
-        "batches() needs a loader made by Training.loader, or a StatefulDataLoader that is given to Training: no other "
-        "can begin in the middle"
+        f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; it needs a "
+        "loader made by Training.loader, or a StatefulDataLoader of torchdata that is given to Training"
     )
+
+
+def _check_data(name: str, data: object) -> None:
+    """TypeError if a data set moves on by itself and has no state that says so."""
+    if isinstance(data, Stateful):
+        return
+    if own := own_generators(data):
+        raise TypeError(
+            f"Training({name}=...): the data set has a random generator of its own ({type(own[0]).__name__}), which is "
+            f"in no state; type RandomKept(dataset), or give the data set state_dict and load_state_dict"
+        )
+    parts = reachable(data) if isinstance(data, IterableDataset) else ()
+    counting = (part for part in parts if isinstance(getattr(part, "epoch", None), int))
+    if (part := next((part for part in counting if not hasattr(part, "set_epoch")), None)) is not None:
+        raise TypeError(
+            f"Training({name}=...): the data set counts its passes itself ({type(part).__name__}.epoch), and a restart "
+            "would give it those of the first pass again; type a shuffle that draws from torch's generator, or give "
+            "the data set state_dict and load_state_dict"
+        )
 
 
 def _check(name: str, loader: DataLoader[Any]) -> None:
@@ -234,6 +254,7 @@ def _check(name: str, loader: DataLoader[Any]) -> None:
             f"Training({name}=...): the StatefulDataLoader has a generator of its own, which moves on when an epoch "
             "begins; allowed: none (unbroken seeds each epoch)"
         )
+    _check_data(name, loader.dataset)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     for given in (sampler, loader.batch_sampler):
         if isinstance(given, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):

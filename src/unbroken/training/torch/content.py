@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,17 @@ class Content:
         self._book.metrics.restore(**metrics)
         self._random, self._first_random = random, None
         return self.trust.validation_error(state["trust"])
+
+    def check_own(self, generators: Sequence[object]) -> None:
+        """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
+        kept = {id(each) for each in self._generators.values()}
+        for generator in generators:
+            if id(generator) not in kept:
+                raise TypeError(
+                    "loader(seeded_samples=False): the data set has a random generator of its own "
+                    f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
+                    "torch.Generator or numpy.random.Generator to Training(generator=...) too"
+                )
 
     def check_loaders(self) -> None:
         """Raise TypeError if a StatefulDataLoader is used in a way that no restart can continue."""

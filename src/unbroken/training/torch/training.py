@@ -26,6 +26,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.loader import EpochSampler, PlannedLoader, end_workers, make_loader
+from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
@@ -107,12 +108,15 @@ class Training(Loop):
     ) -> DataLoader[Any]:
         """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
 
-        With `seeded_samples`, random numbers drawn in the dataset are a function of (seed, epoch, index), in this
-        process or in any worker.  `order` takes the place of the shuffle: it draws the indices of one epoch from the
-        generator that it is given.  With `groups`, the kind of each sample, each batch is of one kind.  Several ranks
-        share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
+        With `seeded_samples`, random numbers drawn in the dataset, also from generators of its own, are a function of
+        (seed, epoch, index), in this process or in any worker; of (seed, epoch, batch) where the dataset has
+        `__getitems__`.  Each loader has a seed of its own.  `order` takes the place of the shuffle: it draws the
+        indices of one epoch from the generator that it is given.  With `groups`, the kind of each sample, each batch
+        is of one kind.  Several ranks share each epoch; `batch_size` is that of one.  For validation: `shuffle=False`.
         """
         size = len(dataset)  # type: ignore[arg-type]
+        if not seeded_samples and not options.get("num_workers"):
+            self._content.check_own(own_generators(dataset, collate_fn))
         plan = SamplePlan(
             order or order_of(size, shuffle),
             self._content.planned.new_seed(),
