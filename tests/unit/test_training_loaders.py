@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.forked_ranks import ForkedRanks  # noqa: E402
+from support.training_parent import TrainingParent  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
@@ -317,3 +319,44 @@ def test_an_epoch_is_drawn_where_it_begins_and_not_where_its_length_is_asked(kin
     weights *= torch.arange(1.0, 25)
 
     assert list(early) == list(late)
+
+
+RANKS = """
+import os, signal, sys
+import torch
+from unbroken.training.torch import Training
+size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+if size > 1:
+    torch.distributed.init_process_group("gloo")
+weights = torch.ones(40)
+kept = torch.nn.Module()
+kept.register_buffer("weights", weights)
+training = Training(kept=kept)
+numbers = torch.utils.data.TensorDataset(torch.arange(40))
+hard = training.loader(numbers, 2, order=lambda g: torch.multinomial(weights, 40, generator=g))
+others = training.loader(numbers, 2)
+for epoch in training.epochs():
+    beside = iter(others)
+    for (batch,) in training.batches(hard):
+        weights[batch] = rank + training.step % 5 + 1.0
+        with open(f"{sys.argv[1]}/seen-{rank}", "a") as file:
+            print(epoch, *batch.tolist(), *next(beside)[0].tolist(), file=file)
+        if training.step + 1 == 14:
+            os.kill(os.getpid(), signal.SIGUSR1)
+training.finish()
+"""
+
+
+def test_ranks_whose_weights_differ_share_one_order_and_others_go_on_with_it(tmp_path: Path) -> None:
+    together = ForkedRanks(tmp_path / "run", RANKS, [str(tmp_path)], ranks=2)
+    together.run()
+    alone = TrainingParent(tmp_path / "alone", RANKS, [str(tmp_path)])
+    together.latest.rename(alone.root / "checkpoint-0000")
+    alone.run()
+    lines = [line.split() for rank in (0, 1) for line in (tmp_path / f"seen-{rank}").read_text().splitlines()]
+
+    assert (together.codes, alone.codes) == ([85], [0]), together.log + alone.log
+    for epoch in ("0", "1", "2"):
+        for columns in (slice(1, 3), slice(3, 5)):
+            seen = sorted(int(word) for line in lines if line[0] == epoch for word in line[columns])
+            assert seen == list(range(40)), (epoch, columns)

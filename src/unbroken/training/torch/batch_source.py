@@ -57,8 +57,6 @@ class PlannedFeed:
 
     def __init__(self, loader: PlannedLoader, position: Position) -> None:
         self._loader, self._plan, self._position = loader, loader.sampler.plan, position
-        if position.batch == 0:
-            self._plan.forget()  # an order may have been drawn to ask for the loader's length
         self._steps = self._plan.steps(position.epoch, position.batch)
         self.per_step = self._plan.ranks
 

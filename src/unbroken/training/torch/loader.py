@@ -10,7 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -161,13 +161,13 @@ class Batches(Dataset[Any]):
             self._reseed(seed_from(seed, "batch", key.epoch, *key.indices[:1]))
             return self._collate(samples)
 
-    def _samples(self, key: SampleKey, seed: int | None) -> Sequence[Any]:
+    def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
         """The samples of a batch, all at once where the data set can: with one seed for all of them."""
         fetch = _fetch_of(self.dataset)
         if fetch is not None:
             if seed is not None:
                 self._reseed(seed_from(seed, "fetch", key.epoch, *key.indices[:1]))
-            return fetch([index for index, _ in key.samples()])  # type: ignore[no-any-return]
+            return fetch([index for index, _ in key.samples()])
         samples = []
         for index, again in key.samples():
             if seed is not None:  # a sample that comes twice is not twice the same
@@ -180,7 +180,7 @@ class Batches(Dataset[Any]):
         seed_own(self._own, seed)
 
 
-def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], Sequence[Any]] | None:
+def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
     """`__getitems__` of a data set; None where it would only ask for one sample after the other, as torch's own do."""
     inner: object = dataset
     while isinstance(inner, Subset):

@@ -19,6 +19,7 @@ from unbroken.errors import CheckpointError
 from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import PlannedLoader
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import EpochKey, seed_from
 
 
@@ -234,6 +235,16 @@ class PlannedLoaders:
         self.zone, self._next = Zone.EPOCH, self._before_epochs
         for _, passes in self.made.values():
             passes.begin_epoch()
+
+    def draw_order(self, loader: object, ranks: Ranks) -> None:
+        """Draw a user's order where its epoch begins, not where a length was asked; all ranks take the first one's."""
+        if self.position.batch or not isinstance(loader, PlannedLoader) or not loader.sampler.plan.has_own_order:
+            return
+        plan, epoch = loader.sampler.plan, self.position.epoch
+        plan.forget()
+        plan.row(epoch)
+        if ranks.size > 1:
+            plan.take_order(epoch, ranks.broadcast(plan.own_order(epoch)))
 
     def begin_batches(self) -> None:
         """The first batch of the epoch comes."""

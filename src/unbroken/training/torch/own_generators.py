@@ -150,4 +150,4 @@ def _is_global(generator: Own) -> bool:
 
 
 _PYTHON = random.random.__self__  # type: ignore[attr-defined]
-_NUMPY = np.random.mtrand._rand  # type: ignore[attr-defined]
+_NUMPY = np.random.mtrand._rand

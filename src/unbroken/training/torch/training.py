@@ -221,6 +221,7 @@ class Training(Loop):
     def _enter(self, loader: Batches) -> Feed:
         """Checks that the loader fits the position in the epoch, and notes how long the epoch is."""
         course, position = self._course, self._course.position
+        self._content.planned.draw_order(loader, self._ranks)
         feed = feed_of(loader, position, self._content.parts)
         course.per_step = feed.per_step
         self._check_once()
