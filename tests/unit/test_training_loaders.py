@@ -360,3 +360,73 @@ def test_ranks_whose_weights_differ_share_one_order_and_others_go_on_with_it(tmp
         for columns in (slice(1, 3), slice(3, 5)):
             seen = sorted(int(word) for line in lines if line[0] == epoch for word in line[columns])
             assert seen == list(range(40)), (epoch, columns)
+
+
+EVERYTHING = """
+import os, random, signal, sys, time
+from pathlib import Path
+import numpy as np, torch
+from unbroken.training.torch import Training, seed_everything
+
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.rng = np.random.default_rng(7)
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return index, self.rng.normal() + random.random()
+
+class Batched(Noisy):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+torch.set_num_threads(1)
+seed_everything(3)
+model, kept = torch.nn.Linear(4, 4), torch.nn.Module()
+kept.register_buffer("weights", torch.ones(40))
+training = Training(model=model, kept=kept)
+by_loss = lambda g: torch.multinomial(kept.weights, 40, replacement=True, generator=g)
+hard = training.loader(Noisy(), 4, order=by_loss, num_workers=2)
+more = training.loader(Batched(), 4, num_workers=1, persistent_workers=True)
+short = training.loader(torch.utils.data.Subset(Noisy(), range(12)), 4)
+
+def again_and_again(loader):
+    while True:
+        yield from loader
+
+shorts = again_and_again(short)
+for epoch in training.epochs():
+    others = iter(more)
+    for index, noise in training.batches(hard):
+        drawn = torch.stack([noise, next(others)[1], next(shorts)[1], next(shorts)[0].double()])
+        kept.weights[index] = 0.5 * kept.weights[index] + drawn[0].abs().float()
+        with torch.no_grad():
+            model.weight += drawn
+        training.log(loss=float(drawn.sum()))
+        time.sleep(0.05)
+        marker = Path(sys.argv[1]) / f"died-{training.step}"
+        if str(training.step) in sys.argv[2:] and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+training.finish({"model.pt": model.state_dict()})
+"""
+
+
+def test_kills_change_no_byte_of_a_training_with_loaders_of_each_kind(tmp_path: Path) -> None:
+    whole = TrainingParent(tmp_path / "whole", EVERYTHING, [str(tmp_path)])
+    pieces = TrainingParent(tmp_path / "pieces", EVERYTHING, [str(tmp_path), "4", "12", "23"], save_seconds=0.01)
+    whole.run_to_the_end()
+    codes = [pieces.run() for _ in range(3)]
+    pieces.run_to_the_end()
+
+    assert (whole.codes, codes, pieces.codes[3:]) == ([0], [-signal.SIGKILL] * 3, [0]), pieces.log
+    assert pieces.result() == whole.result()
+
+
+def test_a_checkpoint_from_before_loaders_had_seeds_of_their_own_goes_on_with_one_seed() -> None:
+    training = Training(seed=4)
+    training._content.planned.restore(None)
+    one, other = (training.loader(Numbers(24), 4) for _ in range(2))
+
+    assert [rows(batch) for batch in one] == [rows(batch) for batch in other]
+    assert training._content.state()["loaders"]["one_seed"]
