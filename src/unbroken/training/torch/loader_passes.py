@@ -260,11 +260,13 @@ class PlannedLoaders:
 
     def state(self) -> dict[str, Any]:
         """Return the orders by the user and the places in all loaders, and by which seeds they were made."""
+        if self.zone is Zone.SCRIPT and self._saved:
+            return dict(self._saved)  # no epoch is left to be trained
         is_in_epoch, found = self.position.batch > 0, {}
         for name, (loader, passes) in self.made.items():
             order = loader.sampler.plan.own_order(self.position.epoch) if is_in_epoch else None
             found[name] = passes.state(is_in_epoch) | ({} if order is None else {"order": order})
-        made = self._next if is_in_epoch else self._before_epochs
+        made = self._next if is_in_epoch or self.zone is Zone.SCRIPT else self._before_epochs
         return {"one_seed": self._has_one_seed, "next": made, "is_in_epoch": is_in_epoch, "loaders": found}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
