@@ -215,3 +215,23 @@ def test_a_loader_that_gives_less_than_it_says_ends_the_training(tmp_path: Path)
 
     with pytest.raises(CheckpointError, match="the loader ended after batch 2 of 6 in epoch 0; allowed: a sampler"):
         train(tmp_path, make)
+
+
+def test_two_stateful_loaders_have_orders_of_their_own_and_one_that_is_iterated_alone_is_refused() -> None:
+    one, other = (StatefulDataLoader(range(200), 200, shuffle=True) for _ in range(2))
+    training = Training(one=one, other=other)
+    epochs = training.epochs(2)
+    next(epochs)
+    (first,) = training.batches(one)
+    next(epochs)
+    (second,) = training.batches(other)
+    again = Training(one=one, other=other)
+    first_epoch, other_again = again.epochs(1), StatefulDataLoader(range(200), 200, shuffle=True)
+    next(first_epoch)
+    iter(other_again)
+    beside = Training(one=StatefulDataLoader(range(8), 2), other=other_again)
+    next(beside.epochs(1))
+
+    assert (first == second).sum() < 20
+    with pytest.raises(TypeError, match=r"Training\(other=...\): the StatefulDataLoader is iterated without batches"):
+        list(beside.batches(beside._content.loaders["one"].loader))

@@ -18,7 +18,7 @@ from support.telling import told_here
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import numpy as np  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
+from torch.utils.data import Dataset, default_collate  # noqa: E402
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.system.digests import digest_file  # noqa: E402
@@ -40,7 +40,7 @@ from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.batch_source import PlannedFeed  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
-from unbroken.training.torch.loader import EpochSampler, make_loader  # noqa: E402
+from unbroken.training.torch.loader import EpochSampler, PlannedLoader, make_loader  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.provenance import made_with  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
@@ -408,8 +408,8 @@ def test_workers_without_seeded_samples_never_replay_a_stream() -> None:
         position = Position(epoch=epoch, batch=batch)
         plan = SamplePlan(order_of(12, shuffle=False), 5, 2, share=Share(rank, 2))
         sampler = EpochSampler(position, plan)
-        loader = make_loader(Drawing(), sampler, None, None, False, {"num_workers": 1}, DataLoader)
-        streams.append(torch.cat(list(PlannedFeed(loader, sampler, position).begin())).flatten().tolist())
+        loader = make_loader(Drawing(), sampler, None, None, False, {"num_workers": 1}, PlannedLoader)
+        streams.append(torch.cat(list(PlannedFeed(loader, position).begin())).flatten().tolist())
 
     numbers = [number for stream in streams for number in stream]
     assert len(set(numbers)) == len(numbers)

@@ -84,6 +84,10 @@ class EpochSteps:
         last = self._start + (len(self) - 1) * self._share.ranks
         return len(self._row) if place >= last else place + self._share.ranks
 
+    def place_after(self, steps: int) -> int:
+        """Return where in the row the place lies that is so many of these steps after the first one's begin."""
+        return len(self._row) if steps >= len(self) else max(self._start + steps * self._share.ranks, 0)
+
     def samples(self, start: int, end: int) -> int:
         """How many samples the row has from one place to another."""
         return sum(len(self._row[number]) for number in range(start, end))

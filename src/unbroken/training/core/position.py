@@ -107,11 +107,16 @@ class Course:
             )
         at.batches = batches
 
+    @property
+    def end_of_step(self) -> int:
+        """Return how many batches are finished after the step that is in the air."""
+        return self.position.batch + 1 if self.next_batch is None else self.next_batch
+
     def count_batch(self) -> None:
         """Counts the batch that is in the air."""
         if self.is_in_batch:
             self.is_in_batch = False
-            self.position.batch = self.position.batch + 1 if self.next_batch is None else self.next_batch
+            self.position.batch = self.end_of_step
             self.position.step += 1
 
     def find_end(self) -> None:
@@ -151,6 +156,17 @@ class Placed:
         A restart in the middle of an epoch goes on counting.  Of several ranks each counts its own.
         """
         return self._course.position.step - self._course.position.epoch_step
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Return True while the last batch of the epoch is trained, whatever number of ranks began the epoch.
+
+        ValueError where the length of the epoch is unknown, as with an IterableDataset.
+        """
+        at = self._course.position
+        if at.batches is None:
+            raise ValueError("is_last_batch: the length of this epoch is unknown; allowed: a data set with a length")
+        return self._course.is_in_batch and self._course.end_of_step == at.batches
 
     @property
     def step(self) -> int:

@@ -13,13 +13,14 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetR
 from unbroken.errors import CheckpointError
 from unbroken.training.core.position import Position
 from unbroken.training.torch.loader import (
-    EpochSampler,
+    PlannedLoader,
     WorkerStart,
     end_workers,
     generators_kept,
     seed_generators,
     start_of_workers,
 )
+from unbroken.training.torch.own_generators import own_generators, reachable
 from unbroken.training.torch.samplers import InterruptibleBatchSampler, InterruptibleSampler, seed_from
 from unbroken.training.torch.sharded_dataset import DistributedShardedDataset
 from unbroken.training.torch.state import Stateful
@@ -54,28 +55,19 @@ class Feed(Protocol):
 class PlannedFeed:
     """The batches of a loader that `Training.loader` made."""
 
-    def __init__(self, loader: DataLoader[Any], sampler: EpochSampler, position: Position) -> None:
-        self._loader, self._sampler, self._position = loader, sampler, position
-        self._steps = sampler.plan.steps(position.epoch, position.batch)
-        self.per_step = sampler.plan.ranks
+    def __init__(self, loader: PlannedLoader, position: Position) -> None:
+        self._loader, self._plan, self._position = loader, loader.sampler.plan, position
+        self._steps = self._plan.steps(position.epoch, position.batch)
+        self.per_step = self._plan.ranks
 
     def length(self) -> int:
-        return len(self._sampler.plan.row(self._position.epoch))
+        return len(self._plan.row(self._position.epoch))
 
     def has_more(self) -> bool:
         return len(self._steps) > 0
 
     def begin(self) -> Iterator[Any]:
-        self._seed_workers()
-        with self._sampler.starting_at(self._position.batch), start_of_workers(self._loader):
-            return iter(self._loader)
-
-    def _seed_workers(self) -> None:
-        """What worker processes draw without a seed of ours is never what they drew before, or on another rank."""
-        at, plan = self._position, self._sampler.plan
-        own = () if self._loader.dataset.is_seeded else (plan.share.rank, at.batch)  # type: ignore[attr-defined]
-        if self._loader.generator is not None:
-            self._loader.generator.manual_seed(seed_from(plan.seed, "workers", at.epoch, *own))
+        return self._loader.begin(self._position.epoch, self._steps, self._position.batch)
 
     def end_after(self, place: int) -> int:
         return self._steps.end_after(place)
@@ -105,6 +97,15 @@ class StatefulLoader:
         """Lets them live through the signals that are meant for the training."""
         if self.loader.num_workers:
             self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
+
+    def check_used(self) -> None:
+        """Raise TypeError if the script iterates it itself: then nothing says where a restart has to continue."""
+        if not self._is_begun and getattr(self.loader, "_iterator", None) is not None:
+            raise TypeError(
+                f"Training({self._name}=...): the StatefulDataLoader is iterated without batches(), so a restart would "
+                "begin it again; allowed: one StatefulDataLoader, in batches(); type training.loader(dataset, ...) for "
+                "a second loader"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         state = self.loader.state_dict() if self._is_begun else self._pending  # type: ignore[attr-defined]
@@ -208,8 +209,8 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
         if not any(part is loader for part in parts.values()):
             raise TypeError("batches(): the data set is no part of the training; type Training(data=data, ...)")
         return ShardedFeed(loader, position)
-    if isinstance(loader.sampler, EpochSampler):
-        return PlannedFeed(loader, loader.sampler, position)
+    if isinstance(loader, PlannedLoader):
+        return PlannedFeed(loader, position)
     for part in parts.values():
         if isinstance(part, StatefulLoader) and part.loader is loader:
             return StatefulFeed(part, position)
@@ -218,9 +219,28 @@ def feed_of(loader: Batches, position: Position, parts: Mapping[str, object]) ->
             "batches(): the StatefulDataLoader is no part of the training; type Training(loader=loader, ...)"
         )
     raise TypeError(
-        "batches() needs a loader made by Training.loader, or a StatefulDataLoader that is given to Training: no other "
-        "can begin in the middle"
+        f"batches() was given a {type(loader).__name__}, which cannot begin in the middle of an epoch; it needs a "
+        "loader made by Training.loader, or a StatefulDataLoader of torchdata that is given to Training"
     )
+
+
+def _check_data(name: str, data: object) -> None:
+    """TypeError if a data set moves on by itself and has no state that says so."""
+    if isinstance(data, Stateful):
+        return
+    if own := own_generators(data):
+        raise TypeError(
+            f"Training({name}=...): the data set has a random generator of its own ({type(own[0]).__name__}), which is "
+            f"in no state; type RandomKept(dataset), or give the data set state_dict and load_state_dict"
+        )
+    parts = reachable(data) if isinstance(data, IterableDataset) else ()
+    counting = (part for part in parts if isinstance(getattr(part, "epoch", None), int))
+    if (part := next((part for part in counting if not hasattr(part, "set_epoch")), None)) is not None:
+        raise TypeError(
+            f"Training({name}=...): the data set counts its passes itself ({type(part).__name__}.epoch), and a restart "
+            "would give it those of the first pass again; type a shuffle that draws from torch's generator, or give "
+            "the data set state_dict and load_state_dict"
+        )
 
 
 def _check(name: str, loader: DataLoader[Any]) -> None:
@@ -232,6 +252,7 @@ def _check(name: str, loader: DataLoader[Any]) -> None:
             f"Training({name}=...): the StatefulDataLoader has a generator of its own, which moves on when an epoch "
             "begins; allowed: none (unbroken seeds each epoch)"
         )
+    _check_data(name, loader.dataset)
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     for given in (sampler, loader.batch_sampler):
         if isinstance(given, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from unbroken.training.torch import rank_checkpoint, sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.loader_passes import PlannedLoaders
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import put_back
 from unbroken.training.torch.repeated import Repeated
@@ -51,9 +52,12 @@ class Content:
         self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
         others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
-        self.loaders = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
+        seeds = [seed, *(seed_from(seed, "loader", number) for number in range(1, len(stateful)))]
+        named = zip(stateful.items(), seeds, strict=False)
+        self.loaders = {name: StatefulLoader(name, part, own, ranks.size) for (name, part), own in named}
         self.parts = {name: self.loaders.get(name) or sharded_state.own_part(part) for name, part in others.items()}
         self.course, self._book = Course(per_step=ranks.size), book
+        self.planned = PlannedLoaders(seed, self.course.position, ranks.say)
         self.trust = TorchValidation(validate, self.parts, self._generators)
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts, self.gradients.parameters)
@@ -77,6 +81,7 @@ class Content:
             "trust": self.trust.state(),
             "metrics": {"names": self._book.metrics.names, **torch_state.tensors(self._book.metrics.arrays())},
             "random": torch_state.collect_random(self._generators),
+            "loaders": self.planned.state(),
             rank_checkpoint.GRADIENTS: self.gradients.state(),  # after the parts, whose hooks bring FSDP2 in order
             SWITCHES: self.switches.state(),
             "parts": {name: torch_state.canonical(part, name) for name, part in parts.items()},
@@ -106,6 +111,7 @@ class Content:
         if replayed:
             replayed.put_back()
         self.course.restore(state["position"])
+        self.planned.restore(state.get("loaders"))
         self._book.watch.restore(state["watch"])
         metrics = {key: value if key == "names" else value.tolist() for key, value in state["metrics"].items()}
         self._book.metrics.restore(**metrics)
@@ -119,6 +125,22 @@ class Content:
         new = [line for line in found if line not in self._said]
         self._said.update(new)
         return new
+
+    def check_own(self, generators: Sequence[object]) -> None:
+        """Raise TypeError if a data set's own generator is used as it is, and is no part of the training."""
+        kept = {id(each) for each in self._generators.values()}
+        for generator in generators:
+            if id(generator) not in kept:
+                raise TypeError(
+                    "loader(seeded_samples=False): the data set has a random generator of its own "
+                    f"({type(generator).__name__}), which is in no checkpoint; type seeded_samples=True, or give a "
+                    "torch.Generator or numpy.random.Generator to Training(generator=...) too"
+                )
+
+    def check_loaders(self) -> None:
+        """Raise TypeError if a StatefulDataLoader is used in a way that no restart can continue."""
+        for loader in self.loaders.values():
+            loader.check_used()
 
     @property
     def has_rest_to_put_back(self) -> bool:

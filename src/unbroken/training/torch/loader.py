@@ -17,10 +17,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, default_convert, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    Sampler,
+    StackDataset,
+    Subset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
+from unbroken.training.core.batch_order import EpochSteps
 from unbroken.training.core.position import Position
-from unbroken.training.torch.samplers import SamplePlan, seed_from
+from unbroken.training.torch.own_generators import Own, own_generators, own_kept, own_state, restore_own, seed_own
+from unbroken.training.torch.samplers import EpochKey, SamplePlan, seed_from
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
@@ -32,7 +43,7 @@ Loader = TypeVar("Loader", bound=DataLoader[Any])
 class SampleKey:
     """One batch as a worker process is asked for it."""
 
-    epoch: int
+    epoch: EpochKey
     indices: tuple[int, ...]
     stride: int = 0  # of `SamplePlan`
 
@@ -73,7 +84,7 @@ class EpochSampler(Sampler[SampleKey]):
     """This rank's batches of the position's epoch, as far as they are still to come."""
 
     def __init__(self, position: Position, plan: SamplePlan) -> None:
-        self._start = 0
+        self._told: tuple[EpochKey, EpochSteps, int] | None = None
         self._position, self._plan = position, plan
 
     @property
@@ -81,22 +92,40 @@ class EpochSampler(Sampler[SampleKey]):
         return self._plan
 
     def __iter__(self) -> Iterator[SampleKey]:
-        epoch = self._position.epoch
-        steps = self._plan.steps(epoch, self._start)
-        stride = self._plan.stride  # of this epoch
+        now = self._position.epoch
+        epoch, steps, stride = self._told or (now, self._plan.steps(now, 0), self._plan.stride)
         return (SampleKey(epoch, batch, stride) for batch in steps)
 
     @contextmanager
-    def starting_at(self, batch: int) -> Iterator[None]:
-        """Iterations that are begun inside begin with this batch (a loader may begin several and use the last)."""
-        self._start = batch
+    def giving(self, epoch: EpochKey, steps: EpochSteps) -> Iterator[None]:
+        """Iterations that are begun inside give these steps (a loader may begin several and use the last)."""
+        self._told = epoch, steps, self._plan.stride
         try:
             yield
         finally:
-            self._start = 0
+            self._told = None
 
     def __len__(self) -> int:
         return len(self._plan.steps(self._position.epoch, 0))
+
+
+class PlannedLoader(DataLoader[Any]):
+    """The DataLoader of `Training.loader`.  A script may iterate it itself, by `begin_pass`."""
+
+    sampler: EpochSampler
+    begin_pass: Callable[[PlannedLoader], Iterator[Any]]
+
+    def __iter__(self) -> Any:
+        return self.begin_pass(self)
+
+    def begin(self, epoch: EpochKey, steps: EpochSteps, place: int) -> Iterator[Any]:
+        """Begin to give these steps, which begin at a place in their epoch."""
+        plan = self.sampler.plan
+        # What worker processes draw without a seed of ours is never what they drew before, or on another rank.
+        own = () if self.dataset.is_seeded else (plan.share.rank, place)  # type: ignore[attr-defined]
+        self.generator.manual_seed(seed_from(plan.seed, "workers", epoch, *own))
+        with self.sampler.giving(epoch, steps), start_of_workers(self):
+            return super().__iter__()
 
 
 class Batches(Dataset[Any]):
@@ -109,6 +138,8 @@ class Batches(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int | None) -> None:
         self.dataset = dataset
         self._collate, self._seed = collate, seed
+        self._own: list[Own] = []
+        self._epoch: EpochKey | None = None  # in which generators of its own were looked for
 
     @property
     def is_seeded(self) -> bool:
@@ -119,24 +150,62 @@ class Batches(Dataset[Any]):
 
     def __getitem__(self, key: SampleKey) -> Any:
         if self._seed is None:
-            fetch, indices = getattr(self.dataset, "__getitems__", None), [index for index, _ in key.samples()]
-            samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+            return self._collate(self._samples(key, None))
+        if self._epoch == key.epoch:
+            return self._drawn(key, self._seed)
+        own = self._find_own()
+        batch = self._drawn(key, self._seed)
+        if [*map(id, self._find_own())] != [*map(id, own)]:  # made when the first sample was asked for
+            batch = self._drawn(key, self._seed)
+        self._epoch = key.epoch
+        return batch
+
+    def _find_own(self) -> list[Own]:
+        self._own = own_generators(self.dataset, self._collate)
+        return self._own
+
+    def _drawn(self, key: SampleKey, seed: int) -> Any:
+        with generators_kept(), own_kept(self._own):
+            samples = self._samples(key, seed)
+            self._reseed(seed_from(seed, "batch", key.epoch, *key.indices[:1]))
             return self._collate(samples)
-        with generators_kept():
-            samples = []
-            for index, again in key.samples():
-                # A sample that comes twice is not twice the same.
-                seed_generators(seed_from(self._seed, key.epoch, index, *([again] if again else [])))
-                samples.append(self.dataset[index])
-            seed_generators(seed_from(self._seed, "batch", key.epoch, *key.indices[:1]))
-            return self._collate(samples)
+
+    def _samples(self, key: SampleKey, seed: int | None) -> list[Any]:
+        """The samples of a batch, all at once where the data set can: with one seed for all of them."""
+        fetch = _fetch_of(self.dataset)
+        if fetch is not None:
+            if seed is not None:
+                self._reseed(seed_from(seed, "fetch", key.epoch, *key.indices[:1]))
+            return fetch([index for index, _ in key.samples()])
+        samples = []
+        for index, again in key.samples():
+            if seed is not None:  # a sample that comes twice is not twice the same
+                self._reseed(seed_from(seed, key.epoch, index, *([again] if again else [])))
+            samples.append(self.dataset[index])
+        return samples
+
+    def _reseed(self, seed: int) -> None:
+        seed_generators(seed)
+        seed_own(self._own, seed)
+
+
+def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
+    """`__getitems__` of a data set; None where it would only ask for one sample after the other, as torch's own do."""
+    inner: object = dataset
+    while isinstance(inner, Subset):
+        inner = inner.dataset
+    if isinstance(inner, StackDataset):
+        parts = inner.datasets.values() if isinstance(inner.datasets, dict) else inner.datasets
+        return dataset.__getitems__ if any(map(_fetch_of, parts)) else None  # type: ignore[attr-defined]
+    return getattr(dataset, "__getitems__", None) if hasattr(inner, "__getitems__") else None
 
 
 class RandomKept(Dataset[Any]):
     """The samples of a data set, for a StatefulDataLoader whose workers draw random numbers.
 
-    torchdata saves the state of a data set for each worker process, and no random generators.  So here they are such a
-    state: what is drawn goes on exactly after a restart in the middle of an epoch, with as many workers.
+    Also for a data set with a generator of its own, with or without workers.  torchdata saves the state of a data set
+    for each worker process, and no random generators.  So here they are such a state: what is drawn goes on exactly
+    after a restart in the middle of an epoch, with as many workers.
     """
 
     def __init__(self, dataset: Dataset[Any]) -> None:
@@ -149,14 +218,18 @@ class RandomKept(Dataset[Any]):
         return self.dataset[index]
 
     def state_dict(self) -> dict[str, Any]:
-        if get_worker_info() is None:  # those of the training's own process are in its state already
-            return {}
+        own = [own_state(each) for each in own_generators(self.dataset)]
+        state: dict[str, Any] = {"own": own} if own else {}
+        if get_worker_info() is None:  # the global ones of the training's own process are in its state already
+            return state
         kind, words, *rest = np.random.get_state()
         numbers = torch.default_generator.get_state().numpy().tobytes()
         # One value: torchdata would send the items of a dictionary in any order.
-        return {"random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
+        return {**state, "random": (random.getstate(), (kind, np.asarray(words).tobytes(), *rest), numbers)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for generator, saved in zip(own_generators(self.dataset), state.get("own", ()), strict=False):
+            restore_own(generator, saved)
         if get_worker_info() is None or "random" not in state:
             return
         python, (kind, words, *rest), numbers = state["random"]

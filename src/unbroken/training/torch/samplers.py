@@ -22,6 +22,8 @@ SHORT = np.iinfo(np.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
 Indices: TypeAlias = "array[int] | range"
+# An epoch by its number; a further pass in it, whose order is another one, as "3.1".
+EpochKey: TypeAlias = int | str
 Tail = Literal["repeat", "drop", "uneven"]
 Item = TypeVar("Item", covariant=True)
 
@@ -32,7 +34,7 @@ def seed_from(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def drawn(order: Order, seed: int, epoch: int) -> Indices:
+def drawn(order: Order, seed: int, epoch: EpochKey) -> Indices:
     """The indices of one epoch, four bytes each; eight where there are more than two thousand million samples.
 
     TypeError if the order gives other than whole numbers, such as a mask.
@@ -67,6 +69,11 @@ def numbered(indices: Indices) -> tuple[Indices, int]:
     stride = int(numbers.max()) + 1
     numbers[places] += stride * (np.arange(len(numbers)) - first)
     return _compact(numbers), stride
+
+
+def as_tensor(indices: Indices) -> torch.Tensor:
+    """Return indices in the form in which a state keeps them."""
+    return torch.from_numpy(np.array(indices))
 
 
 def order_of(size: int, shuffle: bool) -> Order:
@@ -107,30 +114,61 @@ class SamplePlan:
         drop_last: bool = False,
         groups: Sequence[object] | None = None,
         may_repeat: bool = False,
+        has_own_order: bool = False,
     ) -> None:
         self.seed, self.share = seed, share
-        self.stride = 0  # where it is not 0, what stands in the batches is index + stride * (how often before)
+        self.stride = 0  # of the row asked for last; else than 0, its numbers are index + stride * (how often before)
         self._may_repeat = may_repeat
+        self.has_own_order = may_repeat or has_own_order  # by the user: it may depend on more than seed and epoch
         self._order, self._batch_size = order, batch_size
         self._drop_last, self._groups = drop_last, groups
-        self._known: tuple[int, Sequence[Batch]] = (-1, ())
+        self._known: tuple[EpochKey, Sequence[Batch], int] = (-1, (), 0)
+        self._given: Indices = range(0)  # what the user's order gave for the row that is known
 
     @property
     def ranks(self) -> int:
         return self.share.ranks
 
-    def row(self, epoch: int) -> Sequence[Batch]:
+    def row(self, epoch: EpochKey) -> Sequence[Batch]:
         """All batches of the epoch."""
         if self._known[0] != epoch:
-            self._known = (epoch, self._draw(epoch))
-        return self._known[1]
+            given = drawn(self._order, self.seed, epoch)
+            self._known, self._given = (epoch, self._cut(epoch, given), self.stride), given
+        _, row, self.stride = self._known
+        return row
 
-    def steps(self, epoch: int, start: int) -> EpochSteps:
+    def steps(self, epoch: EpochKey, start: int) -> EpochSteps:
         """This rank's steps of the epoch from a place in the row on."""
-        return EpochSteps(self.row(epoch), self.share, start, self._drop_last, mixed=self._groups is None)
+        return self.steps_in(self.row(epoch), start)
 
-    def _draw(self, epoch: int) -> Sequence[Batch]:
-        indices = drawn(self._order, self.seed, epoch)
+    def steps_in(self, row: Sequence[Batch], start: int) -> EpochSteps:
+        """Return this rank's steps from a place in a row on."""
+        return EpochSteps(row, self.share, start, self._drop_last, mixed=self._groups is None)
+
+    def forget(self) -> None:
+        """Draw again what the user's order gives, when it is asked for next: it may give something else by then."""
+        if self.has_own_order:
+            self._known = (-1, (), 0)
+
+    def own_order(self, epoch: EpochKey) -> torch.Tensor | None:
+        """Return the indices that the user's order gave for the epoch; None where they are a function of the seed."""
+        return as_tensor(self._given) if self.has_own_order and self._known[0] == epoch else None
+
+    def take_order(self, epoch: EpochKey, order: torch.Tensor | None) -> None:
+        """Go on with what `own_order` returned, whatever the user's order would give now."""
+        if order is not None and self.has_own_order:
+            given = _compact(order.numpy())
+            self._known, self._given = (epoch, self._cut(epoch, given), self.stride), given
+
+    def pass_row(self, key: EpochKey, order: torch.Tensor | None) -> tuple[Sequence[Batch], torch.Tensor | None]:
+        """Return the batches of one pass, and the indices of an order by the user, which may be given: `own_order`."""
+        if not self.has_own_order:
+            return (self.row(key) if isinstance(key, int) else self._cut(key, drawn(self._order, self.seed, key))), None
+        given = drawn(self._order, self.seed, key) if order is None else _compact(order.numpy())
+        return self._cut(key, given), as_tensor(given)
+
+    def _cut(self, epoch: EpochKey, indices: Indices) -> Sequence[Batch]:
+        self.stride = 0
         groups = None if self._groups is None else [self._groups[index] for index in indices]
         if self._may_repeat:
             indices, self.stride = numbered(indices)
@@ -154,16 +192,31 @@ class _Interruptible(Sampler[Item]):
         if epoch != self.epoch:
             self.epoch, self.done = epoch, 0
 
-    def state_dict(self) -> dict[str, int]:
-        """The position: the same on all ranks, so that any number of ranks can go on from it."""
-        return {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": self._size()}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: the same on all ranks, so that any number of ranks can go on from it.
+
+        In the middle of an epoch with an order of your own, that order too: it may follow the training.
+        """
+        state = {"seed": self.seed, "epoch": self.epoch, "done": self.done, "size": self._size()}
+        order = self._own_order() if self.done else None
+        return state if order is None else {**state, "order": order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to the position; ValueError if it is one in another order."""
+        self._take_order(int(state["epoch"]), state.get("order"))
+        self.epoch, self.done = int(state["epoch"]), 0
         check_same(state, {"seed": self.seed, "size": self._size()}, "sampler")
-        self.epoch, self.done = int(state["epoch"]), int(state["done"])
+        self.done = int(state["done"])
 
     def _size(self) -> int:
+        raise NotImplementedError
+
+    def _own_order(self) -> torch.Tensor | None:
+        """The indices of this epoch, if a user's order gave them."""
+        raise NotImplementedError
+
+    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
+        """Goes on with an order that was saved."""
         raise NotImplementedError
 
 
@@ -177,10 +230,11 @@ class InterruptibleSampler(_Interruptible[int]):
     def __init__(self, data: Sized | int, *, seed: int = 0, shuffle: bool = True, order: Order | None = None) -> None:
         super().__init__(seed)
         self._count = data if isinstance(data, int) else len(data)
-        self._order = order or order_of(self._count, shuffle)
+        self._order, self._has_own_order = order or order_of(self._count, shuffle), order is not None
         self._known: tuple[int, Indices] = (-1, range(0))
 
     def __iter__(self) -> Iterator[int]:
+        self._begin()
         return self._from(range(self.done, len(self._indices())))
 
     def __len__(self) -> int:
@@ -196,6 +250,11 @@ class InterruptibleSampler(_Interruptible[int]):
         left = len(indices) - done
         return (indices[done + (place - done) % left] for place in places)
 
+    def _begin(self) -> None:
+        """Draw an epoch's order where it begins: for a length it may have been drawn before, when it was another."""
+        if self._has_own_order and self.done == 0:
+            self._known = (-1, range(0))
+
     def _indices(self) -> Indices:
         if self._known[0] != self.epoch:
             self._known = (self.epoch, drawn(self._order, self.seed, self.epoch))
@@ -203,6 +262,12 @@ class InterruptibleSampler(_Interruptible[int]):
 
     def _size(self) -> int:
         return self._count
+
+    def _own_order(self) -> torch.Tensor | None:
+        return as_tensor(self._indices()) if self._has_own_order else None
+
+    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
+        self._known = (-1, range(0)) if order is None else (epoch, _compact(order.numpy()))
 
 
 class InterruptibleDistributedSampler(InterruptibleSampler):
@@ -228,6 +293,7 @@ class InterruptibleDistributedSampler(InterruptibleSampler):
         self._share, self._tail = own_share(rank, ranks), tail
 
     def __iter__(self) -> Iterator[int]:
+        self._begin()
         first = self.done + self._share.rank
         return self._from(range(first, first + len(self) * self._share.ranks, self._share.ranks))
 
@@ -262,11 +328,19 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
     ) -> None:
         super().__init__(seed)
         self._count = data if isinstance(data, int) else len(data)
-        order = order or order_of(self._count, shuffle)
-        share = own_share(rank, ranks)
-        self._plan = SamplePlan(order, seed, batch_size, share=share, drop_last=drop_last, groups=groups)
+        self._plan = SamplePlan(
+            order or order_of(self._count, shuffle),
+            seed,
+            batch_size,
+            share=own_share(rank, ranks),
+            drop_last=drop_last,
+            groups=groups,
+            has_own_order=order is not None,
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self.done == 0:
+            self._plan.forget()
         return map(list, self._steps())
 
     def __len__(self) -> int:
@@ -282,3 +356,9 @@ class InterruptibleBatchSampler(_Interruptible[list[int]]):
 
     def _size(self) -> int:
         return len(self._plan.row(self.epoch))
+
+    def _own_order(self) -> torch.Tensor | None:
+        return self._plan.own_order(self.epoch)
+
+    def _take_order(self, epoch: int, order: torch.Tensor | None) -> None:
+        self._plan.take_order(epoch, order)

@@ -25,7 +25,8 @@ from unbroken.training.torch import sharded_state
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.batch_source import Batches, Feed, feed_of
 from unbroken.training.torch.content import Content
-from unbroken.training.torch.loader import Alone, EpochSampler, end_workers, make_loader
+from unbroken.training.torch.loader import Alone, EpochSampler, PlannedLoader, end_workers, make_loader
+from unbroken.training.torch.own_generators import own_generators
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_writer import linked
 from unbroken.training.torch.samplers import Order, SamplePlan, order_of
@@ -95,7 +96,6 @@ class Training(Loop):
         self._content = Content(seed, parts, self._book, validate, self._ranks, **options)
         self._course, self._short_schedules = self._content.course, set[str]()
         stateful = self._content.loaders
-        self._loaders = [part.loader for part in stateful.values()]
         # A state is made at once, because what cannot be saved is better known now than after the first hour.
         self._link, self._prepare = None, prepare  # no link, should that end the training
         self._link = linked(folder, saves, self._state, parts, {*own, *stateful}, self._ranks)
@@ -122,18 +122,21 @@ class Training(Loop):
     ) -> DataLoader[Any]:
         """A DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
 
-        With `seeded_samples`, random numbers drawn in the dataset are a function of (seed, epoch, index), in this
-        process or in any worker.  `order` takes the place of the shuffle: it draws the indices of one epoch from the
-        generator that it is given.  With `groups`, the kind of each sample, each batch is of one kind.  Several ranks
-        share each epoch; `batch_size` is that of one; with None each sample is a batch already.  For validation:
-        `shuffle=False`.
+        With `seeded_samples`, random numbers drawn in the dataset, also from generators of its own, are a function of
+        (seed, epoch, index), in this process or in any worker; of (seed, epoch, batch) where the dataset has
+        `__getitems__`.  Each loader has a seed of its own.  `order` takes the place of the shuffle: it draws the
+        indices of one epoch from the generator that it is given.  With `groups`, the kind of each sample, each batch
+        is of one kind.  Several ranks share each epoch; `batch_size` is that of one; with None each sample is a batch
+        already.  For validation: `shuffle=False`.
         """
         size = len(dataset)  # type: ignore[arg-type]
+        if not seeded_samples and not options.get("num_workers"):
+            self._content.check_own(own_generators(dataset, collate_fn))
         if batch_size is None:
             collate_fn = Alone(collate_fn)
         plan = SamplePlan(
             order or order_of(size, shuffle),
-            self._seed,
+            self._content.planned.new_seed(),
             1 if batch_size is None else batch_size,
             share=self._ranks.share,
             drop_last=drop_last,
@@ -141,10 +144,19 @@ class Training(Loop):
             may_repeat=order is not None,
         )
         sampler = EpochSampler(self._course.position, plan)
-        seed = self._seed if seeded_samples else None
-        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, DataLoader)
-        self._loaders.append(loader)
+        seed = plan.seed if seeded_samples else None
+        loader = make_loader(dataset, sampler, seed, collate_fn, self._link is not None, options, PlannedLoader)
+        self._content.planned.add(loader)
         return loader
+
+    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
+        """The numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
+
+        `goal` in `unit` ("epochs" or "steps") is for starts by hand: what the configuration says comes first.
+        """
+        for epoch in super().epochs(goal, unit):
+            self._content.planned.begin_epoch()
+            yield epoch
 
     def batches(self, loader: Batches) -> Iterator[Any]:
         """The batches of this epoch that are still to be trained; may save or leave between any two of them.
@@ -178,6 +190,7 @@ class Training(Loop):
                 self._book.timers.samples += feed.samples(before, course.position.batch)
                 if phase is Phase.START:  # now, not when it is to be saved
                     self._check_gradients()
+                    self._content.check_loaders()
                 self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
                 phase, is_over = Phase.BATCH, course.is_epoch_over  # asked again: the ranks may have agreed to end
         finally:
@@ -223,14 +236,17 @@ class Training(Loop):
 
     def _put_back(self) -> None:
         self._content.put_the_rest_back()
+        self._content.planned.begin_batches()
 
     def _clean_up(self) -> None:
-        for loader in self._loaders:
+        stateful = (part.loader for part in self._content.loaders.values())
+        for loader in (*stateful, *(loader for loader, _ in self._content.planned.made.values())):
             end_workers(loader._iterator)
 
     def _enter(self, loader: Batches) -> Feed:
         """Checks that the loader fits the position in the epoch, and notes how long the epoch is."""
         course, position = self._course, self._course.position
+        self._content.planned.draw_order(loader, self._ranks)
         feed = feed_of(loader, position, self._content.parts)
         course.per_step = feed.per_step
         self._check_once()
