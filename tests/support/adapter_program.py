@@ -1,7 +1,7 @@
 """A program: a small training through an adapter, by its options; notes each sample that it trains.
 
 `FRAMEWORK OPTIONS`, the options as JSON.  Five steps an epoch by default; a signal comes when a step is done, before
-the adapter hears of it, in the first start alone.  `seen.jsonl` and `end.json` are written in the working directory.
+the adapter hears of it.  `seen.jsonl` and `end.json` are written in the working directory.
 """
 
 import json
@@ -29,8 +29,7 @@ ORDERS = {
 
 def trap(step: int) -> None:
     name, at = OPTIONS.get("signal", ["USR1", 0])
-    if step == at and not Path("trapped").exists():
-        Path("trapped").touch()
+    if step == at:
         os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
 
 

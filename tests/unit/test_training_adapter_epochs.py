@@ -4,11 +4,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.adapter_runs import AdapterRun
+from support.adapter_runs import AdapterRun, needs_adapters
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
-for name in ("accelerate", "pytorch_lightning", "transformers"):
-    pytest.importorskip(name, reason=f"missing: {name} (pip install unbroken[adapters])")
+pytestmark = needs_adapters()
 
 EACH_EPOCH = {
     "eval_strategy": "epoch",
@@ -26,7 +24,6 @@ def whole_and_pieces(base: Path, framework: str, stops: list[tuple[str, int]], *
     for name, step in stops:
         expected = -signal.SIGKILL if name == "KILL" else 85
         assert pieces.start(signal=[name, step]) == expected, pieces.log
-        (pieces.root / "trapped").unlink()
     assert pieces.start() == 0, pieces.log
     return [whole, pieces]
 
@@ -39,7 +36,7 @@ def whole_and_pieces(base: Path, framework: str, stops: list[tuple[str, int]], *
     [
         pytest.param([("USR1", 5), ("USR1", 10)], {}, id="stopped at the ends of epochs"),
         pytest.param([("KILL", 7), ("KILL", 12)], {"steps": 5}, id="killed after a save at an epoch's end"),
-        pytest.param([("USR1", 4), ("USR1", 6)], {}, id="stopped around an end"),
+        pytest.param([("USR1", 4), ("USR1", 11)], {}, id="stopped around an end"),
     ],
 )
 def test_an_epoch_of_the_trainer_ends_as_in_one_piece(stops, saves, tmp_path: Path) -> None:
@@ -64,7 +61,8 @@ def test_a_save_that_a_callback_asks_for_waits_for_the_epochs_end_too(tmp_path: 
 
 @pytest.mark.parametrize("hook", ["on_step_end", "on_evaluate", "on_log", "on_epoch_end"])
 def test_wherever_a_callback_ends_the_training_of_the_trainer_it_is_finished(hook: str, tmp_path: Path) -> None:
-    run = AdapterRun(tmp_path / "run", "transformers", {"trainer": EACH_EPOCH, "stop_in": hook})
+    trainer = EACH_EPOCH if hook == "on_evaluate" else {"logging_strategy": "epoch"}
+    run = AdapterRun(tmp_path / "run", "transformers", {"trainer": trainer, "stop_in": hook})
 
     assert run.start() == 0, run.log
     assert run.end["steps"] == 5
@@ -120,14 +118,17 @@ def test_a_callback_that_ends_an_epoch_of_the_trainer_early_is_refused(tmp_path:
 # --- Lightning ---
 
 
-@pytest.mark.parametrize("stop", [5, 10, 12])
-def test_an_epoch_of_lightning_ends_as_in_one_piece(stop: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainer", [{}, {"max_steps": 14}], ids=["epochs", "steps"])
+@pytest.mark.parametrize("stops", [[5, 12], [7, 10]])
+def test_an_epoch_of_lightning_ends_as_in_one_piece(stops: list[int], trainer, tmp_path: Path) -> None:
     """With a count of early stopping; validation and schedulers: tests/engines/test_torch_adapters.py."""
-    whole, pieces = whole_and_pieces(tmp_path, "lightning", [("USR1", stop)], epochs=9, callbacks=["patience"])
+    whole, pieces = whole_and_pieces(
+        tmp_path, "lightning", [("USR1", stop) for stop in stops], epochs=9, callbacks=["patience"], trainer=trainer
+    )
 
     assert pieces.end == whole.end
     assert pieces.seen == whole.seen
-    assert whole.end["steps"] == 15
+    assert whole.end["steps"] == trainer.get("max_steps", 15)
 
 
 # --- what is frozen ---

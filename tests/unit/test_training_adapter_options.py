@@ -4,11 +4,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.adapter_runs import AdapterRun
+from support.adapter_runs import AdapterRun, needs_adapters
 
-pytest.importorskip("torch", reason="missing: torch (pip install torch)")
-for name in ("accelerate", "pytorch_lightning", "transformers"):
-    pytest.importorskip(name, reason=f"missing: {name} (pip install unbroken[adapters])")
+pytestmark = needs_adapters()
 
 FRAMEWORKS = ["transformers", "lightning", "accelerate"]
 LOADERS = ["lightning", "accelerate"]
@@ -51,9 +49,9 @@ def test_saves_every_so_many_steps_and_keeps_so_many(run) -> None:
 def test_a_restart_saves_at_the_same_steps_of_the_whole_training(run) -> None:
     pieces = run(epochs=4, saves={"steps": 3, "keep": 99})
 
-    codes = [pieces.start(signal=["USR1", 7]), pieces.start()]
+    codes = [pieces.start(signal=["USR1", 7]), pieces.start(signal=["USR1", 12]), pieces.start()]
 
-    assert codes == [85, 0], pieces.log
+    assert codes == [85, 85, 0], pieces.log
     assert pieces.steps == [3, 6, 7, 9, 12, 15, 18, 20]
 
 
@@ -105,6 +103,18 @@ def test_without_a_folder_nothing_is_saved(run) -> None:
     assert free.start(signal=["USR2", 99]) == 0, free.log
     assert free.end["steps"] == 15
     assert not list(free.root.rglob("manifest.json"))
+
+
+@pytest.mark.parametrize(("goal", "unit"), [(2, "epochs"), (7, "steps")])
+def test_the_goal_of_the_configuration_comes_first(run, goal: int, unit: str) -> None:
+    options = {"trainer": {"max_steps": goal}} if unit == "steps" else {}
+    told = run(saves={"steps": 3}, **options)
+    told.told = {"GOAL": str(goal), "GOAL_UNIT": unit, "SAVE_SECONDS": "1000", "DEADLINE": "1e12"}
+
+    assert told.start() == 0, told.log
+    *_, last = told.handed
+    assert (last["done"], last["goal"], last["unit"], last["is_finished"]) == (goal, goal, unit, True)
+    assert [round(one["done"] * (5 if unit == "epochs" else 1)) for one in told.handed[:2]] == [3, 6]
 
 
 def test_the_metrics_are_those_of_the_framework(run) -> None:
@@ -196,11 +206,12 @@ def test_a_trainer_without_checkpoints_is_refused_in_one_line(tmp_path: Path) ->
     ("trainer", "message"),
     [
         ({"save_strategy": "epoch"}, "save_strategy='epoch', allowed: 'no', because unbroken says when"),
+        ({"load_best_model_at_end": True}, "load_best_model_at_end=True, allowed: False; the best one may be of"),
         ({"save_only_model": True}, "save_only_model=True, allowed: False; nobody could go on from such"),
         ({"save_on_each_node": True}, "save_on_each_node=True, allowed: False; the ranks of all nodes"),
         ({"output_dir": "own"}, "output_dir='own', allowed: callback.output_dir(...); type output_dir=callback."),
     ],
-    ids=["strategy", "model alone", "nodes", "folder"],
+    ids=["strategy", "best model", "model alone", "nodes", "folder"],
 )
 def test_the_trainer_is_refused_what_would_save_otherwise(trainer, message: str, tmp_path: Path) -> None:
     run = AdapterRun(tmp_path / "run", "transformers", {"trainer": trainer})

@@ -146,7 +146,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A restart in the middle of an epoch is no reason to leave out what belongs to its end."""
         # Lightning does not ask a scheduler that watches a metric in an epoch that it calls restarted.
-        trainer.fit_loop.restarting = False
+        # Not by `restarting`, which sets itself to True with max_steps: no epoch after this one would have a batch.
+        trainer.fit_loop._restarting = trainer.fit_loop.epoch_loop._restarting = False
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Hands over the last checkpoint, with the model in its folder `final/`."""
