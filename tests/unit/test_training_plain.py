@@ -195,12 +195,12 @@ def test_a_step_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
 def test_a_save_is_due_after_the_interval_and_not_again_at_once(tmp_path: Path) -> None:
     clock = Clock()
     pace = make_pace(clock, tmp_path / "stop")
-    before = pace.is_save_due()
+    before = pace.is_save_due(1)
     clock.now += 60
-    after = pace.is_save_due()
+    after = pace.is_save_due(2)
     pace.saved(1.0)
 
-    assert (before, after, pace.is_save_due()) == (False, True, False)
+    assert (before, after, pace.is_save_due(3)) == (False, True, False)
 
 
 def test_a_signal_stops_at_the_next_step(tmp_path: Path) -> None:
@@ -371,11 +371,11 @@ def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Pa
     saves = Saves(mtbf_hours=24)
     pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, now=clock, saves=saves)
     guessed = pace.interval_seconds
-    pace.begin_save()
+    pace.begin_save(1)
     pace.saved(1.0, stall_seconds=0.5)
     measured = pace.interval_seconds
     clock.now += measured - 1
-    before = pace.is_save_due()
+    before = pace.is_save_due(2)
     clock.now += 1
     pace.saved(100.0, stall_seconds=0.5)
 
@@ -384,15 +384,20 @@ def test_the_interval_follows_from_what_a_save_was_measured_to_cost(tmp_path: Pa
     assert (before, pace.interval_seconds) == (False, 1000)  # the disk is not written all the time
 
 
-def test_a_save_is_due_after_so_many_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("waits", "expected"), [(0, [12, 15, 18]), (1, [13, 16, 19])])
+def test_a_save_is_due_every_so_many_steps_of_the_whole_training(
+    waits: int, expected: list[int], tmp_path: Path
+) -> None:
+    """A segment begins after step 10; a save that has to wait for a step does not move the next one."""
     pace = SaveSchedule(math.inf, tmp_path / "stop", 60, 2, lambda: False, saves=Saves(steps=3))
-    due = []
-    for step in range(11, 20):
-        due.append(pace.is_save_due(step))
-        if due[-1]:
+    saved, due = [], 0
+    for step in range(11, 21):
+        due = due + 1 if pace.is_save_due(step) else 0
+        if due > waits:
+            saved.append(step)
             pace.begin_save(step)
 
-    assert due == [False, False, True, False, False, True, False, False, True]
+    assert saved == expected
 
 
 def test_a_save_that_came_to_nothing_is_due_again_at_once(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader import end_workers
+from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import own_part
@@ -147,6 +148,7 @@ class Segments(Placed):
         """Where the training is, its random numbers, and gradients that are still needed."""
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
+        state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
         state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
         state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
         return state
@@ -190,7 +192,7 @@ class Segments(Placed):
 
     def _ask(self, ended: Phase, following: Phase) -> None:
         """Between two steps; while `accumulate` adds up gradients, a save waits for its end.  Others are saved."""
-        wish = self._keeper.step(self._progress(self._course.reported), ended, following)
+        wish = self._keeper.step(self._progress(self._course.reported), self._course.position.step, ended, following)
         if wish is NextAction.GO_ON or not self._accelerator.sync_gradients:
             return
         self._save(self._course.reported)
@@ -218,12 +220,16 @@ class Segments(Placed):
             if self._gradients:
                 self._gradients.restore(loaded.get("gradients", NONE), str(self._keeper.resume))
                 self._gradients.put_back()
+            for name, modes in loaded.get("modes", {}).items():
+                restore_modes(self._models()[name], modes)
+
+    def _models(self) -> dict[str, Any]:
+        return {f"model{number}": own_part(model) for number, model in enumerate(self._accelerator._models)}
 
     def _parts(self) -> dict[str, object]:
         """What was prepared and may hold gradients."""
-        models, optimizers = self._accelerator._models, self._accelerator._optimizers
-        parts: dict[str, object] = {f"model{number}": own_part(model) for number, model in enumerate(models)}
-        return parts | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
+        optimizers = self._accelerator._optimizers
+        return self._models() | {f"optimizer{number}": optimizer for number, optimizer in enumerate(optimizers)}
 
 
 class _Announced(DataLoaderStateMixin):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import platform
@@ -25,6 +26,7 @@ from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_session import RanksSession, refuse
 from unbroken.training.torch.gradients import NONE, Gradients
+from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     """
 
     def __init__(self, seed: int = 0, *, folder: str | os.PathLike[str] | None = None, saves: Saves = OFTEN) -> None:
+        _check_trainers()
         self._seed, self._share = seed, Share()
         # Lightning sets WORLD_SIZE too, for processes that it starts itself, and then no RANK.
         self._started = int(os.environ.get("WORLD_SIZE") or 1) if "RANK" in os.environ else 1
@@ -122,13 +125,17 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
         if self._loaded is not None:
             own = self._keeper.own(self._loaded)
             _put_back(trainer, self._loaded, own)
+            if "modes" in self._loaded:  # not in a checkpoint of before
+                restore_modes(pl_module, self._loaded["modes"])
             if self._gradients:
                 self._gradients.restore(own.get("gradients", NONE), str(self._keeper.resume))
                 self._gradients.put_back()
             self._loaded = None
         is_last = batch_idx + 1 == trainer.num_training_batches
         ended = Phase.END if batch_idx == 0 else Phase.BATCH
-        wish = self._keeper.step(self._progress(trainer), ended, Phase.END if is_last else Phase.BATCH)
+        # Lightning asks before the first batch too.
+        step = trainer.global_step + (not self._has_trained)
+        wish = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
         # Whoever leaves before the first batch has made no progress, and is taken for a failure.
         if wish is not NextAction.GO_ON and self._has_trained and _has_no_gradients(trainer, batch_idx):
             self._save(trainer, batch_idx)
@@ -139,7 +146,8 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A restart in the middle of an epoch is no reason to leave out what belongs to its end."""
         # Lightning does not ask a scheduler that watches a metric in an epoch that it calls restarted.
-        trainer.fit_loop.restarting = False
+        # Not by `restarting`, which sets itself to True with max_steps: no epoch after this one would have a batch.
+        trainer.fit_loop._restarting = trainer.fit_loop.epoch_loop._restarting = False
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Hands over the last checkpoint, with the model in its folder `final/`."""
@@ -167,6 +175,7 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             "epoch": trainer.current_epoch,
             "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
             "metrics": dict(trainer.callback_metrics),
+            "modes": modes_of(pl_module),
         }
 
     # --- our own ---
@@ -190,6 +199,26 @@ class UnbrokenCallback(pl.callbacks.Checkpoint):
             return Progress(trainer.global_step, _limit(trainer.max_steps), "steps", numbers)
         within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / trainer.num_training_batches
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
+
+
+@functools.cache
+def _check_trainers() -> None:
+    """Refuse from now on, when a Trainer is made, what Lightning refuses by naming a class that nobody has used."""
+    init = pl.Trainer.__init__
+
+    @functools.wraps(init)
+    def checked(self: pl.Trainer, *args: Any, **options: Any) -> None:
+        callbacks = options.get("callbacks")
+        given = callbacks if isinstance(callbacks, list) else [callbacks]
+        if options.get("enable_checkpointing") is False and any(isinstance(one, UnbrokenCallback) for one in given):
+            refuse(
+                ValueError,
+                "Trainer(enable_checkpointing=False), allowed: True, because UnbrokenCallback is a callback that "
+                "saves checkpoints; leave the argument out: Lightning then saves none of its own",
+            )
+        init(self, *args, **options)
+
+    setattr(pl.Trainer, "__init__", checked)  # noqa: B010  (to mypy a method is no variable)
 
 
 def _limit(value: int | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -11,18 +12,25 @@ from typing import Any
 import torch
 import transformers
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import has_length
 
+from unbroken.errors import CheckpointError
 from unbroken.runs.progress import Progress
 from unbroken.training.accelerate_kinds import check_kind
 from unbroken.training.core.collector import keep_what_is_loaded
 from unbroken.training.core.framework_session import OFTEN, NextAction
+from unbroken.training.core.run_directory import say
 from unbroken.training.core.save_policy import Saves
+from unbroken.training.core.save_schedule import Phase
 from unbroken.training.torch.framework_session import RanksSession, refuse
+from unbroken.training.torch.module_modes import modes_of, restore_modes
 
 # Where the Trainer writes before it is handed over; a name that unbroken takes for nothing.
 DRAFTS = "draft-trainer"
 # Where each of several ranks leaves its random numbers.
 RANDOM_FILE = "rng_state_{}.pth"
+# What the Trainer does not save of the model.
+MODES_FILE = "modes.json"
 REFUSED = {
     "load_best_model_at_end": "the best one may be of another segment; save it in on_evaluate of a callback of yours",
     "save_only_model": "nobody could go on from such a checkpoint",
@@ -50,6 +58,8 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
             saves,
         )
         self._wish = NextAction.GO_ON
+        self._is_due = self._is_epoch_over = False
+        self._numbers: dict[str, Any] | None = None  # of the data set, before the first epoch
         self._last: Path | None = None  # written by the Trainer at its end, and not handed over yet
 
     @property
@@ -69,6 +79,11 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
     # --- what the Trainer calls ---
 
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Let the Trainer restore what callbacks such as EarlyStoppingCallback have counted."""
+        if self._keeper.contract:
+            args.restore_callback_states_from_checkpoint = True
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -80,30 +95,77 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
         self._keeper.join()
         if self._keeper.resume:
             self._keeper.check_ranks(_ranks_that_made(self._keeper.resume))
+            if (saved := self._keeper.resume / MODES_FILE).exists():  # not where another program made the checkpoint
+                restore_modes(kwargs["model"], json.loads(saved.read_text()))
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Note that steps follow, and what the data set counts."""
+        self._is_epoch_over = False
+        if self._keeper.contract and self._numbers is None:
+            self._numbers = _numbers_of(kwargs["train_dataloader"])
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Asks the Trainer to save if it is time to, or if it must leave."""
-        self._wish = self._keeper.step(self._progress(args, state))
-        is_at_end = state.global_step >= state.max_steps or control.should_training_stop
-        if self._keeper.contract and (self._wish is not NextAction.GO_ON or is_at_end):
-            control.should_save = True
+        """Ask the Trainer to save if it is time to, or if it must leave; at an epoch's last step, after its end.
+
+        There the evaluation, the scheduler and the callbacks of the epoch's end are still to come, and no restart
+        would make up for them.
+        """
+        if self._keeper.contract is None:
+            return control
+        steps = _steps_an_epoch(args, state, kwargs["train_dataloader"])
+        # Where an epoch ends, two steps are a step and an evaluation apart.
+        at = state.global_step % steps
+        ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, steps - 1)))
+        self._wish = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
+        self._is_due = self._wish is not NextAction.GO_ON or control.should_save
+        is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
+        control.should_save = self._is_due and not is_last
+        return control
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask for the save that had to wait for the epoch's end, and for the last one.
+
+        CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
+        """
+        if self._keeper.contract:
+            self._is_epoch_over = True
+            self._say_what_counts(kwargs["train_dataloader"])
+            if not control.should_training_stop or state.global_step == 0:
+                _check_epoch(state, _steps_an_epoch(args, state, kwargs["train_dataloader"]), control)
+            # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, behind this one: they may
+            # end the training when this one was asked already.
+            may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
+            control.should_save = bool(control.should_save or self._is_due or may_end)
         return control
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """A callback before this one may have ended the training early."""
-        if self._keeper.contract and control.should_training_stop:
+        """Ask for a save if a callback before this one has ended the training."""
+        if self._keeper.contract and self._is_epoch_over and control.should_training_stop:
             control.should_save = True
         return control
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask for a save if a callback before this one has ended the training."""
+        return self.on_evaluate(args, state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Hands over what the Trainer has just written, and leaves if it is time."""
         if self._keeper.contract is None:
             return
+        self._is_due = False
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        if self._keeper.ranks.is_first:
+            (written / MODES_FILE).write_text(json.dumps(modes_of(kwargs["model"])))
         self._keeper.flush(written / RANDOM_FILE.format(self._keeper.ranks.rank))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
@@ -115,9 +177,18 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Hands over the last checkpoint, with the model in its folder `final/`."""
+        """Hand over the last checkpoint, with the model in its folder `final/`.
+
+        CheckpointError if there is none, because a callback behind this one ended the training.
+        """
         written, model = self._last, kwargs.get("model")
         if written is None:
+            if self._keeper.contract and self._is_epoch_over:
+                refuse(
+                    CheckpointError,
+                    f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
+                    "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
+                )
             return
 
         def write(draft: Path) -> None:
@@ -127,6 +198,17 @@ class UnbrokenCallback(TrainerCallback):  # type: ignore[misc]  # its types are 
 
         self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
+
+    def _say_what_counts(self, loader: Any) -> None:
+        """Log numbers that a pass over the data has changed: the first epoch after a restart begins without them."""
+        before, self._numbers = self._numbers or {}, {}
+        for name, value in _numbers_of(loader).items():
+            if name in before and before[name] != value:
+                say(
+                    f"{type(loader.dataset).__name__}.{name} was {before[name]} before the epoch and is {value} now, "
+                    "and after a restart it begins again; if the order depends on it, type a method "
+                    "set_epoch(self, epoch), which the Trainer calls"
+                )
 
     def _move(self, source: Path, target: Path) -> None:
         """The first rank alone; by now all of them have written their files."""
@@ -148,6 +230,39 @@ _NO_METRICS = {"epoch", "step"}
 
 def _finite(goal: float) -> float | None:
     return float(goal) if math.isfinite(goal) else None
+
+
+def _steps_an_epoch(args: TrainingArguments, state: TrainerState, loader: Any) -> int:
+    """Return how many steps the Trainer counts as an epoch when it resumes; of a stream without a length, all."""
+    batches = len(loader) if has_length(loader) else 0
+    return math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
+
+
+def _numbers_of(loader: Any) -> dict[str, Any]:
+    """Return the numbers that the data set keeps, unless the Trainer tells it the epoch."""
+    data = getattr(loader, "dataset", None)
+    if data is None or hasattr(data, "set_epoch"):
+        return {}
+    return {name: value for name, value in getattr(data, "__dict__", {}).items() if isinstance(value, (int, float))}
+
+
+def _check_epoch(state: TrainerState, steps: int, control: TrainerControl) -> None:
+    if state.global_step and state.global_step % steps == 0:
+        return
+    if control.should_epoch_stop:
+        found = f"a callback ended the epoch after step {state.global_step}"
+        allowed = "epochs that a callback does not end (should_epoch_stop)"
+    else:
+        found = f"the training data ended after step {state.global_step}"
+        allowed = (
+            "data that give as many batches as their length says (type a method __len__ for a stream that ends), or "
+            "max_steps that a single pass over the stream reaches"
+        )
+    refuse(
+        CheckpointError,
+        f"{found}, and the Trainer counts {steps} steps an epoch, so a restart would train on other data; "
+        f"allowed: {allowed}",
+    )
 
 
 def _ranks_that_made(checkpoint: Path) -> int:

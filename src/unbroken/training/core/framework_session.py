@@ -46,7 +46,7 @@ class FrameworkSession:
     ) -> None:
         self._versions = versions
         self.contract: Contract | None = None
-        self._has_begun = False
+        self._has_begun, self._step = False, 0
         found = connect(folder, saves)
         if found is None:
             return
@@ -81,13 +81,17 @@ class FrameworkSession:
         if self.contract:
             self._pace.steps_ahead = steps
 
-    def step(self, progress: Progress, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH) -> NextAction:
-        """To be asked between two steps; `ended` and `following` are their kinds.
+    def step(
+        self, progress: Progress, step: int, ended: Phase = Phase.BATCH, following: Phase = Phase.BATCH
+    ) -> NextAction:
+        """Return what to do between two steps: `step` of the whole training are done, which `Saves(steps=...)` counts.
 
+        `ended` and `following` are the kinds of the two.
         CheckpointError if this process has trained for the same contract before.
         """
         if self.contract is None:
             return NextAction.GO_ON
+        self._step = step
         if self._has_begun:
             self._pace.end_step(ended)
             self._place.note("first_step")
@@ -115,6 +119,7 @@ class FrameworkSession:
             progress, is_finished=is_finished, versions=self._versions, save_seconds=round(seconds, 3)
         )  # fmt: skip
         self._give(draft, handover)
+        self._pace.begin_save(self._step)
         self._pace.saved(seconds)
         self._pace.begin_step()
 
@@ -137,4 +142,4 @@ class FrameworkSession:
     def _wish(self, following: Phase) -> NextAction:
         if self._pace.must_stop(following):
             return NextAction.LEAVE
-        return NextAction.SAVE if self._pace.is_save_due() and self._place.has_room else NextAction.GO_ON
+        return NextAction.SAVE if self._pace.is_save_due(self._step) and self._place.has_room else NextAction.GO_ON

@@ -88,7 +88,7 @@ class SaveSchedule:
         stall, interval = (float(f"{value:.3g}") for value in (self.stall_seconds, self.interval_seconds))
         return {"save_stall_seconds": stall, "save_every_seconds": interval}
 
-    def begin_save(self, step: int = 0) -> None:
+    def begin_save(self, step: int) -> None:
         """A save begins: the next is due a whole interval later."""
         self._saved_at, self._saved_step = self._now(), step
 
@@ -103,11 +103,13 @@ class SaveSchedule:
         if stall_seconds is None:
             self._saved_at = self._now()
 
-    def is_save_due(self, step: int = 0) -> bool:
+    def is_save_due(self, step: int) -> bool:
+        """Return True if a save is due between this step and the next; `step` counts those of the whole training."""
         if self._saves.steps:
             if self._saved_step is None:
                 self._saved_step = step - 1  # asked for the first time after the first step
-            return step - self._saved_step >= self._saves.steps
+            # At the same steps in every segment, also where a save had to wait for a step or two.
+            return step // self._saves.steps > self._saved_step // self._saves.steps
         return self._now() - self._saved_at >= self.interval_seconds
 
     def must_stop(self, following: Phase) -> bool:

@@ -48,6 +48,12 @@ class RanksSession(FrameworkSession):
                 f"{count} ranks keep checkpoints in a folder, allowed: one process, or unbroken's workflow with "
                 f"`ranks: {count}` in the settings",
             )
+        if saves.in_background:
+            refuse(
+                ValueError,
+                "Saves(in_background=True), allowed: None or False, because the framework writes its checkpoints "
+                "itself, between two steps; for saves in the background: Training of unbroken.training.torch",
+            )
         super().__init__(versions, folder, saves)
         self.ranks = Ranks()
         self._agreed = wishes.RankRequest()  # what all ranks will do, and have not done yet
@@ -132,5 +138,5 @@ class RanksSession(FrameworkSession):
         return NextAction.SAVE if self._agreed.due else NextAction.GO_ON
 
     def _own(self, following: Phase) -> wishes.RankRequest:
-        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due() and self._place.has_room
-        return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due)
+        is_due = self.ranks.is_first and not self._agreed.due and self._pace.is_save_due(self._step)
+        return wishes.RankRequest(stop=self._pace.must_stop(following), due=is_due and self._place.has_room)

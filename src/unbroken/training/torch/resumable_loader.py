@@ -25,8 +25,10 @@ class PlaceSampler(EpochSampler, DistributedSampler[SampleKey]):
         super().__init__(self.place, plan)
 
     def __iter__(self) -> Iterator[SampleKey]:
-        begun = self.place.batch * self.plan.ranks
-        return (SampleKey(self.place.epoch, batch) for batch in self.plan.steps(self.place.epoch, begun))
+        epoch, begun = self.place.epoch, self.place.batch * self.plan.ranks
+        steps = self.plan.steps(epoch, begun)
+        stride = self.plan.stride  # of this epoch
+        return (SampleKey(epoch, batch, stride) for batch in steps)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of the epoch; stays where it is if it is in that epoch already."""
@@ -80,7 +82,7 @@ def resumable_loader(
     **options: Any,
 ) -> ResumableLoader:
     """A loader like that of `Training.loader`, of one process as long as `share_with` says nothing else."""
-    order = order or order_of(len(dataset), shuffle)  # type: ignore[arg-type]
-    sampler = PlaceSampler(SamplePlan(order, seed, batch_size, drop_last=drop_last))
+    drawn = order or order_of(len(dataset), shuffle)  # type: ignore[arg-type]
+    sampler = PlaceSampler(SamplePlan(drawn, seed, batch_size, drop_last=drop_last, may_repeat=order is not None))
     sample_seed = seed if seeded_samples else None
     return make_loader(dataset, sampler, sample_seed, collate_fn, True, options, ResumableLoader)
