@@ -18,7 +18,9 @@ from unbroken.engines.script_edit import (
     target_name,
 )
 from unbroken.engines.torch import script_changes, training_loops
-from unbroken.engines.torch.script_changes import insert_import, is_plain_loader, loader_by
+from unbroken.engines.torch.loader_changes import is_plain_loader, loader_by
+from unbroken.engines.torch.script_changes import insert_import
+from unbroken.engines.torch.training_parts import find_parts
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def change_accelerate(script: Script) -> None:
         raise NotPlainError(f"line {own.lineno}: the loader is made before the Accelerator")
     loader_by(script, own, "unbroken")
     script_changes.change_loops(script, loop, "unbroken", loader)
-    models = [name for name, kind in training_loops.find_parts(script, loop.epochs).items() if kind == "model"]
+    models = [name for name, kind in find_parts(script, loop.epochs).items() if kind == "model"]
     files = ", ".join(f'"{name}.pt": {accelerator}.unwrap_model({name}).state_dict()' for name in models)
     script.insert_after(loop.epochs, f"unbroken.finish({{{files}}})")
     script.insert_after(made, f"unbroken = Segments({accelerator}, seed=0)")

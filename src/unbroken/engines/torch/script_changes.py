@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from unbroken.engines.script_edit import (
     NotPlainError,
@@ -17,41 +15,19 @@ from unbroken.engines.script_edit import (
     target_name,
 )
 from unbroken.engines.torch import carried_variables as carried
+from unbroken.engines.torch.kept_variables import Kept, find_kept
+from unbroken.engines.torch.loader_changes import is_plain_loader, loader_again, loader_by
 from unbroken.engines.torch.training_loops import (
     Loop,
     Steps,
-    after_of,
     before_of,
     find_loop,
-    find_parts,
     find_steps,
     range_of,
 )
+from unbroken.engines.torch.training_parts import find_parts
 
 IMPORT = "from unbroken.training.torch import Training"
-LOADER_OPTIONS = {"batch_size", "shuffle", "drop_last", "collate_fn", "num_workers", "pin_memory", "timeout"}
-LOADER_OPTIONS |= {"dataset", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "persistent_workers"}
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The variables that one turn of a loop hands to the next, and that lines of ours can keep.
-
-    `of_epochs` are known before the loop over epochs, `of_batches` begin in each epoch; `changed` are those of
-    `of_epochs` that the loop over batches changes.  `others` begin again at each restart, and so do `meters`, which
-    are objects.
-    """
-
-    of_epochs: tuple[str, ...] = ()
-    of_batches: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    meters: tuple[str, ...] = ()
-
-    @property
-    def is_any(self) -> bool:
-        """True if there is something for `Variables`."""
-        return bool(self.of_epochs or self.of_batches)
 
 
 def make_changes(script: Script) -> None:
@@ -82,56 +58,6 @@ def goal_of(script: Script) -> tuple[float | None, str]:
         return None, "epochs"
     number = script.number(count)
     return (None if number is None else number - less), "epochs"
-
-
-def find_kept(script: Script) -> Kept:
-    """Return the variables that a restart has to bring back; NotPlainError if the script is not plain."""
-    steps = find_steps(script)
-    epochs = steps.loop if steps is not None else find_loop(script).epochs
-    parts = find_parts(script, epochs)
-    known = carried.known_before(script, epochs)
-    after = [] if steps is not None else after_of(script, epochs)
-    mine = [each for each in _carried(script, epochs, after, parts) if each in known]
-    inner: list[str] = []
-    changed: dict[str, None] = {}
-    if steps is None:
-        loop = find_loop(script)
-        found = _carried(script, loop.batches, after_of(script, loop.batches), parts)
-        before = carried.known_before(script, loop.batches)
-        inner = [each for each in found if each not in mine or loop.function is not None]
-        may_skip = bool(carried.jumps(loop.batches))
-        inner = [each for each in inner if each in before or (not may_skip and carried.is_written(each, loop.batches))]
-        changed = carried.changed_in(loop.batches.body)
-    return _sorted_out(script, epochs, parts, mine, inner, changed)
-
-
-def _sorted_out(
-    script: Script,
-    epochs: ast.For | ast.While,
-    parts: Collection[str],
-    mine: list[str],
-    inner: list[str],
-    changed: Collection[str],
-) -> Kept:
-    """Leave out what cannot be kept: two variables of one name, and what is no value."""
-    scope = function_with(script.tree, epochs)
-    mine += [each for each in carried.globals_changed(script, epochs) if scope is None and each not in mine]
-    others = [each for each in inner if each in mine]
-    others += [each for each in (*mine, *inner) if not carried.is_plain(script, each, parts)]
-    meters = carried.meters(script, epochs if scope is None else script.tree, parts)
-    no_values = {*meters, *carried.clocks(script)}
-    return Kept(
-        tuple(each for each in mine if each not in others),
-        tuple(each for each in inner if each not in others),
-        tuple(each for each in mine if each in changed and each not in others),
-        tuple(dict.fromkeys(each for each in others if each not in no_values)),
-        tuple(meters),
-    )
-
-
-def _carried(script: Script, loop: ast.For | ast.While, after: list[ast.stmt], parts: Collection[str]) -> list[str]:
-    found = carried.carried_by(loop, after)
-    return [each for each in found if each not in parts and each not in carried.clocks(script)]
 
 
 # --- what changes ---
@@ -169,7 +95,7 @@ def _make_training(script: Script, outer: ast.stmt, loop: Loop | None, parts: di
     if own is not None and is_later:
         loader_by(script, own.value, "training")
     elif name:
-        lines += _loader_again(name, own, script).split("\n")
+        lines += loader_again(name, own, script).split("\n")
     if own is not None and not is_later and makers and not _is_used(before, own, makers[-1]):
         script.remove(own)
     if makers:
@@ -213,64 +139,6 @@ def _test_of(script: Script, places: list[ast.Assign]) -> str:
     if len(made) != 1 or len(around) != 1 or around[0].orelse:
         raise NotPlainError(f"line {places[0].lineno}: {target_name(places[0])} is made under an `if`")
     return script.source(around[0].test)
-
-
-def is_plain_loader(value: ast.expr) -> bool:
-    """True of a DataLoader with such options alone as ours has too."""
-    return (
-        isinstance(value, ast.Call)
-        and last_name(value.func) == "DataLoader"
-        and len(value.args) <= 2
-        and bool(value.args or keyword(value, "dataset"))
-        and all(each.arg is None or each.arg in LOADER_OPTIONS for each in value.keywords)
-    )
-
-
-def loader_by(script: Script, call: ast.expr, owner: str) -> None:
-    """Lets an object of ours make the loader that a plain DataLoader was."""
-    if not isinstance(call, ast.Call):
-        return
-    script.replace(call.func, f"{owner}.loader")
-    # A DataLoader keeps the order unless it is told otherwise, ours shuffles.
-    if keyword(call, "shuffle") is not None:
-        return
-    hidden = [each.value for each in call.keywords if not each.arg]
-    if hidden:
-        script.replace(hidden[0], _unshuffled(script.source(hidden[0])))
-    else:
-        script.append(call.keywords[-1].value if call.keywords else call.args[-1], ", shuffle=False")
-
-
-def _unshuffled(options: str) -> str:
-    """Options of which nobody knows whether they shuffle: without a word of it they do not."""
-    return f'{{"shuffle": False, **{options}}}'
-
-
-def _loader_again(name: str, own: ast.Assign | None, script: Script) -> str:
-    """The loader in a line of its own, behind the training."""
-    if own is None or not isinstance(own.value, ast.Call):
-        options = ("batch_size", "num_workers", "drop_last", "collate_fn", "pin_memory")
-        words = [f"{each}={name}.{each}" for each in options] + _order_of(name, script)
-        return f"{name} = training.loader({name}.dataset, {', '.join(words)})"
-    words = [*map(script.source, own.value.args)]
-    words += [f"{each.arg}={script.source(each.value)}" for each in own.value.keywords if each.arg]
-    hidden = [script.source(each.value) for each in own.value.keywords if not each.arg]
-    has_order = keyword(own.value, "shuffle") is not None
-    if hidden and not has_order:
-        hidden[0], has_order = _unshuffled(hidden[0]), True
-    words += [f"**{each}" for each in hidden] + ["shuffle=False"] * (not has_order)
-    return textwrap.dedent(" " * own.col_offset + f"{name} = training.loader({', '.join(words)})")
-
-
-def _order_of(name: str, script: Script) -> list[str]:
-    """Return whether a loader that is made elsewhere shuffles, as far as the script says it."""
-    made = [node.value for node in script.nodes(ast.Assign) if target_name(node) == name]
-    if len(made) != 1 or not isinstance(made[0], ast.Call) or not is_plain_loader(made[0]):
-        return []
-    shuffle = keyword(made[0], "shuffle")
-    if shuffle is None:
-        return ["shuffle=False"] if all(each.arg for each in made[0].keywords) else []
-    return ["shuffle=False"] if isinstance(shuffle, ast.Constant) and not shuffle.value else []
 
 
 def _is_used(before: list[ast.stmt], own: ast.stmt, last: ast.stmt) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 from unbroken.engines.script_edit import Script, diff_or_lines, is_adapted, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS, Framework
+from unbroken.engines.torch.own_lines import goal_anyhow, own_lines
 from unbroken.engines.torch.script_changes import goal_of, make_changes
-from unbroken.engines.torch.script_notes import goal_anyhow, notes, own_lines
-from unbroken.engines.torch.training_loops import is_optimizer
+from unbroken.engines.torch.script_notes import notes
+from unbroken.engines.torch.training_parts import is_optimizer
 
 # Packages that train with torch in a loop of their own, and what makes that one resume (docs/adapters.md).
 _TRAINER_LINES = (
