@@ -185,6 +185,43 @@ ONE_EPOCH = (
     main()
 """
 )
+# The word language model of PyTorch's examples: batches from a `range`, no optimizer, a rate that is lowered.
+RANGE = (
+    RNN
+    + """
+    model = Net()
+    kind = "LSTM"
+
+    def train():
+        total_loss = 0.0
+        if kind != "none":
+            hidden = torch.zeros(1, 2, 6), torch.zeros(1, 2, 6)
+        for batch, i in enumerate(range(0, 40, 5)):
+            model.zero_grad()
+            logits, hidden = model(stream[i : i + 5], detached(hidden))
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), stream[i + 1 : i + 6].flatten())
+            loss.backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-lr)
+            total_loss += loss.item()
+            if batch % 3 == 2:
+                shown.append([batch, i, total_loss])
+                total_loss = 0
+        return loss.item()
+
+    lr, best, shown = 1.0, None, []
+    try:
+        for epoch in range(1, 4):
+            last = train()
+            if best is None or last < 0.9 * best:
+                best = last
+            else:
+                lr /= 4.0
+    except KeyboardInterrupt:
+        print("left early")
+    json.dump([shown, lr, best], open("shown.json", "w"))
+"""
+)
 # All data in each step.
 FULL_BATCH = (
     NET
@@ -207,6 +244,7 @@ FORMS = {
     "student": (STUDENT, ("USR1@5", "KILL@2", "USR1@1", "USR1@9", "KILL@1")),
     "get_batch": (GET_BATCH, ("USR1@2", "USR1@7", "KILL@3", "USR1@1")),
     "one_epoch": (ONE_EPOCH, ("USR1@2", "USR1@4", "KILL@3", "USR1@7")),
+    "range": (RANGE, ("USR1@4", "KILL@3", "USR1@4", "USR1@5")),
     "full_batch": (FULL_BATCH, ("USR1@4", "KILL@2", "USR1@9")),
 }
 

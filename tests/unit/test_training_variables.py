@@ -58,7 +58,7 @@ def test_what_cannot_be_read_back_is_named(tmp_path: Path, monkeypatch: pytest.M
 def test_steps_are_counted_on_after_a_stop_and_beyond_what_they_take_for_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unbroken.training.torch.training.STEPS_AT_ONCE", 4)
+    monkeypatch.setattr(Training, "_steps_at_once", 4)
     seen = []
 
     def train(stop_at: int) -> None:

@@ -74,8 +74,8 @@ def _loader_line(script: Script, loader: str) -> str:
         *map(ast.unparse, call.args[:1]),
         *(ast.unparse(each.value) for each in call.keywords if each.arg == "dataset"),
     ]
-    options = LOADER_OPTIONS - {"dataset", *(["shuffle"] if keyword(call, "sampler") is not None else [])}
-    words = [f"{each.arg}={ast.unparse(each.value)}" for each in call.keywords if each.arg in options]
+    kept = LOADER_OPTIONS - {"dataset", *(["shuffle"] if keyword(call, "sampler") is not None else [])}
+    words = [f"{each.arg}={ast.unparse(each.value)}" for each in call.keywords if each.arg in kept]
     order = "shuffled" if not any(word.startswith("shuffle=") for word in words) else "in place of its DataLoader"
     return f"{loader} = training.loader({', '.join([*data, *words])})  # {order}"
 

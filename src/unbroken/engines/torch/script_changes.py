@@ -226,7 +226,8 @@ def _hand_over(script: Script, loop: Loop, owners: tuple[str, ...]) -> None:
     if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or not plain:
         raise NotPlainError(f"line {function.lineno}: {function.name}() has other parameters than plain ones")
     is_named = bool(arguments.defaults or call.keywords)
-    last: ast.expr | ast.arg = max([plain[-1], *arguments.defaults], key=_place)
+    own: list[ast.expr | ast.arg] = [plain[-1], *arguments.defaults]
+    last = max(own, key=_place)
     script.append(last, "".join(f", {each}{'=None' * bool(arguments.defaults)}" for each in owners))
     given = max([*call.args, *(each.value for each in call.keywords)], key=_place)
     script.append(given, "".join(f", {each}={each}" if is_named else f", {each}" for each in owners))
