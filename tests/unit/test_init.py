@@ -476,6 +476,17 @@ def test_a_file_that_no_restart_shortens_is_not_named(tmp_path, above):
     assert said_of(tmp_path, "in loader:", "in loader:", f"    {above}\n") == []
 
 
+def test_a_file_that_each_restart_of_a_fit_empties_is_named_too(tmp_path):
+    write(
+        tmp_path / "fit.py", 'import keras\nlog = open("log.csv", "w")\nmodel.fit(x, y, epochs=3)\nopen("done", "w")\n'
+    )
+
+    said = choose(tmp_path, []).starter.todo
+
+    (line,) = [each for each in said if "empties the file" in each]
+    assert line.startswith("fit.py, line 2: `open('log.csv', 'w')` empties the file at each restart;")
+
+
 def test_a_file_that_is_written_when_all_is_done_is_not_named(tmp_path):
     write(tmp_path / "train.py", f'{TRAINING}\n    results = open("results.json", "w")\n')
 

@@ -106,14 +106,16 @@ def globals_changed(script: Script, within: ast.AST) -> list[str]:
     """Return the global variables that functions change which are called there."""
     functions = {each.name: each for each in script.tree.body if isinstance(each, ast.FunctionDef)}
     called = [functions[name] for call in script.nodes(ast.Call, within) if (name := last_name(call.func)) in functions]
-    found = [
-        name
-        for function in called
-        for each in script.nodes(ast.Global, function)
-        for name in each.names
-        if name in changed_in(function.body)
-    ]
+    known = {name for each in script.tree.body for name in stored_in(each)}
+    found = [name for each in called for name in _changed_globals(script, each) if name in known]
     return list(dict.fromkeys(found))
+
+
+def _changed_globals(script: Script, function: ast.FunctionDef) -> list[str]:
+    """Return what a function changes outside: by `global`, or by adding to a container."""
+    declared = {name for each in script.nodes(ast.Global, function) for name in each.names}
+    own = {name for each in function.body for name in stored_in(each)} | {each.arg for each in function.args.args}
+    return [name for name in changed_in(function.body) if name in declared or name not in own]
 
 
 def known_before(script: Script, node: ast.stmt) -> set[str]:

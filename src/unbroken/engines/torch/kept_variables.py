@@ -64,7 +64,7 @@ def _sorted_out(
 ) -> Kept:
     """Leave out what cannot be kept: two variables of one name, and what is no value."""
     scope = function_with(script.tree, epochs)
-    mine += [each for each in carried.globals_changed(script, epochs) if scope is None and each not in mine]
+    mine += [each for each in carried.globals_changed(script, epochs) if scope is None and each not in (*mine, *parts)]
     others = [each for each in inner if each in mine]
     others += [each for each in (*mine, *inner) if not carried.is_plain(script, each, parts)]
     meters = carried.meters(script, epochs if scope is None else script.tree, parts)
