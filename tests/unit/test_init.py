@@ -539,6 +539,50 @@ ONE_EPOCH_ELSEWHERE = """
 """
 
 
+def own_lines(tmp_path: Path, text: str) -> list[str]:
+    """The lines that `init` shows for a script of which it makes no diff, without those around the loop."""
+    write(tmp_path / "main.py", text)
+    return [line.strip() for line in choose(tmp_path, []).starter.todo if "training.epochs" in line or "er = " in line]
+
+
+def test_a_loader_of_timm_is_not_replaced_and_its_options_are_said(tmp_path):
+    text = TRAINING.replace("DataLoader(data, batch_size=4, shuffle=True)", "create_loader(data, 4)")
+
+    lines = own_lines(tmp_path, text.replace("import torch\n", "import timm, torch\n", 1))
+
+    assert choose(tmp_path, []).starter.diff == ""
+    assert lines == [
+        "loader = training.loader(loader.dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn)"
+        "  # start with --no-prefetcher",
+        "for epoch in training.epochs(7):",
+    ]
+
+
+def test_an_endless_loop_over_a_loader_gets_its_own_limit_in_steps(tmp_path):
+    text = """
+        import torch
+
+        class Trainer:
+            def run(self, model, config):
+                self.optimizer = model.configure_optimizers(config)
+                train_loader = torch.utils.data.DataLoader(self.data, sampler=mine, batch_size=config.size)
+                batches = iter(train_loader)
+                while True:
+                    loss = model(next(batches))
+                    loss.backward()
+                    self.optimizer.step()
+                    self.iter_num += 1
+                    if config.max_iters is not None and self.iter_num >= config.max_iters:
+                        break
+    """
+
+    assert own_lines(tmp_path, text) == [
+        "train_loader = training.loader(self.data, batch_size=config.size)  # shuffled",
+        'for epoch in training.epochs(config.max_iters, "steps"):',
+    ]
+    assert "goal_unit: steps" in choose(tmp_path, []).starter.settings
+
+
 def test_an_epoch_that_another_file_trains_gets_lines_with_the_scripts_own_names(tmp_path):
     write(tmp_path / "main.py", ONE_EPOCH_ELSEWHERE)
 

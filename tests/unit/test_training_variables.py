@@ -9,6 +9,8 @@ from support.telling import told_here
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+import numpy as np  # noqa: E402
+
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import Training, Variables  # noqa: E402
 
@@ -25,6 +27,7 @@ def signals_as_before():
 def test_what_is_put_in_comes_out_of_a_state_that_was_written_and_read(tmp_path: Path) -> None:
     hidden = torch.ones(2, requires_grad=True) * 2
     values = {"hidden": (hidden, [hidden]), "best": 0.5, "rows": [1, 2], "table": {"a": hidden}, "none": None}
+    values |= {"seen": np.arange(3), "accuracy": np.float32(0.5)}
     variables, again = Variables(values), Variables(old=1)
     torch.save(variables.state_dict(), tmp_path / "state.pt")
 
@@ -34,6 +37,7 @@ def test_what_is_put_in_comes_out_of_a_state_that_was_written_and_read(tmp_path:
     assert torch.equal(again["hidden"][0], torch.tensor([2.0, 2.0]))
     assert not again["hidden"][1][0].requires_grad and not again["table"]["a"].requires_grad
     assert (again["best"], again["rows"], again["none"]) == (0.5, [1, 2], None)
+    assert (again["seen"].tolist(), type(again["seen"]), again["accuracy"]) == ([0, 1, 2], np.ndarray, 0.5)
     assert variables["hidden"][0] is hidden
 
 
