@@ -1,9 +1,11 @@
 """A simulation that already ran under a plain mdrun goes on as a run, and one of unbroken's under a plain mdrun."""
 
 import functools
+import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from support import gmx_systems
 from support.gmx_jobs import gmx_job, gmx_run, gmx_segment
 from support.toyrun import until
 
+from unbroken.cli.init_command import choose, init
 from unbroken.engines.foreign import Foreign
 from unbroken.engines.gromacs.adopt import outputs_of
 from unbroken.engines.gromacs.cpt import read_cpt
@@ -25,6 +28,7 @@ from unbroken.segment.export import export
 
 pytestmark = [pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
 STEPS = 5000
+PATHS = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 FINAL = ("md.xtc", "md.trr", "md.gro", "energy.tsv")
 
 
@@ -77,6 +81,28 @@ def appended(folder: Path, *names: object) -> Path:
     for path in folder.glob("*.gro"):
         path.unlink()  # of an end that was none
     return folder
+
+
+def test_init_sees_a_run_under_way_and_the_line_that_it_prints_continues_it(tmp_path: Path, capsys) -> None:
+    source = appended(tmp_path / "mine", "-deffnm", "md")
+    shutil.copyfile(tpr(), source / "md.tpr")
+
+    init([], source)
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "has begun" in each]
+    command = line.partition("type this first: ")[2]
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=PATHS)
+
+    assert line.startswith(f"{source / 'md.cpt'}: a simulation has begun, and is at step 3000; ")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(3000 of 5000 steps)" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["nvt.cpt", "md_prev.cpt"])
+def test_init_takes_no_other_checkpoint_for_a_run_under_way(tmp_path: Path, name: str) -> None:
+    shutil.copyfile(tpr(), tmp_path / "md.tpr")
+    (tmp_path / name).touch()
+
+    assert choose(tmp_path, []).starter.todo == ()
 
 
 @pytest.mark.slow

@@ -20,6 +20,32 @@ with open("numbers.txt", "w") as file:
 """
 
 
+# A training that resumes, with a table and a best value of its own that its author kept in variables.
+STUDENT = """
+import json, os, sys, time
+from pathlib import Path
+goal, save, resume = 300, Path(os.environ["UNBROKEN_SAVE"]), os.environ["UNBROKEN_RESUME"]
+step, value = map(int, (Path(resume) / "state").read_text().split()) if resume else (0, 1)
+log, best = open("log.csv", "MODE"), -1
+while step < goal:
+    time.sleep(0.02)
+    step, value = step + 1, (value * 1103515245 + step) % 2**31
+    print(f"{step},{value}", file=log, flush=True)
+    if value > best:
+        best = value
+        Path("best.txt").write_text(f"{step} {value}")
+    is_told = os.path.exists(os.environ["UNBROKEN_STOP"])
+    if step % 20 == 0 or is_told:
+        draft = save.with_name(f"draft-{step}")
+        draft.mkdir()
+        (draft / "state").write_text(f"{step} {value}")
+        (draft / "progress.json").write_text(json.dumps({"done": step, "goal": goal, "unit": "steps"}))
+        os.rename(draft, save / f"{step:06d}.ready")
+    if is_told and step < goal:
+        sys.exit(85)
+"""
+
+
 @pytest.fixture
 def dmtcp(rehearse):
     """Rehearses a program under DMTCP, or what stands in for it."""
@@ -44,6 +70,19 @@ def plain_torch(tmp_path, rehearse):
         return rehearse({**run, "settings": settings})
 
     return plain_torch
+
+
+@pytest.mark.slow
+def test_a_table_that_each_start_empties_and_a_best_value_in_a_variable_are_named(rehearse, tmp_path):
+    (tmp_path / "train.py").write_text(STUDENT.replace("MODE", "w"))
+    settings = {"script": "train.py", "goal": 300, "goal_unit": "steps"}
+    run = {"engine": "torch", "segments": 9, "segment_minutes": 5, "save_minutes": 0.01}
+
+    done = rehearse({**run, "settings": settings})
+
+    assert (done.code, done.verdict) == (1, "differs"), done.said
+    assert re.search(r"log\.csv \(beside results/\): \d+ rows instead of 300", done.said), done.said
+    assert "best.txt (beside results/)" in done.said
 
 
 @pytest.mark.slow

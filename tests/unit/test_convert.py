@@ -9,6 +9,7 @@ import pytest
 import yaml
 from support.workdir import ROOT
 
+from unbroken.cli.convert_command import convert_script
 from unbroken.convert.bash import Script
 from unbroken.convert.config_text import config_text
 from unbroken.convert.conversion import Conversion, convert, remarks_text
@@ -539,3 +540,18 @@ def test_an_array_whose_tasks_do_not_follow_each_other_is_a_run_for_each(tmp_pat
         ("python", "train.py", "--seed", "7", "--rate", "0.1", "--out", "run_1"),
         ("python", "train.py", "--seed", "8", "--rate", "0.2", "--out", "run_2"),
     ]
+
+
+@pytest.mark.xfail(strict=True, reason="convert: a run under way in the folder is not seen, and not offered to adopt")
+def test_a_run_under_way_is_seen_and_the_line_that_continues_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("unbroken.cli.init_command.has_command", lambda name: False)
+    for name in ("md.tpr", "md.cpt"):
+        (tmp_path / name).touch()
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --time=01:00:00\nsrun gmx_mpi mdrun -deffnm md -cpi md.cpt -maxh 0.9\n")
+
+    convert_script(script, directory=tmp_path)
+
+    assert f"unbroken adopt job --from {tmp_path}" in capsys.readouterr().out

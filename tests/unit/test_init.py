@@ -267,7 +267,19 @@ def test_a_plain_loop_gets_its_own_names(tmp_path):
             "DataLoader(data, batch_size=4, shuffle=True)",
             "make_loader()",
             "+loader = training.loader(loader.dataset, batch_size=loader.batch_size, num_workers=loader.num_workers, "
-            "drop_last=loader.drop_last)",
+            "drop_last=loader.drop_last, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory)",
+        ),
+        (
+            "inputs, targets in loader",
+            "i, (inputs, targets) in enumerate(loader, 1)",
+            "+for i, (inputs, targets) in enumerate(training.batches(loader), training.batch + 1):",
+        ),
+        ("shuffle=True", "**kw", '+loader = training.loader(data, batch_size=4, **{"shuffle": False, **kw})'),
+        ("range(7)", "range(args.start_epoch, 7)", "+for epoch in training.epochs(7):"),
+        (
+            "DataLoader(data, batch_size=4, shuffle=True)",
+            "DataLoader(dataset=data)",
+            "+loader = training.loader(dataset=data, shuffle=False)",
         ),
     ],
 )
@@ -355,15 +367,242 @@ def test_what_is_not_plain_is_named_and_no_diff_is_made(tmp_path, old, new, why)
 
     assert starter.diff == ""
     assert f"(no diff could be made: {why})" in starter.todo[0]
-    assert "    for inputs, targets in training.batches(loader):" in [line[4:] for line in starter.todo]
+    batches = "loader.batches()" if "batches" in new else "loader"
+    assert any(f"    for inputs, targets in training.batches({batches}):" in line for line in starter.todo)
 
 
-def test_variables_that_begin_anew_are_named(tmp_path):
+def test_variables_that_one_batch_hands_to_the_next_are_named_and_kept_by_the_diff(tmp_path):
     write(tmp_path / "train.py", (ROOT / "examples/torch_tutorial/before.py").read_text())
 
-    (line,) = choose(tmp_path, []).starter.todo
+    starter = choose(tmp_path, []).starter
 
-    assert line.startswith("train.py also has best_vloss, running_loss, which begin anew in each segment;")
+    assert starter.todo == (
+        "train.py carries running_loss from batch to batch, best_vloss from epoch to epoch: the diff keeps that in "
+        "`variables`, a part of the training",
+    )
+    assert '+best_vloss = variables.get("best_vloss", best_vloss)' in starter.diff.splitlines()
+    assert "variables.update(running_loss=running_loss)" in starter.diff
+
+
+def said_of(tmp_path: Path, old: str, new: str, above: str = "") -> list[str]:
+    """What `init` says of the training with a change, beside its diff."""
+    text = TRAINING.replace(old, new, 1)
+    write(tmp_path / "train.py", text.replace("    for epoch", f"{above}    for epoch", 1))
+    return list(choose(tmp_path, []).starter.todo)
+
+
+def test_two_variables_of_one_assignment_are_named_each(tmp_path):
+    (line,) = said_of(
+        tmp_path, "in loader:", "in loader:\n            a, (b, *c) = step(a, b, c)", "    a, b, c = 1, 2, [3]\n"
+    )
+
+    assert line.startswith("train.py carries a, b, c from batch to batch: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("t0 = time.time() - t0", "a clock"),
+        ("x = inputs + 1", "written before it is read"),
+        ("parts = [x for x in inputs]", "of a comprehension"),
+    ],
+)
+def test_what_no_batch_hands_to_the_next_is_not_named(tmp_path, line, why):
+    above = "    t0 = time.time()\n    x = 1\n    parts = []\n"
+
+    assert said_of(tmp_path, "in loader:", f"in loader:\n            {line}\n            use(t0)", above) == [], why
+
+
+def test_an_object_that_cannot_be_kept_is_named_with_the_lines_that_help(tmp_path):
+    lines = said_of(tmp_path, "optimizer.step()", "losses.update(loss)", "    losses = AverageMeter()\n")
+
+    assert lines == [
+        "train.py also has losses, which begins again at each restart; to have means of all batches of an epoch, add:",
+        "    training.log(loss=loss.item())  # for each batch",
+        '    training.mean("loss")  # of this epoch, with the batches before a restart',
+    ]
+
+
+def test_a_copy_of_a_model_is_named_with_the_two_lines_that_keep_it(tmp_path):
+    lines = said_of(
+        tmp_path,
+        "loss.backward()",
+        "loss.backward()\n            best = deepcopy(best)",
+        "    best = deepcopy(model)\n",
+    )
+
+    assert lines == [
+        "train.py also has best, which begins again at each restart; to keep the value of one, add:",
+        '    best = variables.get("best", best)  # above the loop; Training(..., variables=Variables())',
+        '    variables["best"] = best  # where it was changed; an object with state_dict is a part itself',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("above", "call", "line"),
+    [
+        ('log = open("log.csv", "w")', "open('log.csv', 'w')", 'open(\'log.csv\', "a" if training.step else "w")'),
+        (
+            'log = Path("log.csv").open(mode="wt")',
+            "Path('log.csv').open(mode='wt')",
+            'Path(\'log.csv\').open(mode="at" if training.step else "wt")',
+        ),
+        (
+            'with open("log.csv", "w") as f: f.write("loss")\n    add = lambda: open("log.csv", "a")',
+            "open('log.csv', 'w')",
+            'open(\'log.csv\', "a" if training.step else "w")',
+        ),
+        (
+            'logging.basicConfig(filename="log.txt", filemode="w")',
+            "logging.basicConfig(filename='log.txt', filemode='w')",
+            'logging.basicConfig(filename=\'log.txt\', filemode="a" if training.step else "w")',
+        ),
+    ],
+)
+def test_a_file_that_each_restart_empties_is_named_with_two_lines_that_keep_its_rows(tmp_path, above, call, line):
+    lines = said_of(tmp_path, "in loader:", "in loader:", f"    {above}\n")
+
+    assert lines == [
+        f"train.py, line 7: `{call}` empties the file at each restart; to keep its rows, type one of:",
+        f"    {line}  # below Training(...); a kill repeats rows",
+        "    training.log(accuracy=accuracy)  # each row once, in final/metrics.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    "above", ['with open("config.json", "w") as f: f.write("{}")', 'rows = open("data.csv")', 'log = open("log", "a")']
+)
+def test_a_file_that_no_restart_shortens_is_not_named(tmp_path, above):
+    assert said_of(tmp_path, "in loader:", "in loader:", f"    {above}\n") == []
+
+
+def test_a_file_that_each_restart_of_a_fit_empties_is_named_too(tmp_path):
+    write(
+        tmp_path / "fit.py", 'import keras\nlog = open("log.csv", "w")\nmodel.fit(x, y, epochs=3)\nopen("done", "w")\n'
+    )
+
+    said = choose(tmp_path, []).starter.todo
+
+    (line,) = [each for each in said if "empties the file" in each]
+    assert line.startswith("fit.py, line 2: `open('log.csv', 'w')` empties the file at each restart;")
+
+
+def test_a_file_that_is_written_when_all_is_done_is_not_named(tmp_path):
+    write(tmp_path / "train.py", f'{TRAINING}\n    results = open("results.json", "w")\n')
+
+    assert choose(tmp_path, []).starter.todo == ()
+
+
+def test_a_part_that_one_branch_alone_makes_is_given_on_that_branch(tmp_path):
+    said = changed(tmp_path, TRAINING.replace("optimizer = ", "if wanted:\n        optimizer = "))
+
+    assert '+training = Training(model=model, state={"optimizer": optimizer} if wanted else {})' in said
+
+
+def test_a_loader_of_several_lines_keeps_its_data_set(tmp_path):
+    text = TRAINING.replace("    loader = DataLoader(data, batch_size=4, shuffle=True)\n", "")
+    text = text.replace("    model", "    loader = DataLoader(\n        data,\n        batch_size=4)\n    model", 1)
+
+    said = changed(tmp_path, text)
+
+    assert "+loader = training.loader(data, batch_size=4, shuffle=False)" in said
+
+
+def test_the_goal_of_steps_is_in_steps(tmp_path):
+    loop = "    step = 0\n    while step < 500:\n        loss = lost(model(draw()))\n        loss.backward()\n"
+    text = "    import torch\n    model = torch.nn.Linear(2, 1)\n    opt = torch.optim.Adam(model.parameters())\n"
+    write(tmp_path / "train.py", f"{text}{loop}        opt.step()\n        step += 1\n")
+
+    starter = choose(tmp_path, []).starter
+
+    assert "+for _ in training.steps(500):" in starter.diff.splitlines()
+    assert starter.settings[1:] == ("goal: 500  # steps; raise it later and start again", "goal_unit: steps")
+
+
+ONE_EPOCH_ELSEWHERE = """
+    import argparse
+    import torch
+    from engine import train_one_epoch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", default=300, type=int)
+    parser.add_argument("--start_epoch", default=0, type=int)
+    args = parser.parse_args()
+    data_loader = torch.utils.data.DataLoader(images, sampler=mine, batch_size=args.batch, drop_last=True)
+    net = make(args)
+    optimizer = create_optimizer(args, net)
+    net.train()
+    lr_scheduler, _ = create_scheduler(args, optimizer)
+    loss_scaler = NativeScaler()
+    for epoch in range(args.start_epoch, args.epochs):
+        stats = train_one_epoch(net, data_loader, optimizer, epoch, loss_scaler)
+"""
+
+
+def own_lines(tmp_path: Path, text: str) -> list[str]:
+    """The lines that `init` shows for a script of which it makes no diff, without those around the loop."""
+    write(tmp_path / "main.py", text)
+    return [line.strip() for line in choose(tmp_path, []).starter.todo if "training.epochs" in line or "er = " in line]
+
+
+def test_a_loader_of_timm_is_not_replaced_and_its_options_are_said(tmp_path):
+    text = TRAINING.replace("DataLoader(data, batch_size=4, shuffle=True)", "create_loader(data, 4)")
+
+    lines = own_lines(tmp_path, text.replace("import torch\n", "import timm, torch\n", 1))
+
+    assert choose(tmp_path, []).starter.diff == ""
+    assert lines == [
+        "loader = training.loader(loader.dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn)"
+        "  # start with --no-prefetcher",
+        "for epoch in training.epochs(7):",
+    ]
+
+
+def test_an_endless_loop_over_a_loader_gets_its_own_limit_in_steps(tmp_path):
+    text = """
+        import torch
+
+        class Trainer:
+            def run(self, model, config):
+                self.optimizer = model.configure_optimizers(config)
+                train_loader = torch.utils.data.DataLoader(self.data, sampler=mine, batch_size=config.size)
+                batches = iter(train_loader)
+                while True:
+                    loss = model(next(batches))
+                    loss.backward()
+                    self.optimizer.step()
+                    self.iter_num += 1
+                    if config.max_iters is not None and self.iter_num >= config.max_iters:
+                        break
+    """
+
+    assert own_lines(tmp_path, text) == [
+        "train_loader = training.loader(self.data, batch_size=config.size)  # shuffled",
+        'for epoch in training.epochs(config.max_iters, "steps"):',
+    ]
+    assert "goal_unit: steps" in choose(tmp_path, []).starter.settings
+
+
+def test_an_epoch_that_another_file_trains_gets_lines_with_the_scripts_own_names(tmp_path):
+    write(tmp_path / "main.py", ONE_EPOCH_ELSEWHERE)
+
+    starter = choose(tmp_path, []).starter
+
+    assert starter.settings[1] == "goal: 300  # epochs; raise it later and start again"
+    assert starter.todo == (
+        "main.py saves nothing that unbroken can resume from; add these lines (no diff could be made: no loops over "
+        "batches with .backward()):",
+        "    from unbroken.training.torch import Training",
+        "    training = Training(net=net, optimizer=optimizer, lr_scheduler=lr_scheduler, loss_scaler=loss_scaler)"
+        "  # below the last of them",
+        "    data_loader = training.loader(images, batch_size=args.batch, drop_last=True)  # shuffled",
+        "    for epoch in training.epochs(args.epochs):",
+        "        for batch in training.batches(data_loader):  # in train_one_epoch() of engine.py, which is given "
+        "training too",
+        '    training.finish({"net.pt": net.state_dict()})  # below the loop',
+        "main.py: args.start_epoch belongs to the script's own restart; leave out the options that load a checkpoint "
+        "(--resume): unbroken brings back everything",
+    )
 
 
 def test_a_script_in_another_alphabet_and_without_a_last_newline_is_edited_at_the_right_places(tmp_path):

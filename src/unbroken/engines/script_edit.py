@@ -58,9 +58,10 @@ class Script:
         if isinstance(node, ast.Name):
             values = [each.value for each in assignments(self.tree) if target_name(each) == node.id]
             return self.number(values[0]) if len(values) == 1 and not isinstance(values[0], ast.Name) else None
-        return self._option(node.attr) if isinstance(node, ast.Attribute) else None
+        return self.option(node.attr) if isinstance(node, ast.Attribute) else None
 
-    def _option(self, name: str) -> float | None:
+    def option(self, name: str) -> float | None:
+        """Return the default of an option on the command line, None if it has none that is a number."""
         for call in self.nodes(ast.Call):
             if last_name(call.func) != "add_argument":
                 continue
@@ -75,6 +76,17 @@ class Script:
     def replace(self, node: ast.AST, text: str) -> None:
         """Puts a text in the place of a node."""
         self._edits.append((*self._span(node), text))
+
+    def replace_head(self, loop: ast.While, text: str) -> None:
+        """Puts a text in the place of `while ...:`."""
+        start, end = self._span(loop)[0], self._span(loop.test)[1]
+        self._edits.append((start, self.text.index(":", end) + 1, text))
+
+    def indent_step(self, loop: ast.For) -> str:
+        """Return by what the body of a loop is deeper than the loop."""
+        lines = self.text.split("\n")
+        inner, outer = (re.match(r"[ \t]*", lines[each.lineno - 1]) for each in (loop.body[0], loop))
+        return inner[0][len(outer[0]) :] if inner and outer else "    "
 
     def remove(self, statement: ast.stmt) -> None:
         """Takes out a statement with its lines."""
@@ -125,10 +137,9 @@ class Script:
     def edited(self) -> str:
         """The text with all edits; NotPlainError if it is no Python any more."""
         text = self.text
-        # Of edits at one place the first comes first, so it is put in last.
-        for _, (start, end, new) in sorted(
-            enumerate(self._edits), key=lambda each: (each[1][0], each[0]), reverse=True
-        ):
+        # Of edits at one place the first comes first, so it is put in last; what they stand before is replaced before.
+        order = sorted(enumerate(self._edits), key=lambda each: (each[1][0], each[1][1] > each[1][0], each[0]))
+        for _, (start, end, new) in reversed(order):
             text = text[:start] + new + text[end:]
         try:
             ast.parse(text)
@@ -170,7 +181,7 @@ def diff_or_lines(
     script: Script, change: Callable[[Script], None], lines: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
     """What a training script lacks as a diff, or if that cannot be made in words; nothing if it lacks nothing."""
-    if "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text:
+    if is_adapted(script):
         return "", ()
     try:
         change(script)
@@ -178,6 +189,11 @@ def diff_or_lines(
     except NotPlainError as error:
         what = f"{script.path.name} saves nothing that unbroken can resume from"
         return "", (f"{what}; add these lines (no diff could be made: {error}):", *(f"    {line}" for line in lines))
+
+
+def is_adapted(script: Script) -> bool:
+    """Return True if the script takes part in unbroken already."""
+    return "unbroken" in script.imports() or "UNBROKEN_SAVE" in script.text
 
 
 def last_name(node: ast.expr) -> str:

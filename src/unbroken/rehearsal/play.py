@@ -302,7 +302,7 @@ class Course:
             run = replace(run, segment_minutes=self._first_minutes())
         if way not in (Way.WHOLE,):
             run = replace(run, save_minutes=self._save_minutes(run))
-        folder = self.stage.new_folder(carried, run)
+        folder = self.stage.new_folder(carried, run, is_last=way is Way.END)
         saves = self._saves
         piece = Piece(self.stage, folder, way, run, enough_seconds, saves, self._says_progress)
         if way in (Way.KILL, Way.KILL_SAVE):

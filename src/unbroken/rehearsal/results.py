@@ -11,7 +11,7 @@ from pathlib import Path
 from unbroken.engines.base import Engine
 from unbroken.rehearsal.compare import Difference, Kind, begun_again, compare_folders, is_excepted, table
 from unbroken.rehearsal.piece import Piece
-from unbroken.rehearsal.stage import BESIDE, Stage
+from unbroken.rehearsal.stage import BESIDE, LAST, Stage
 from unbroken.runs.checkpoint import PARTS
 from unbroken.runs.passport import FILE_NAME as PASSPORT
 from unbroken.runs.results import SUMMARY
@@ -79,7 +79,9 @@ class Results:
         parts = sorted(pieces.iterdir()) if pieces.exists() else []
         joined = self.root / f"joined-{other}"
         for name in tree_files(first):
-            _join(first / name, [part / name for part in parts if (part / name).exists()], joined / name)
+            having = [part for part in parts if (part / name).exists()]
+            having = [part for part in having if part.name.endswith(LAST)] or having  # which has that of all before
+            _join(first / name, [part / name for part in having], joined / name)
         found = self._compared(first, joined)
         return [replace(each, file=f"{each.file} (beside results/)", leaf=f"beside {each.leaf}") for each in found]
 

@@ -20,6 +20,7 @@ from unbroken.segment.ticket import Ticket
 from unbroken.system.fs import tree_files
 
 BESIDE = "beside"
+LAST = "-last"  # how the folder in BESIDE ends of the piece that found what the pieces before it had written there
 SEGMENT_LOG = "segment.txt"
 OWN_FOLDERS = ("results", "logs", ".snakemake", ".unbroken")
 
@@ -37,10 +38,15 @@ class Stage:
     shared: Collection[str] = ()  # what FolderCopy need not copy
     count: int = 0
     links: list[str] = field(default_factory=list)
+    _is_last: bool = False
     _before: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
-    def new_folder(self, carried: Path | None, run: Run) -> Path:
-        """A new folder that holds what the user's does and, of the run, what the piece before has left of it."""
+    def new_folder(self, carried: Path | None, run: Run, is_last: bool = False) -> Path:
+        """A new folder that holds what the user's does and, of the run, what the piece before has left of it.
+
+        The last piece also finds what the pieces before wrote to where they were started, as in real life: so a file
+        that each start empties is seen.
+        """
         self.count += 1
         number = "here" if self.engine.is_tied_to_its_folder else f"{self.count:02d}"
         piece = self.root / number
@@ -48,6 +54,9 @@ class Stage:
             shutil.rmtree(piece)
         folder = piece / self.base.resolve().name
         FolderCopy(self.base, self.shared, self.links).make(folder)
+        self._is_last = is_last
+        if is_last:
+            self._put_beside(folder)
         self._before = {name: _stamp(folder / name) for name in tree_files(folder)}
         for name in ("tmp", "home"):
             (piece / name).mkdir()
@@ -88,13 +97,21 @@ class Stage:
         shutil.rmtree(folder.parent)
         return carried
 
+    def _put_beside(self, folder: Path) -> None:
+        """Write what the pieces so far wrote to where they were started: text one behind the other, else the last."""
+        parts = sorted((self.root / BESIDE).iterdir()) if (self.root / BESIDE).exists() else []
+        for name in {name for part in parts for name in tree_files(part)}:
+            texts = [(part / name).read_bytes() for part in parts if (part / name).exists()]
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(texts[-1] if any(b"\0" in text for text in texts) else b"".join(texts))
+
     def _keep_beside(self, folder: Path) -> None:
         """What the program wrote to where it was started: no checkpoint holds it."""
         for name in tree_files(folder):
             path = folder / name
             is_own = str(name.parts[0]) in OWN_FOLDERS or "__pycache__" in name.parts
             if not is_own and not path.is_symlink() and self._before.get(name) != _stamp(path):
-                target = self.root / BESIDE / f"{self.count:02d}" / name
+                target = self.root / BESIDE / f"{self.count:02d}{LAST * self._is_last}" / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
 

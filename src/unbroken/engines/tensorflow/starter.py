@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.script_edit import Script, diff_or_lines, last_name
+from unbroken.engines.script_edit import Script, diff_or_lines, is_adapted, last_name, statement_with
+from unbroken.engines.script_files import notes_on_files
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.engines.tensorflow.script_changes import goal_of, make_changes
 
@@ -40,5 +41,8 @@ def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
     settings += [f"goal: {goal_of(script) or _EPOCHS:.10g}  # epochs; raise it later and start again"]
+    fits = [call for call in script.nodes(ast.Call) if last_name(call.func) == "fit"]
+    loop = statement_with(script.tree, fits[0]) if fits else None
+    todo += () if is_adapted(script) else tuple(notes_on_files(script, loop))
     todo += not_installed("tensorflow")
     return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)

@@ -17,8 +17,10 @@ from unbroken.engines.script_edit import (
     statement_with,
     target_name,
 )
-from unbroken.engines.torch import script_changes
-from unbroken.engines.torch.script_changes import insert_import, is_plain_loader, loader_by
+from unbroken.engines.torch import script_changes, training_loops
+from unbroken.engines.torch.loader_changes import is_plain_loader, loader_by
+from unbroken.engines.torch.script_changes import insert_import
+from unbroken.engines.torch.training_parts import find_parts
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Framework:
                 if (value := _said(call, name)) is not None:
                     return script.number(_by_hand(value)), unit
         if not self.goals:
-            return script_changes.goal_of(script), "epochs"
+            return script_changes.goal_of(script)
         return self.epochs_by_default, "epochs"
 
 
@@ -92,7 +94,7 @@ def change_accelerate(script: Script) -> None:
     accelerator = target_name(made) if isinstance(made, ast.Assign) else ""
     if not accelerator:
         raise NotPlainError(f"line {call.lineno}: an Accelerator without a name")
-    loop = script_changes.find_loop(script)
+    loop = training_loops.find_loop(script)
     loader = _not_prepared(script, accelerator, loop.loader_name)
     own = _made(script, loader)
     if not is_plain_loader(own):
@@ -101,7 +103,7 @@ def change_accelerate(script: Script) -> None:
         raise NotPlainError(f"line {own.lineno}: the loader is made before the Accelerator")
     loader_by(script, own, "unbroken")
     script_changes.change_loops(script, loop, "unbroken", loader)
-    models = [name for name, kind in script_changes.find_parts(script, loop).items() if kind == "model"]
+    models = [name for name, kind in find_parts(script, loop.epochs).items() if kind == "model"]
     files = ", ".join(f'"{name}.pt": {accelerator}.unwrap_model({name}).state_dict()' for name in models)
     script.insert_after(loop.epochs, f"unbroken.finish({{{files}}})")
     script.insert_after(made, f"unbroken = Segments({accelerator}, seed=0)")

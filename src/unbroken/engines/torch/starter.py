@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unbroken.engines.script_edit import Script, diff_or_lines, last_name
+from unbroken.engines.script_edit import Script, diff_or_lines, is_adapted, last_name
 from unbroken.engines.starter import Starter, as_yaml, files_like, given_file, not_installed, run_name
 from unbroken.engines.torch.adapter_changes import ACCELERATE, LIGHTNING, TRANSFORMERS, Framework
-from unbroken.engines.torch.script_changes import forgotten, goal_of, make_changes
+from unbroken.engines.torch.own_lines import goal_anyhow, own_lines
+from unbroken.engines.torch.script_changes import goal_of, make_changes
+from unbroken.engines.torch.script_notes import notes
+from unbroken.engines.torch.training_parts import is_optimizer
 
 # Packages that train with torch in a loop of their own, and what makes that one resume (docs/adapters.md).
 _TRAINER_LINES = (
@@ -34,14 +37,6 @@ _ACCELERATE_LINES = (
     "    for inputs, targets in unbroken.batches(loader):",
     'unbroken.finish({"model.pt": accelerator.unwrap_model(model).state_dict()})',
 )
-_PLAIN_LINES = (
-    "from unbroken.training.torch import Training",
-    "training = Training(model=model, optimizer=optimizer, scheduler=scheduler)",
-    "loader = training.loader(dataset, batch_size=64)",
-    "for epoch in training.epochs(10):",
-    "    for inputs, targets in training.batches(loader):",
-    'training.finish({"model.pt": model.state_dict()})',
-)
 # Lightning's scripts may import parts of transformers, and those of both may name Accelerate.
 _FRAMEWORKS = ((LIGHTNING, _LIGHTNING_LINES), (TRANSFORMERS, _TRAINER_LINES), (ACCELERATE, _ACCELERATE_LINES))
 _EPOCHS, _STEPS = 10, 1000
@@ -60,7 +55,14 @@ def _trains(script: Script) -> bool:
     packages, calls = script.imports(), {last_name(call.func) for call in script.nodes(ast.Call)}
     if "torch" in packages and ("backward" in calls or "unbroken" in packages):
         return True
-    return _framework(script) is not None
+    return _framework(script) is not None or ("torch" in packages and _has_epochs(script))
+
+
+def _has_epochs(script: Script) -> bool:
+    """Return True if an optimizer is made, and a loop over epochs calls what trains one, perhaps in another file."""
+    loops = [each for each in script.nodes(ast.For) if "epoch" in ast.unparse(each.target).lower()]
+    called = {last_name(call.func) for each in loops for call in script.nodes(ast.Call, each)}
+    return any(map(is_optimizer, script.nodes(ast.Call))) and any("train" in name for name in called)
 
 
 def _framework(script: Script) -> tuple[Framework, Sequence[str]] | None:
@@ -70,21 +72,17 @@ def _framework(script: Script) -> tuple[Framework, Sequence[str]] | None:
 
 def _starter(script: Script, folder: Path, args: Sequence[str]) -> Starter:
     framework = _framework(script)
-    change, lines = (framework[0].change, framework[1]) if framework else (make_changes, _PLAIN_LINES)
-    goal, unit = framework[0].goal(script) if framework else (goal_of(script), "epochs")
+    change, lines = (framework[0].change, framework[1]) if framework else (make_changes, own_lines(script))
+    goal, unit = framework[0].goal(script) if framework else goal_of(script)
     diff, todo = diff_or_lines(script, change, lines)
-    todo = (*todo, *(_forgotten(script) if diff and not framework else ()))
+    is_plain = framework is None and not is_adapted(script)
+    todo = (*todo, *(notes(script, bool(diff)) if is_plain else ()))
     settings = [f"script: {as_yaml(str(script.path.relative_to(folder)))}"]
     settings += [f"args: {as_yaml(list(args))}"] if args else []
+    if not diff and framework is None and not is_adapted(script):
+        goal, unit = goal_anyhow(script)
     goal = goal or (_STEPS if unit == "steps" else _EPOCHS)
     settings += [f"goal: {goal:.10g}  # {unit}; raise it later and start again"]
     settings += ["goal_unit: steps"] if unit == "steps" else []
     todo += not_installed("torch")
     return Starter(run_name(script.path.stem, "train"), script.path.name, tuple(settings), 60, True, todo, diff)
-
-
-def _forgotten(script: Script) -> tuple[str, ...]:
-    if not (names := forgotten(script)):
-        return ()
-    what = "which begin anew in each segment; if the result depends on one, see docs/engines/torch.md, What is saved"
-    return (f"{script.path.name} also has {', '.join(names)}, {what}",)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unbroken.training.torch.tracker import BestCopy as BestCopy
     from unbroken.training.torch.tracker import Tracker as Tracker
     from unbroken.training.torch.training import Training as Training
+    from unbroken.training.torch.variables import Variables as Variables
 
 __all__ = [
     "BestCopy",
@@ -32,6 +33,7 @@ __all__ = [
     "Tracker",
     "Training",
     "Validate",
+    "Variables",
     "save_verified",
     "seed_everything",
 ]
@@ -50,6 +52,7 @@ _MODULES = {
     **dict.fromkeys(["DistributedShardedDataset"], "unbroken.training.torch.sharded_dataset"),
     **dict.fromkeys(["BestCopy", "Tracker"], "unbroken.training.torch.tracker"),
     **dict.fromkeys(["Training"], "unbroken.training.torch.training"),
+    **dict.fromkeys(["Variables"], "unbroken.training.torch.variables"),
 }
 
 

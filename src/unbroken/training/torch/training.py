@@ -199,6 +199,20 @@ class Training(Loop):
             if isinstance(loader, DataLoader) and not loader.persistent_workers:
                 end_workers(iterator)
 
+    _steps_at_once = 2520  # what `steps` takes for an epoch: 1 to 10 ranks have equal shares of it
+
+    def steps(self, goal: float | None = None) -> Iterator[int]:
+        """Yield the numbers, from 0, of the steps still to be trained, for a script that draws its batches itself.
+
+        `goal` is for starts by hand, as that of `epochs`; in the configuration: `goal_unit: steps`.
+        """
+        places = self.loader(range(self._steps_at_once), shuffle=False)  # type: ignore[arg-type]
+        for _ in self.epochs(goal, UNITS[1]):
+            if self._course.unit != UNITS[1]:
+                raise ValueError(f"steps(): the goal is in {self._course.unit}, allowed: goal_unit: {UNITS[1]}")
+            for _ in self.batches(places):
+                yield self.step
+
     def finish(self, files: Mapping[str, object] | None = None) -> None:
         """Hands over the last checkpoint, with what the user came for in its folder `final/`.
 
