@@ -12,6 +12,7 @@ from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_holes
 from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.plan.work_times import give_true_times
 from unbroken.runs import notify_process
+from unbroken.runs.driver_start import keep_private
 
 
 @asked_often
@@ -91,6 +92,7 @@ def check_start():
     results/report.html is kept fresh."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
+    keep_private(plan.base, workflow.configfiles)
     plan.remove_outdated()
     give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell, outputs_of)

@@ -7,6 +7,7 @@ the writer before and after each of them.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import shutil
@@ -345,20 +346,54 @@ def _remove_below(parent: int, name: str, path: Path, mount: tuple[int, str]) ->
     os.rmdir(name, dir_fd=parent)
 
 
+def now_of(folder: Path) -> float:
+    """Return the time by the clock of a folder's file server, with which files of all machines can be compared.
+
+    By this machine's clock where nothing can be written.
+    """
+    probe = folder / unique_name("now")
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:
+        return time.time()
+    return now
+
+
 def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:
     """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names.
 
     With a `kind`, those alone that `unique_name` named after it.
     """
     removed = []
-    for path in folder.glob(".*"):
-        if kind and path.name[1:-33] != kind:
-            continue
+    found = [path for path in folder.glob(".*") if is_unique_name(path.name) and kind in ("", path.name[1:-33])]
+    now = now_of(folder) if found and silent_seconds else math.inf
+    for path in found:
         with suppress(FileNotFoundError):  # its writer is alive and has just put it in its place
-            if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
+            if now - path.lstat().st_mtime >= silent_seconds:
                 path.unlink()
                 removed.append(path.name)
     return removed
+
+
+def numbered(folder: Path, name: str) -> Path:
+    """Return a path in `folder` whose name begins with the next number: `000003_NAME`."""
+    last = _number(by_number(folder)[-1]) if folder.is_dir() and any(folder.iterdir()) else 0
+    return folder / f"{last + 1:06d}_{name}"
+
+
+def by_number(folder: Path) -> list[Path]:
+    """Return what is in a folder in the order in which `numbered` named it, whatever clock made the rest of a name.
+
+    What has no number comes first, by its name.
+    """
+    return sorted(folder.iterdir(), key=lambda path: (_number(path), path.name))
+
+
+def _number(path: Path) -> int:
+    number = path.name.partition("_")[0]
+    return int(number) if number.isdecimal() and "_" in path.name else 0
 
 
 def tree_files(folder: Path) -> list[Path]:
