@@ -70,7 +70,9 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
     values["copies"] = _copies(book.run, values["copies"])
     values["segment_minutes"], values["least_minutes"] = lengths(book.run, values["segment_minutes"])
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
-    return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
+    is_counted = "goal" in engine.keys and bool(engine.keys["goal"].schema.get("is_counted"))
+    goals = _metric_goals(engine, values["settings"])
+    return Run(name=str(entry.name), metric_goals=goals, has_counted_goal=is_counted, **values)
 
 
 def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
