@@ -103,9 +103,9 @@ def _with_disk(judgement: Judgement, work: Work) -> Judgement:
     root = work.job.places.root
     needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
     free = fs.free_bytes(root)
-    if judgement.outcome.settles or free > max(needed, 1024 * 1024):
+    if judgement.outcome.settles or free > max(needed, fs.FULL_BYTES):
         return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
-    missing = max(needed, 1024 * 1024) - free
+    missing = max(needed, fs.FULL_BYTES) - free
     disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
     return replace(judgement, message=f"{judgement.message}; {disk}", is_storage_failure=True)
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,8 @@ _STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
+# With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
+FULL_BYTES = 1024 * 1024
 # ioctl_ficlone(2): on XFS, Btrfs and others.
 _FICLONE = 0x40049409
 _COPY_BYTES = 4 * 1024 * 1024
@@ -49,6 +51,17 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     state = os.statvfs(path)
     return state.f_bavail * state.f_frsize
+
+
+def full_disk(folders: Iterable[Path]) -> str:
+    """Return one line on the first of these folders whose file system is full; empty if none is, or does not say so."""
+    for folder in folders:
+        with suppress(OSError):
+            if (free := free_bytes(folder)) < FULL_BYTES:
+                where, missing = folder.resolve(), FULL_BYTES - free
+                found = f"{where}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+                return f"{found}; remove what you do not need (type: df -h {where}) and start again"
+    return ""
 
 
 def is_full(error: OSError) -> bool:
