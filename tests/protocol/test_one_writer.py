@@ -210,13 +210,14 @@ def test_a_sleeper_that_wakes_up_while_it_prunes_leaves_what_its_successor_resum
     tmp_path: Path, moment: str
 ) -> None:
     """It sleeps between its last look at the fence and its first removal, or between that and the removal itself."""
-    job, saving, more = toy_job(tmp_path), program("silent_but_saving", 3000), {"keep": 1}
-    sleeper = start_segment(tmp_path, 1, command=saving, patch=QUICK, asleep_at=f"runs.store.{moment}", **more)
+    job, more = toy_job(tmp_path), {"patch": QUICK, "keep": 1, "goal": 100_000}
+    saving = program("silent_but_saving", 30)
+    sleeper = start_segment(tmp_path, 1, command=saving, asleep_at=f"runs.store.{moment}", **more)
     until(lambda: (job.places.lease / "000001.json").exists() and is_stopped(sleeper.pid))
     sleep_elsewhere(job, sleeper)
-    second = start_segment(tmp_path, 2, command=saving, patch=QUICK, **more)
-    begun = until(lambda: [one for one in checkpoints(job) if one.passport.token == 2])
-    origin = begun[0].passport.parent
+    second = start_segment(tmp_path, 2, command=program("silent_but_saving", 3000), **more)
+    found = until(lambda: (there := checkpoints(job)) and there[-1].passport.token == 2 and there)
+    origin = [one.name for one in found if one.passport.token == 1][-1]  # what it resumed from stays while it works
     sleeper.kill(signal.SIGCONT)
     ended = sleeper.end()
     names = [checkpoint.name for checkpoint in checkpoints(job)]
