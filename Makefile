@@ -96,8 +96,9 @@ prepare: ## setup and components
 		$(MAKE) --no-print-directory setup; setup=$$?; wait $$components; found=$$?; cat "$$beside"; \
 		[ $$setup -eq 0 ] && [ $$found -eq 0 ]
 
+# A test that would make `make quick` red is red here too.
 unit-tests: setup
-	@$(TESTS) pytest -- -n5
+	@$(TESTS) pytest -- -p quick_tests --quick-kept -n5
 
 # DMTCP is in no package registry: elsewhere a stand-in plays it (tests/dmtcp_stand_in).
 test-dmtcp: setup ## the tests of the engine dmtcp on the real one: DMTCP=/folder/of/its/programs

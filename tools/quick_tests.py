@@ -2,12 +2,14 @@
 
 An audit hook stops whatever starts a process before it does, and the test fails. tests/not_quick.txt names the tests
 that a quick run leaves out; it is written by `make quick-list`. What is new is tried until somebody lists it.
+`--quick-kept` runs all tests and watches those that are not listed, so that CI sees what would make `make quick` red.
 """
 
 import multiprocessing.util
 import os
 import re
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Two ways to run, and where the list lies."""
     group = parser.getgroup("quick tests")
     group.addoption("--quick", action="store_true", help="run what starts no process; a test that does so fails")
+    group.addoption("--quick-kept", action="store_true", help="run all; what is not listed and starts a process fails")
     group.addoption("--quick-list", action="store_true", help="try all, and write the list of what is not quick")
     group.addoption("--quick-file", metavar="FILE", default=LIST, help=f"the list ({LIST})")
 
@@ -36,8 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     table = config.rootpath / config.getoption("--quick-file")
     if config.getoption("--quick"):
         config.pluginmanager.register(Selection(read_list(table), config.rootpath), "quick-selection")
-    if config.getoption("--quick") or config.getoption("--quick-list"):
-        config.pluginmanager.register(Watch(fails=config.getoption("--quick")), "quick-watch")
+    is_kept = config.getoption("--quick-kept")
+    if config.getoption("--quick") or is_kept or config.getoption("--quick-list"):
+        listed = read_list(table) if is_kept else {}
+        config.pluginmanager.register(Watch(not config.getoption("--quick-list"), listed), "quick-watch")
     if config.getoption("--quick-list") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ListWriter(table, config.rootpath), "quick-list")
 
@@ -67,28 +72,45 @@ class Selection:
 
 
 class Watch:
-    """Stops what starts a process during a test, in any of its phases and threads."""
+    """Stops what starts a process during a test, in any of its phases and threads.
 
-    def __init__(self, fails: bool) -> None:
+    Beside `listed` tests, which may start some, it takes no notice of what those have left: their threads, and fixtures
+    that end with a later test.
+    """
+
+    def __init__(self, fails: bool, listed: dict[str, str]) -> None:
         self._fails = fails
+        self._listed = listed
+        self._others: set[int] = set()
         self._started: list[str] | None = None
         self._pid = os.getpid()
         sys.addaudithook(self._audit)
         self._watch_spawn()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """From the first fixture's set-up to the last one's tear-down."""
-        self._started = []
+        name = _function(item.nodeid)
+        if self._listed:
+            self._others = {thread.ident or 0 for thread in threading.enumerate()} - {threading.get_ident()}
+        self._started = None if name in self._listed or _file(name) in self._listed else []
         result = yield
         self._started = None
         return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        """Where others may have begun what ends here, nothing is stopped."""
+        started = self._started
+        self._started = None if self._listed else started
+        yield
+        self._started = started
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Also where the test itself passed over the error, or an earlier test met it in their fixture."""
         report = yield
-        if not self._started and report.failed and A_PROCESS in report.longreprtext:
+        if self._started == [] and report.failed and A_PROCESS in report.longreprtext:
             self._started = ["by a fixture"]
         if self._started:
             file, line, _ = item.location
@@ -100,7 +122,9 @@ class Watch:
         return report
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in STARTS and self._started is not None and os.getpid() == self._pid:
+        if event not in STARTS or self._started is None or threading.get_ident() in self._others:
+            return
+        if os.getpid() == self._pid:
             what = f"{event} {arguments[1] if event == 'subprocess.Popen' else ''}".strip()[:200]
             self._started.append(what)
             pytest.fail(f"{A_PROCESS}: {what}", pytrace=False)

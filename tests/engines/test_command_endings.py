@@ -55,6 +55,20 @@ def test_an_exit_code_that_may_mean_both_is_told_apart_by_the_goal(tmp_path):
     assert [attempt.exit_code for attempt in history(job)] == [0] * len(history(job))
 
 
+def test_a_goal_lowered_to_what_is_done_ends_the_run_without_a_start_of_the_program(tmp_path):
+    settings = {**walker_settings(step_seconds=0.01), "goal": 100_000}
+    paused = command_segment(tmp_path, settings, segment_minutes=0.02)
+    lowered = {**settings, "goal": max(1, int(paused.progress.done) - 3)}
+
+    record = command_segment(tmp_path, lowered, segment=2, segment_minutes=0.02)
+
+    job = command_job(tmp_path, lowered, segment=2)
+    assert paused.outcome is Outcome.PAUSED and paused.progress.done > 1
+    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, paused.progress.done)
+    assert "starting: " not in job.places.log(2).read_text()
+    assert (job.places.final / "trace.csv").read_text().splitlines()[-1].startswith(f"{paused.progress.done:.0f},")
+
+
 def test_a_crash_is_a_failure_and_keeps_what_was_complete_before(tmp_path):
     settings = walker_settings(step_seconds=0.005, crash_at=200)
 

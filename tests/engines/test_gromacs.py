@@ -335,6 +335,24 @@ def test_until_ps_and_extend_ps_extend_a_finished_run_without_touching_what_is_d
     assert pieces(job, 1) == done
 
 
+@pytest.mark.parametrize("sooner", [{"until_ps": 4.0}, {"goal": 2000}])
+def test_a_run_that_ended_sooner_than_its_tpr_goes_on_to_the_end_of_it_when_that_goal_is_removed(
+    tmp_path, nvt, whole, sooner
+):
+    first = gmx_segment(tmp_path, **nvt, **sooner)
+    plans = [Plan((gmx_run(tmp_path, **nvt, **goal),), tmp_path) for goal in (sooner, {})]
+    finished = "results/demo/final/summary.json"
+
+    assert (first.outcome, first.progress.done) == (Outcome.FINISHED, 2000)
+    assert [plan.targets() == [finished] for plan in plans] == [True, False]
+    record, again = (gmx_segment(tmp_path, segment, **nvt) for segment in (2, 3))
+    assert [(each.outcome, each.progress.done, each.has_worked) for each in (record, again)] == [
+        (Outcome.FINISHED, 5000, True),
+        (Outcome.FINISHED, 5000, False),
+    ]
+    assert files_of(gmx_job(tmp_path, **nvt).places.final) == whole
+
+
 def pieces(job, part):
     """The pieces of a part by name, wherever they lie."""
     paths = job.places.root.glob(f"*/0*/parts/md.part{part:04d}.*")

@@ -61,6 +61,26 @@ def test_second_user(shared):
     pass
 """
 PLAIN = "import subprocess\n\ndef test_first():\n    pass\n\ndef test_second():\n    subprocess.run(['true'])\n"
+KEPT = """
+import subprocess
+
+import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    subprocess.run(["touch", "begun"])
+    yield
+    subprocess.run(["touch", "ended"])
+
+def test_listed(shared):
+    pass
+
+def test_new():
+    subprocess.run(["touch", "new"])
+
+def test_none(shared):
+    pass
+"""
 
 
 class Rig:
@@ -151,6 +171,26 @@ def test_a_new_test_is_quick_until_it_starts_a_process(rig):
 
     assert done.returncode == 0, done.stdout
     assert "2 passed, 1 deselected" in done.stdout
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_where_all_tests_run_only_what_is_not_listed_may_start_no_process(rig, workers):
+    (rig.folder / "test_it.py").write_text(KEPT)
+    (rig.folder / "test_other.py").write_text(PLAIN)
+    (rig.folder / "list.txt").write_text("test_it.py::test_listed  process\ntest_other.py  process\n")
+
+    done = rig.run("--quick-kept", "-rfE", workers)
+
+    assert set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)) == {"test_it.py::test_new"}
+    assert "make quick-list FILES=test_it.py" in done.stdout
+    assert (rig.folder / "begun").exists() and (rig.folder / "ended").exists()
+    assert not (rig.folder / "new").exists()
+
+
+def test_the_stage_of_all_unit_tests_watches_those_that_make_quick_runs():
+    recipe = subprocess.run(["make", "-n", "unit-tests"], cwd=ROOT, capture_output=True, text=True).stdout
+
+    assert re.search(r"tools/run_tests\.py pytest -- .*-p quick_tests --quick-kept", recipe)
 
 
 def test_each_line_of_the_list_names_a_test_or_a_file_that_exists():

@@ -2,15 +2,18 @@
 
 import os
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.disks import as_root
-from support.toyrun import checkpoints, hidden, history, program, start_segment, toy_job
+from support.disks import as_root, mount_small, unmount
+from support.toyrun import ROOT, checkpoints, hidden, history, program, start_segment, toy_job
 
 from unbroken.runs import lease
 from unbroken.runs.select import verify
+from unbroken.system import fs
 
 Mount = Callable[[str], Path]
 
@@ -204,3 +207,42 @@ def test_a_full_disk_does_not_speak_against_the_checkpoint(small_disk: Mount, fi
     assert {attempt.from_checkpoint for attempt in attempts} == {before[1].name}
     assert stopped.error.startswith("StalledError: runs.demo: 2 attempts without progress, no further one is made; ")
     assert "No space left on device" in stopped.error
+
+
+@pytest.fixture
+def whole_disk(tmp_path: Path) -> Iterator[Path]:
+    """A working directory on a disk of 600 kB."""
+    (place := tmp_path / "disk").mkdir()
+    mount_small(place, "size=600k")
+    yield place
+    unmount(place)
+
+
+CONFIG = "runs: {demo: {engine: toy, segments: 4, segment_minutes: 1, settings: {goal: 400, save_steps: 100}}}"
+
+
+@pytest.mark.parametrize("free_kb", [8, 12, 20])
+def test_a_disk_that_is_full_for_snakemakes_own_files_is_told_last_and_by_status(
+    whole_disk: Path, free_kb: int
+) -> None:
+    base = whole_disk
+    (base / "config").mkdir()
+    (base / "config" / "config.yaml").write_text(CONFIG)
+    (base / "ballast").write_bytes(b"x" * (fs.free_bytes(base) - free_kb * 1024))
+
+    started = called(base, "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "1")
+    status = called(base, "unbroken", "status")
+
+    line = rf"{base}(/\.snakemake)?: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing; remove what"
+    assert started.returncode == 1
+    assert re.match(f"unbroken: {line}", started.stdout.splitlines()[-1]), started.stdout
+    assert "the disk is full, " in status.stdout.splitlines()[-1], status.stdout
+
+
+def called(base: Path, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A command of its own, typed in that folder; both its outputs in their order."""
+    around = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "UNBROKEN_"))}
+    command = [str(Path(sys.executable).parent / program), *words]
+    return subprocess.run(
+        command, cwd=base, env=around, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )

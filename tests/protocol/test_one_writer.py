@@ -142,6 +142,10 @@ def sleep_elsewhere(job: Job, sleeper: SegmentProcess) -> None:
     claim.write_text(json.dumps({**json.loads(claim.read_text()), "host": "elsewhere"}))
 
 
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_a_job_on_this_machine_that_was_stopped_is_never_robbed_and_named_with_what_to_type(tmp_path: Path) -> None:
     first = start_segment(tmp_path, 1, command=program("one_step"), patch={"runs.lease.HEARTBEAT_SECONDS": 1000})
     until(lambda: (tmp_path / "results/demo/lease/000001.json").exists())
@@ -199,6 +203,29 @@ def test_a_sleeper_whose_program_went_on_alone_keeps_nothing_of_it(tmp_path: Pat
     assert second.code == 0
     assert ended.error.startswith("FencedError: ")
     assert [checkpoint.name for checkpoint in checkpoints(job)] == names
+
+
+@pytest.mark.parametrize("moment", ["Store.prune", "Store._remove"])
+def test_a_sleeper_that_wakes_up_while_it_prunes_leaves_what_its_successor_resumed_from(
+    tmp_path: Path, moment: str
+) -> None:
+    """It sleeps between its last look at the fence and its first removal, or between that and the removal itself."""
+    job, more = toy_job(tmp_path), {"patch": QUICK, "keep": 1, "goal": 100_000}
+    saving = program("silent_but_saving", 30)
+    sleeper = start_segment(tmp_path, 1, command=saving, asleep_at=f"runs.store.{moment}", **more)
+    until(lambda: (job.places.lease / "000001.json").exists() and is_stopped(sleeper.pid))
+    sleep_elsewhere(job, sleeper)
+    second = start_segment(tmp_path, 2, command=program("silent_but_saving", 3000), **more)
+    found = until(lambda: (there := checkpoints(job)) and there[-1].passport.token == 2 and there)
+    origin = [one.name for one in found if one.passport.token == 1][-1]  # what it resumed from stays while it works
+    sleeper.kill(signal.SIGCONT)
+    ended = sleeper.end()
+    names = [checkpoint.name for checkpoint in checkpoints(job)]
+    second.kill()
+    second.end()
+
+    assert ended.error.startswith("FencedError: ")
+    assert origin in names
 
 
 def test_a_job_whose_driver_is_gone_works_on_without_a_screen(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -13,11 +15,29 @@ from unbroken.segment.job import Assignment, Job, main
 from unbroken.segment.lifecycle import run_segment
 
 
+def sleep_at(name: str) -> None:
+    """The process is stopped (SIGSTOP) when it first calls that method, and does the call when it is woken up."""
+    where, _, method = name.rpartition(".")
+    module, _, kind = where.rpartition(".")
+    owner = getattr(importlib.import_module(f"unbroken.{module}"), kind)
+    called = getattr(owner, method)
+
+    def asleep(*args: object, **more: object) -> object:
+        setattr(owner, method, called)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return called(*args, **more)
+
+    setattr(owner, method, asleep)
+
+
 def run_one() -> None:
     what = json.loads(sys.argv[1])
     for name, value in what["patch"].items():
         module, _, constant = name.rpartition(".")
         setattr(importlib.import_module(f"unbroken.{module}"), constant, value)
+
+    if what["asleep_at"]:
+        sleep_at(what["asleep_at"])
 
     def segment(job: Job) -> None:
         try:

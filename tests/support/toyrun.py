@@ -162,14 +162,19 @@ def start_segment(
     environment: Mapping[str, str] = {},
     prefix: Sequence[str] = (),
     screen: int = subprocess.PIPE,
+    asleep_at: str = "",
     **changes: object,
 ) -> SegmentProcess:
-    """Starts a segment as a process; `patch` sets constants (`{"runs.lease.STALE_POLLS": 1}`), `command` is no toy."""
+    """Starts a segment as a process; `patch` sets constants (`{"runs.lease.STALE_POLLS": 1}`), `command` is no toy.
+
+    With `asleep_at`, a method as in `runs.store.Store.prune`, it stops itself where it first calls that.
+    """
     what = {
         "segment": segment,
         "driver_attempt": driver_attempt,
         "command": list(command),
         "patch": dict(patch),
+        "asleep_at": asleep_at,
         "changes": changes,
     }
     around = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}

@@ -51,6 +51,7 @@ def test_a_run_gets_every_default_of_the_schema():
         "engine": "toy",
         "segments": 4,
         "segment_minutes": 2,
+        "has_counted_goal": True,
         "place": "short",
         "note": "",
         "threads": 1,

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import stat
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -36,10 +37,11 @@ from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
-from unbroken.segment import second_place
+from unbroken.segment import publisher, second_place
 from unbroken.segment.lifecycle import run_segment
 from unbroken.segment.publisher import Publisher
 from unbroken.system import fs
+from unbroken.system.clock import utc_text
 
 
 @pytest.fixture
@@ -116,6 +118,17 @@ def test_a_checkpoint_that_is_too_young_is_left_out_but_for_its_pieces_and_the_l
     assert young == [1]
     assert done(copies(backup).store) == [1, GOAL]
     assert len(copies(backup).store.archived()) == GOAL - 2
+
+
+def test_a_checkpoint_of_a_node_whose_clock_is_ahead_stops_no_further_copies(
+    base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as ahead:
+        ahead.setattr(publisher, "utc_now", lambda: utc_text(time.time() + 86400))
+        step(base, backup, 1, every_minutes=60)
+    step(base, backup, 2, every_minutes=60)
+
+    assert done(copies(backup).store) == [1, 2]
 
 
 def test_the_pieces_of_a_checkpoint_that_is_pruned_in_this_moment_are_copied(

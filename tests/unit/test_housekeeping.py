@@ -3,20 +3,26 @@
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.kept_folder import KeptFolder
 from support.making import publish
 from support.toyrun import ProgramEngine, checkpoints, final_files, hidden, history, program, run_program, toy, toy_job
 
 from unbroken.engines.base import Task
+from unbroken.engines.files import workspace
 from unbroken.errors import SegmentError
+from unbroken.exec import anew
 from unbroken.program.contract import HandedOver
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
+from unbroken.system.clock import utc_text
 
 # As NFS says it of a folder with files that are open, and what else a removal can meet.
 MISHAPS = [errno.ENOTEMPTY, errno.EIO, errno.EACCES]
@@ -170,3 +176,36 @@ def test_whatever_a_killed_attempt_left_half_made_the_run_goes_on_without_it(tmp
     assert record.progress.done == 2
     assert job.places.log(2).read_text().count("nothing of the killed attempt 2 could be saved: ") == 1
     assert [attempt.outcome for attempt in history(job)][-1] is Outcome.PAUSED
+
+
+def test_of_old_states_those_set_aside_last_stay_though_their_node_is_a_day_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = RunFolder("count", tmp_path, store=tmp_path / "store")
+
+    def set_aside(content: str, days: int) -> Path:
+        places.checkpoints.mkdir(parents=True)
+        (places.checkpoints / content).touch()
+        monkeypatch.setattr(anew, "utc_now", lambda: utc_text(time.time() + days * 86400))
+        return anew.set_old_aside(places)
+
+    set_aside("first", 0)
+    second = set_aside("second", 0)
+    third = set_aside("third", -1)
+
+    assert {path.parent.parent for path in (places.root / "old").glob("*/checkpoints/*")} == {second, third}
+    assert (third / "checkpoints/third").exists()
+
+
+def test_of_replaced_outputs_those_moved_last_stay_though_their_node_is_a_day_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, days in enumerate((0, 0, -1, -2), 1):
+        monkeypatch.setattr(workspace, "utc_now", lambda days=days: utc_text(time.time() + days * 86400))
+        kept = KeptFolder(tmp_path / "run")
+        kept.token = number - 1
+        kept.take()
+        kept.write("table", f"{number}")
+        kept.leave()
+
+    assert sorted(path.read_text() for path in tmp_path.rglob("replaced/*/table")) == ["2", "3"]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -116,6 +117,44 @@ def test_what_could_not_be_told_is_told_by_the_next_look(tmp_path: Path) -> None
     assert told(tmp_path) == ["demo/stopped-1"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo to https://example.org/hooks/T0KEN-of-mine; exit 3",
+        "TOKEN=T0KEN-of-mine no-such-command-here",
+        "echo $TOKEN; TOKEN=T0KEN-of-mine; echo $TOKEN; exit 4",
+        "sleep 60; echo T0KEN-of-mine",
+    ],
+)
+def test_no_word_of_a_command_that_fails_is_printed(tmp_path: Path, command: str) -> None:
+    event = Event("stopped", "demo", "stopped-1", "why")
+    said = tell_once(event, tmp_path, settings(command, limit_seconds=0.5 if "sleep" in command else 60.0))
+    notes = [path.read_text() for path in (tmp_path / NOTES).rglob("*") if path.is_file()]
+
+    assert said.startswith("notify: stopped: not told: notify.command: ")
+    assert "T0KEN" not in said + "".join(notes)
+
+
+def test_a_look_by_a_machine_whose_clock_is_behind_makes_no_run_stalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [attempt(1, Outcome.PAUSED, 90)]
+    here = time.time
+    with monkeypatch.context() as behind:
+        behind.setattr(time, "time", lambda: here() - 86400)
+        assert look(tmp_path, lines, RunState.WORKING) == []
+    assert look(tmp_path, lines, RunState.WORKING) == []
+
+
+def test_a_run_that_ended_on_a_node_whose_clock_is_ahead_is_told_when_it_was_left(tmp_path: Path) -> None:
+    row = RunStatus("demo", RunState.STOPPED, None, 1, 9, None, None, None, "")
+    places = RunFolder("demo", tmp_path)
+    History(places.history).append(attempt(1, Outcome.FAILED, -1440))
+    assert list(events_of(row, places, Look([row]), settings())) == []
+    os.utime(places.history, (time.time() - 3600,) * 2)
+    assert [event.event for event in events_of(row, places, Look([row]), settings())] == ["stopped"]
+
+
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     command = "sleep 3000 & echo $! > pid; wait"
     said = tell_once(Event("storm", "demo", "storm-1", "why"), tmp_path, settings(command, limit_seconds=1.0))
@@ -187,12 +226,16 @@ def test_a_forecast_beyond_the_date_is_told(tmp_path: Path, monkeypatch: pytest.
 
 WHAT = "a mapping such as {command: ./tell.sh, events: [finished, stopped]}, or null"
 MISTAKES = {
-    "./tell.sh": [f"notify: found './tell.sh', allowed: {WHAT}"],
+    "./tell.sh SECRET": [f"notify: found text, allowed: {WHAT}"],
     "{}": ["notify: `command` is missing; type for example `command: ./tell.sh`"],
     "{command: 7}": [
         'notify.command: found 7, allowed: a shell command, as typed in a terminal; type "7", with the quotes'
     ],
-    '{command: "a \'b"}': ['notify.command: found "a \'b", allowed: a shell command (no closing quotation)'],
+    '{command: "SECRET \'b"}': [
+        "notify.command: no closing quotation, allowed: a shell command, as typed in a terminal"
+    ],
+    "{command: [a, SECRET]}": ["notify.command: found a list, allowed: a shell command, as typed in a terminal"],
+    "{command: ' '}": ["notify.command: found no word, allowed: a shell command, as typed in a terminal"],
     "{command: a, evnts: []}": ["notify.evnts: unknown key; did you mean `events`?"],
     "{command: a, by: soon}": ["notify.by: found 'soon', allowed: a date such as 2026-12-24, or null"],
     "{command: a, limit_seconds: 0}": ["notify.limit_seconds: found 0, allowed: a number above 0"],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,29 @@ def test_a_run_that_does_not_advance_within_stall_minutes_is_stopped_and_reporte
 
     assert line.startswith("runs.demo: no progress in 0.005 minutes (stall_minutes); read ")
     assert outcomes(tmp_path) == ["failed"]
+
+
+def test_a_stop_of_a_program_that_hears_nothing_takes_no_longer_than_its_segment(tmp_path: Path) -> None:
+    """Until the TERM, and from that to the KILL: 60 s and 30 s in long segments, and never more than the segment."""
+    began = time.monotonic()
+    fails(tmp_path, "deaf_and_idle", segment_minutes=0.25, stall_minutes=0.01)
+
+    text = toy_job(tmp_path).places.log(1).read_text()
+    assert "the program does not exit by itself: sending TERM" in text
+    assert "the program does not exit: sending KILL" in text
+    assert time.monotonic() - began < 60
+
+
+def test_a_margin_and_a_stall_that_a_short_segment_has_no_time_for_are_named(tmp_path: Path) -> None:
+    run_program(tmp_path, program("one_step"), segment_minutes=0.3, first_margin_seconds=60, stall_minutes=30)
+    run_program(tmp_path, program("one_step"), 2, segment_minutes=1, first_margin_seconds=30, stall_minutes=0.9)
+
+    short, long = (toy_job(tmp_path).places.log(segment).read_text() for segment in (1, 2))
+    half = "half of this segment's 18 s counts; for more set a longer segment_minutes"
+    never = "this segment ends in 0.3 minutes, before a stall could be seen; set a smaller one"
+    assert f"first_margin_seconds: found 60; {half}" in short
+    assert f"stall_minutes: found 30; {never}" in short
+    assert "first_margin_seconds: found" not in long and "stall_minutes: found" not in long
 
 
 def test_a_program_that_saves_advances_even_if_it_never_writes_its_progress_file(tmp_path: Path) -> None:

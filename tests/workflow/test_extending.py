@@ -101,6 +101,31 @@ def test_a_lowered_goal_of_a_finished_run_changes_nothing(work: WorkDir, whole) 
     assert work.final("demo") == whole(3)
 
 
+def test_a_goal_lowered_to_what_is_done_ends_the_run_without_a_step(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_step_segments(segments=5, goal=5)})
+    work.snakemake("results/demo/segments/002.json")
+    work.configure({"demo": one_step_segments(segments=5, goal=2)})
+
+    done = work.snakemake()
+
+    assert (done.code, done.lines("unbroken: ")) == (0, [])
+    assert progress(work)[:2] == [(0, 1), (1, 2)] and work.saved("demo") == 2
+    assert work.final("demo") == whole(2)
+
+
+def test_a_goal_lowered_to_what_is_done_ends_a_run_that_has_used_its_segments(work: WorkDir, whole) -> None:
+    work.configure({"demo": one_step_segments(segments=2, goal=5)})
+    work.snakemake()
+    work.configure({"demo": one_step_segments(segments=2, goal=2)})
+
+    planned, done = work.plan(), work.snakemake()
+
+    assert (planned, done.code, done.lines("unbroken: ")) == (1, 0, [])
+    assert work.saved("demo") == 2
+    assert work.final("demo") == whole(2)
+    assert work.plan() == 0
+
+
 def test_fewer_segments_than_were_used_change_nothing(work: WorkDir) -> None:
     work.configure({"demo": one_step_segments(segments=3, goal=5)})
     work.snakemake()

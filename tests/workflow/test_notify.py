@@ -3,6 +3,7 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import yaml
 from support.workdir import ROOT, WorkDir, one_step_segments, until
@@ -44,6 +45,28 @@ def test_a_command_that_fails_harms_no_run_and_the_next_look_tells(work: WorkDir
     assert told(work) == [("finished", "good")]
 
 
+def test_notes_of_a_private_configuration_are_as_private(work: WorkDir) -> None:
+    command = "curl https://example.org/T0KEN-of-mine; exit 3"
+    configure(work, command, good=one_step_segments(segments=3, goal=2))
+    config = work.root / "config" / "config.yaml"
+    config.chmod(0o600)
+    work.added_environment["UNBROKEN_REPORT"] = "on"
+    done = work.snakemake()
+    log = work.root / ".snakemake/unbroken/notify/log.txt"
+    until(lambda: log.exists() and "not told" in log.read_text())
+
+    copies = [path for path in work.root.rglob("*") if path.is_file() and b"T0KEN" in path.read_bytes()]
+    assert done.code == 0, done.text
+    assert "T0KEN" not in done.text + log.read_text() + work.unbroken("notify", "--check").text
+    assert work.root / ".snakemake/unbroken/report.config.json" in copies
+    assert [path for path in copies if path != config and not is_private(path, work.root)] == []
+
+
+def is_private(path: Path, root: Path) -> bool:
+    """Neither the file nor a folder above it lets others in."""
+    return any(each.stat().st_mode & 0o077 == 0 for each in (path, *path.parents) if each.is_relative_to(root))
+
+
 def test_the_command_can_be_tried_and_its_failure_is_a_line(work: WorkDir) -> None:
     configure(work, "cat >> told.txt", good=one_step_segments(segments=3, goal=2))
     assert work.unbroken("notify", "--test").code == 0
@@ -51,7 +74,7 @@ def test_the_command_can_be_tried_and_its_failure_is_a_line(work: WorkDir) -> No
     configure(work, "echo no; exit 2", good=one_step_segments(segments=3, goal=2))
     said = work.unbroken("notify", "--test")
     assert said.code == 1
-    assert said.text == "unbroken: notify.command: echo no; exit 2: exit code 2, no\n"
+    assert said.text == "unbroken: notify.command: exit code 2, no\n"
     work.configure({"good": one_step_segments(segments=3, goal=2)})
     said = work.unbroken("notify", "--check")
     assert said.code == 1 and "has no `notify:`" in said.text

@@ -10,8 +10,10 @@ from unbroken.plan.page_writer import PageWriter
 from unbroken.plan.snakemake_speed import asked_often
 from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_holes
 from unbroken.plan.unrehearsed import unrehearsed
+from unbroken.plan.tell import tell_full_disk_at_exit
 from unbroken.plan.work_times import give_true_times
 from unbroken.runs import notify_process
+from unbroken.runs.driver_start import keep_private
 
 
 @asked_often
@@ -78,6 +80,7 @@ segment_resources = {
 
 
 page_writer = PageWriter(plan.base, workflow, config)
+ended = []
 
 
 def tell_line(line):
@@ -91,6 +94,8 @@ def check_start():
     results/report.html is kept fresh."""
     executor = workflow.executor_plugin.name
     refuse_missing_site(plan, executor)
+    keep_private(plan.base, workflow.configfiles)
+    tell_full_disk_at_exit(plan.base, lambda: bool(ended))
     plan.remove_outdated()
     give_true_times(plan.runs, plan.base)
     rebuild_lost(plan.runs, plan.base, tell, outputs_of)
@@ -106,6 +111,7 @@ def check_start():
 def tell_what_is_left():
     """At the end: one line a run that is not finished, with what to type, but where jobs go on without a driver; and the
     last page."""
+    ended.append(True)
     if not workflow.remote_execution_settings.immediate_submit:
         tell(plan.report())
         notify_process.start(plan.base, is_over=True)

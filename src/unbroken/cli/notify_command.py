@@ -28,5 +28,5 @@ def try_out(base: Path, settings: NotifySettings) -> None:
     """Runs the command with a word that says what it is; ConfigError with what went wrong."""
     event = Event("test", "test", "test", "unbroken: a test; this is how a word about your runs will look")
     if why := send(event, base, settings):
-        raise ConfigError([f"notify.command: {why}"])
+        raise ConfigError([why])
     say("notify: sent a test; the command's exit code is 0")

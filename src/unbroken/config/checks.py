@@ -39,7 +39,7 @@ class Checker:
             key = self.schemas.config.keys.get(name) if isinstance(name, str) else None
             if key is None:
                 yield f"{name}: {unknown(name, self.schemas.config.keys, elsewhere)}"
-            elif name == "notify" and isinstance(value, Mapping):
+            elif name == "notify":
                 yield from notify_mistakes(value, self.schemas.config)
             elif wrong := wrong_values(key, value, Branch()):
                 yield from wrong

@@ -70,7 +70,9 @@ def _complete(entry: Entry, defaults: Mapping[str, object], book: Schemas) -> Ru
     values["copies"] = _copies(book.run, values["copies"])
     values["segment_minutes"], values["least_minutes"] = lengths(book.run, values["segment_minutes"])
     values["enter"] = settled_enter(values["enter"], values["tasks"], values["threads"])
-    return Run(name=str(entry.name), metric_goals=_metric_goals(engine, values["settings"]), **values)
+    is_counted = "goal" in engine.keys and bool(engine.keys["goal"].schema.get("is_counted"))
+    goals = _metric_goals(engine, values["settings"])
+    return Run(name=str(entry.name), metric_goals=goals, has_counted_goal=is_counted, **values)
 
 
 def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings | None:
@@ -84,10 +86,21 @@ def _copies(schema: Schema, written: Mapping[str, Any] | None) -> CopySettings |
 
 
 def _metric_goals(engine: Schema, settings: Mapping[str, object]) -> dict[str, float]:
-    """The settings that are goals in one of the program's own metrics, as their schema says (`goal_metric`)."""
-    metrics = {name: key.schema.get("goal_metric") for name, key in engine.keys.items()}
-    wanted = {metric: settings[name] for name, metric in metrics.items() if metric}
-    return {metric: value for metric, value in wanted.items() if isinstance(value, (int, float))}
+    """Return the settings that are goals in one of the program's own metrics, as their schema says (`goal_metric`).
+
+    Where no setting names a goal, the program's own file does: the schema says at which value of a metric it is reached
+    (`goal_unset`).
+    """
+    schemas = {key.schema["goal_metric"]: (name, key.schema) for name, key in engine.keys.items() if _is_goal(key)}
+    wanted = {metric: settings[name] for metric, (name, _) in schemas.items()}
+    goals = {metric: value for metric, value in wanted.items() if isinstance(value, (int, float))}
+    if goals or settings.get("goal") is not None:
+        return goals
+    return {metric: schema["goal_unset"] for metric, (_, schema) in schemas.items() if "goal_unset" in schema}
+
+
+def _is_goal(key: SettingKey) -> bool:
+    return "goal_metric" in key.schema
 
 
 def _settled(schema: Schema, *layers: Mapping[Any, object]) -> dict[str, object]:

@@ -10,10 +10,11 @@ from typing import Any
 
 from unbroken.config.found import found
 from unbroken.config.location import Branch, mapping
-from unbroken.config.messages import unknown, wrong_values
+from unbroken.config.messages import allowed, unknown, wrong_values
 from unbroken.config.schema import Schema, SettingKey
 
 _DATE = "a date such as 2026-12-24"
+_COMMAND = "a shell command, as typed in a terminal"
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,16 @@ def notify_mistakes(value: object, schema: Schema) -> Iterator[str]:
     spot = Branch(("notify",))
     keys = _keys(schema)
     written = mapping(value)
+    if value is not None and not isinstance(value, Mapping):
+        yield f"notify: found {_kind(value)}, allowed: {allowed(schema.keys['notify'].schema)}"
+        return
     for name, part in written.items():
         if (key := keys.get(str(name))) is None:
             yield f"{spot.at(name)}: {unknown(name, keys, {})}"
         elif name == "by":
             yield from _by_mistakes(part, spot)
+        elif name == "command" and isinstance(part, list | Mapping):
+            yield f"{spot.at(name)}: found {_kind(part)}, allowed: {_COMMAND}"
         elif wrong := wrong_values(key, part, spot):
             yield from wrong
         elif name == "command":
@@ -85,10 +91,17 @@ def _by_mistakes(value: object, spot: Branch) -> Iterator[str]:
 
 
 def _command_mistakes(command: str, spot: Branch) -> Iterator[str]:
+    """Yield what is wrong with it, without a word of it: it may hold a password."""
     try:
         words = shlex.split(command)
     except ValueError as error:
-        yield f"{spot.at('command')}: found {found(command)}, allowed: a shell command ({str(error).lower()})"
+        yield f"{spot.at('command')}: {str(error).lower()}, allowed: {_COMMAND}"
         return
     if not words:
-        yield f"{spot.at('command')}: found {found(command)}, allowed: a shell command, as typed in a terminal"
+        yield f"{spot.at('command')}: found no word, allowed: {_COMMAND}"
+
+
+def _kind(value: object) -> str:
+    """Return what a value is, without its content."""
+    kinds = {str: "text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "a mapping" if isinstance(value, Mapping) else "something else")

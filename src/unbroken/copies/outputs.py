@@ -77,8 +77,11 @@ class OutputTransfer:
                 missing += min(lacks, path.stat().st_blocks * 512)
         return missing
 
-    def drop_unneeded(self, outputs: Sequence[RunOutput]) -> None:
-        """Remove all bytes at the target that belong to none of these."""
+    def drop_unneeded(self, outputs: Sequence[RunOutput], confirm: Callable[[], None] = lambda: None) -> None:
+        """Remove all bytes at the target that belong to none of these; `confirm` is called before each removal.
+
+        It raises if this process may not write there any more.
+        """
         place, sizes = OutputPlace(self.target), dict[str, int]()
         named: dict[str, list[RunOutput]] = {}
         for output in outputs:
@@ -89,8 +92,10 @@ class OutputTransfer:
                 name = Path(*path.parts[1:]).as_posix() if folder.name == PIECES else ""
                 size = sizes.get(f"{folder.name}/{path.as_posix()}", -1)
                 if 0 <= size < (folder / path).lstat().st_size:
+                    confirm()
                     os.truncate(folder / path, size)
                 elif size < 0 and folder / path not in map(place.find, named.get(name, ())):
+                    confirm()
                     (folder / path).unlink()
                     with suppress(OSError):
                         for parent in path.parents:

@@ -22,11 +22,12 @@ _PARTS = ("checkpoints", "parts", "segments", "final", "live", "logs", "history.
 def set_old_aside(places: RunFolder, into: Path | None = None) -> Path:
     """Moves what was saved to a folder of the store, or beside `into`, and returns it; its lease must be held.
 
-    Of those in the store the two newest stay; what was moved to a place that was named is never removed.
+    Of those in the store the two newest stay, this one among them; what was moved to a place that was named is never
+    removed.  The newest is the one moved last: nodes differ in their clocks.
     """
     root = places.root
     confirm_all_own([*places.own, root / OLD])
-    first = into or root / OLD / folder_stamp(utc_now())
+    first = into or fs.numbered(root / OLD, folder_stamp(utc_now()))
     names = itertools.chain([first.name], (f"{first.name}.{number}" for number in itertools.count(2)))
     aside = next(first.with_name(name) for name in names if not first.with_name(name).exists())
     aside.mkdir(parents=True)
@@ -36,6 +37,6 @@ def set_old_aside(places: RunFolder, into: Path | None = None) -> Path:
     if into is not None:
         return aside
     confirm_own(aside.parent)
-    for old in sorted(aside.parent.iterdir())[:-OLD_STATES]:
+    for old in [path for path in fs.by_number(aside.parent) if path != aside][: -OLD_STATES + 1]:
         fs.remove_tree(old)
     return aside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
@@ -55,14 +56,14 @@ class Look:
 def events_of(row: RunStatus, places: RunFolder, look: Look, settings: NotifySettings) -> Iterator[Event]:
     """What there is to tell of a run now, whether or not it was told before."""
     attempts = all_attempts(places)
-    chosen = [_ended(row, attempts, look), _storm(row, attempts), _stalled(row, places, attempts, settings)]
+    chosen = [_ended(row, places, attempts, look), _storm(row, attempts), _stalled(row, places, attempts, settings)]
     if settings.by is not None:
         chosen.append(_late(row, attempts, settings.by))
     yield from (event for event in chosen if event is not None and event.event in settings.events)
 
 
-def _ended(row: RunStatus, attempts: Sequence[Attempt], look: Look) -> Event | None:
-    if not attempts or (age := age_seconds(attempts[-1].ended_utc)) > OLD_SECONDS:
+def _ended(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], look: Look) -> Event | None:
+    if not attempts or (age := _age_seconds(attempts[-1], places)) > OLD_SECONDS:
         return None
     key = _name(attempts[-1])
     if row.state is RunState.FINISHED:
@@ -75,6 +76,15 @@ def _ended(row: RunStatus, attempts: Sequence[Attempt], look: Look) -> Event | N
         why = row.state.value if is_over else "stopped, nothing carries it on"
         return Event("stopped", row.run, f"stopped-{key}", f"{row.run}: {why}, {_done(row)}; {row.advice}")
     return None
+
+
+def _age_seconds(last: Attempt, places: RunFolder) -> float:
+    """Return how long ago an attempt ended; by its line of history if it ended on a node whose clock is ahead."""
+    age = age_seconds(last.ended_utc)
+    if not age:
+        with suppress(OSError):
+            return abs(time.time() - places.history.stat().st_mtime)
+    return age
 
 
 def _storm(row: RunStatus, attempts: Sequence[Attempt]) -> Event | None:

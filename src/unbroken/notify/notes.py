@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def claim(folder: Path, key: str, limit_seconds: float) -> Claimed | None:
         if (folder / f"{key}.told").exists():
             return None
         path = folder / f"{key}.try{number}"
-        if fs.create_exclusive(path, json.dumps(_self())):
+        if fs.create_exclusive(path, json.dumps(_self(folder))):
             # Somebody may have told it between the look and the claim.
             return None if (folder / f"{key}.told").exists() else Claimed(folder, key, number)
         if not (folder / f"{key}.failed{number}").exists() and _is_alive(path, limit_seconds):
@@ -57,7 +56,7 @@ def claim(folder: Path, key: str, limit_seconds: float) -> Claimed | None:
     return None
 
 
-def _self() -> dict[str, object]:
+def _self(folder: Path) -> dict[str, object]:
     pid = os.getpid()
     return {
         "host": platform.node(),
@@ -65,7 +64,7 @@ def _self() -> dict[str, object]:
         "namespace": pid_namespace(),
         "pid": pid,
         "start": process_start(pid),
-        "time": time.time(),
+        "time": fs.now_of(folder),
     }
 
 
@@ -75,6 +74,6 @@ def _is_alive(path: Path, limit_seconds: float) -> bool:
         by = jsontext.parse(path.read_text())
         if (by["host"], by["boot"], by["namespace"]) == (platform.node(), boot_id(), pid_namespace()):
             return bool(process_start(int(by["pid"])) == by["start"])
-        return abs(time.time() - float(by["time"])) < 2 * limit_seconds + 60
+        return abs(fs.now_of(path.parent) - float(by["time"])) < 2 * limit_seconds + 60
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import suppress
@@ -16,6 +17,9 @@ from unbroken.runs.layout import NOTES
 from unbroken.system.clock import utc_now
 
 _TAIL = 300
+# It is never printed itself: it may hold a password.
+_NAME = "notify.command"
+_LONG_WORDS = re.compile(r"[\w.+~-]{8,}")
 
 
 def tell_once(event: Event, base: Path, settings: NotifySettings) -> str:
@@ -55,11 +59,11 @@ def send(event: Event, base: Path, settings: NotifySettings) -> str:
             start_new_session=True,  # so that what it has started ends with it
         )
     except OSError as error:
-        return f"{settings.command}: {error.strerror}"
+        return f"{_NAME}: {error.strerror}"
     try:
         said, _ = process.communicate(f"{text}\n".encode(), timeout=settings.limit_seconds)
     except subprocess.TimeoutExpired:
-        return f"{settings.command}: still running after {settings.limit_seconds:g} s, so it was ended"
+        return f"{_NAME}: still running after {settings.limit_seconds:g} s, so it was ended"
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -67,5 +71,14 @@ def send(event: Event, base: Path, settings: NotifySettings) -> str:
             pass
     if process.returncode == 0:
         return ""
-    tail = " ".join(said.decode(errors="replace").split())[-_TAIL:]
-    return f"{settings.command}: exit code {process.returncode}{f', {tail}' if tail else ''}"
+    tail = " ".join(_without_words(said.decode(errors="replace"), settings.command).split())[-_TAIL:]
+    return f"{_NAME}: exit code {process.returncode}{f', {tail}' if tail else ''}"
+
+
+def _without_words(said: str, command: str) -> str:
+    """Leave out of a program's output what may be a password or an address in the command, but not its first word."""
+    first, _, _ = command.partition(" ")
+    secret = command if "=" in first else command.removeprefix(first)
+    for word in sorted(set(_LONG_WORDS.findall(secret)), key=len, reverse=True):
+        said = said.replace(word, "...")
+    return said

@@ -1,6 +1,7 @@
 """Records that stand in the way of what is still to do; segments make them anew in under a second.
 
-Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone.  Snakemake
+Those that only passed a finish on, if the goal was raised since; the last one, if the results are gone, or if the goal
+was lowered to what is done.  Snakemake
 plans as if they were not there, and they are removed when its first job starts: a dry run lists what a start would do,
 and changes nothing.
 """
@@ -71,8 +72,11 @@ def has_finished(places: RunFolder, run: Run) -> bool:
 
 def _outdated(places: RunFolder, run: Run) -> list[Path]:
     last = last_record(places)
-    if last is None or last.outcome is not Outcome.FINISHED or has_finished(places, run):
+    if last is None or has_finished(places, run):
         return []
+    if last.outcome is not Outcome.FINISHED:
+        is_lowered = last.segment >= run.segments and run.is_past_goal(last.progress)
+        return [places.record(run.segments)] if is_lowered else []
     if _reaches(last, run):
         return [places.record(min(last.segment, run.segments))]
     records = ((path, read_record(path)) for path in _record_paths(places))

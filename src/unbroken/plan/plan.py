@@ -22,13 +22,14 @@ from unbroken.plan.refusals import future_files, newer, not_its_own
 from unbroken.plan.slurm_jobs import SlurmPlan
 from unbroken.plan.snakemake_speed import telling_pattern
 from unbroken.plan.standing import standing
-from unbroken.plan.tell import tell
+from unbroken.plan.tell import disks_of, tell
 from unbroken.runs.identity import content_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 from unbroken.slurm.this_job import current_job
+from unbroken.system import fs
 
 
 class Plan:
@@ -155,8 +156,10 @@ class Plan:
         return all(path.exists() and path not in self._outdated.paths for path in targets)
 
     def report(self) -> list[str]:
-        """One line for each run that is not finished: how far, and what to type."""
-        return [line for run in self.runs if (line := standing(run, self.base))]
+        """Return a line for each run that is not finished: how far, and what to type; then one on a full disk."""
+        lines = [line for run in self.runs if (line := standing(run, self.base))]
+        full = fs.full_disk(disks_of(self.base)) if lines else ""
+        return [*lines, full] if full else lines
 
     def _targets(self, run: Run) -> Iterator[str]:
         places = RunFolder(run.name)

@@ -124,6 +124,8 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
+    if state in {RunState.NOT_STARTED, RunState.PAUSED} and (full := fs.full_disk([places.root])):
+        advice = full
     if is_at_goal and not has_results and state is not RunState.WORKING:
         advice = f"{advice}; the goal is reached, only its results are to be written"
     doubts: tuple[str, ...] = ()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
 
+from unbroken.runs.layout import NOTES
 from unbroken.system.clock import folder_stamp, utc_now
 
 # Inherited by every job on this machine, and written into the command of every job on Slurm.
@@ -24,3 +28,20 @@ def begin(environment: MutableMapping[str, str] = os.environ) -> str:
 def current() -> str:
     """The start that this process belongs to; empty if nobody has named one."""
     return os.environ.get(START, "")
+
+
+def keep_private(base: Path, configs: Iterable[str | Path]) -> None:
+    """Take from the folder of notes the rights that one of these files does not give: it holds copies of parts of them.
+
+    For example the configuration, commands, and what they printed.
+    """
+    refused = 0
+    for path in configs:
+        with suppress(OSError):
+            mode = os.stat(base / path).st_mode
+            refused |= (0 if mode & stat.S_IRGRP else stat.S_IRWXG) | (0 if mode & stat.S_IROTH else stat.S_IRWXO)
+    if refused:
+        folder = base / NOTES
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # somebody else's
+            os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) & ~refused)

@@ -299,14 +299,7 @@ def _why_free(held: Claim | None) -> str:
 
 def _silent_seconds(folder: Path, token: int) -> float:
     """Seconds since the last heartbeat, both times from the file server's clock."""
-    probe = folder / fs.unique_name("now")
-    try:
-        probe.touch()
-        now = probe.stat().st_mtime
-        probe.unlink()
-    except OSError:
-        now = time.time()  # who may only read here
-    return now - claim_path(folder, token).stat().st_mtime
+    return fs.now_of(folder) - claim_path(folder, token).stat().st_mtime
 
 
 def _ahead_seconds(path: Path) -> float:

@@ -54,6 +54,8 @@ class Run:
     settings: Mapping[str, object]
     # Goals in metrics of the program, such as {"time_ps": 100.0}: from the settings whose schema names a `goal_metric`.
     metric_goals: Mapping[str, float] = field(default_factory=dict)
+    # True if a checkpoint that is so far is the end, as the schema says (`is_counted`); else the program ends the run.
+    has_counted_goal: bool = False
     copies: CopySettings | None = None
     queue_wait_minutes: float = 0.0
     # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
@@ -89,6 +91,11 @@ class Run:
     def is_content_with(self, progress: Progress) -> bool:
         """False if the goal that the program reached is not so far as the settings want it by now."""
         return is_reached(progress, self.goal, self.metric_goals)
+
+    def is_past_goal(self, progress: Progress) -> bool:
+        """Return True if a checkpoint made on the way to a further goal has reached the goal that is set by now."""
+        goal, is_same_unit = self.goal, progress.unit == self.settings.get("goal_unit", progress.unit)
+        return self.has_counted_goal and is_same_unit and goal is not None and progress.done >= goal
 
 
 def is_reached(progress: Progress, goal: float | None, metric_goals: Mapping[str, float]) -> bool:

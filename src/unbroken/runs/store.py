@@ -180,10 +180,14 @@ class Store:
         if path.is_dir() and not path.is_symlink():
             self.quarantine(name, "a folder in the place of a link, as scp -r and cp -rL leave it; may be removed")
 
-    def prune(self, keep: int, milestone_every: int, spared: Container[str] = ()) -> list[str]:
-        """Removes old checkpoints; the newest `keep`, the best, each n-th, milestones, and those `spared` stay.
+    def prune(
+        self, keep: int, milestone_every: int, spared: Container[str] = (), confirm: Callable[[], None] = lambda: None
+    ) -> list[str]:
+        """Remove old checkpoints; the newest `keep`, the best, each n-th, milestones, and those `spared` stay.
 
-        Returns why what should be removed is still there, a line each.
+        Return why what should be removed is still there, a line each.  `confirm` is called after the folder was listed
+        and before each removal, and raises if this process may not write the run any more: so what a later owner
+        resumed from was among the newest when the list was made, and is not removed.
         """
         confirm_own(self.root)
         everything = self.readable()
@@ -198,8 +202,14 @@ class Store:
             if checkpoint.name in newest or checkpoint.name in best or checkpoint.name in spared or is_milestone:
                 continue
             doomed.append(checkpoint)
-        self._free_links({checkpoint.name for checkpoint in doomed}, everything)
-        return [why for checkpoint in doomed if (why := self._remove(checkpoint))]
+        if doomed:
+            confirm()
+            self._free_links({checkpoint.name for checkpoint in doomed}, everything)
+        left = []
+        for checkpoint in doomed:
+            confirm()
+            left.append(self._remove(checkpoint))
+        return [why for why in left if why]
 
     def _free_links(self, doomed: Container[str], everything: list[Checkpoint]) -> None:
         """`latest` may still name an old one, where the disk refused the new link."""

@@ -30,10 +30,13 @@ class Judgement:
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
-    """True if the checkpoint reached the goal, also if the goal was raised since; of an unknown run its own goal."""
-    if checkpoint is None or not checkpoint.passport.is_finished:
+    """Return True if the checkpoint reached the goal as it is by now, raised or lowered; of an unknown run its own."""
+    if checkpoint is None:
         return False
-    return run is None or run.is_content_with(checkpoint.passport.progress)
+    passport = checkpoint.passport
+    if run is None or not passport.is_finished:
+        return passport.is_finished or (run is not None and run.is_past_goal(passport.progress))
+    return run.is_content_with(passport.progress)
 
 
 def judge(work: Work) -> Judgement:
@@ -100,9 +103,9 @@ def _with_disk(judgement: Judgement, work: Work) -> Judgement:
     root = work.job.places.root
     needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
     free = fs.free_bytes(root)
-    if judgement.outcome.settles or free > max(needed, 1024 * 1024):
+    if judgement.outcome.settles or free > max(needed, fs.FULL_BYTES):
         return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
-    missing = max(needed, 1024 * 1024) - free
+    missing = max(needed, fs.FULL_BYTES) - free
     disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
     return replace(judgement, message=f"{judgement.message}; {disk}", is_storage_failure=True)
 

@@ -104,7 +104,7 @@ class Publisher:
         if self.copier is not None:
             spared = {*spared, self.copier.busy}
         try:
-            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared)
+            left = self.store.prune(self.job.run.keep, self.job.run.milestone_every, spared, self.writer.confirm)
         except (OSError, StorageError, ForeignFolderError) as error:
             left = [str(error)]
         for why in left:

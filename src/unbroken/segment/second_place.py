@@ -191,7 +191,8 @@ class SecondPlaceCopier:
         if last is None or newest.passport.is_finished:
             return newest
         age = unix_seconds(newest.passport.created_utc) - unix_seconds(last.passport.created_utc)
-        return newest if age >= settings.every_minutes * 60 else None
+        # A negative age is due: the last one was made on a node whose clock is ahead.
+        return None if 0 <= age < settings.every_minutes * 60 else newest
 
     def _copy(self, place: SecondPlace, checkpoint: Checkpoint) -> None:
         self.busy = checkpoint.name
@@ -288,9 +289,9 @@ class SecondPlaceCopier:
             place.store.remove_leftovers()
             for folder in (place.root, place.segments):
                 fs.remove_drafts(folder, fs.DRAFT_SECONDS)
-            for why in place.store.prune(settings.keep, 0):
+            for why in place.store.prune(settings.keep, 0, confirm=self._confirm(place)):
                 self._tell(f"an old copy is not removed yet ({why})")
-            self._outputs.drop_unneeded(self._outputs_of(place.store.readable()))
+            self._outputs.drop_unneeded(self._outputs_of(place.store.readable()), self._confirm(place))
 
     # --- the small files ---------------------------------------------------------------------------------------------
 

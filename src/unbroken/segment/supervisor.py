@@ -37,6 +37,9 @@ TOLD_SECONDS = 1.0
 LOOK_SECONDS = 600.0
 LAST_LOOK_SECONDS = 15.0
 TERM_PATIENCE_SECONDS = 30.0
+# A stop takes no longer than the segment: two thirds of it until the TERM, one until the KILL; a program that has just
+# been started needs some seconds, however short the segment is.
+SHORTEST_STOP_SECONDS = 15.0
 TERMED_CODES = frozenset({-signal.SIGTERM, 128 + signal.SIGTERM})
 # Reasons to stop after which the program has the margin, or a patience that grows with it.
 _WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED, StopReason.HANDED_OVER})
@@ -106,7 +109,7 @@ class Work:
                 self._watch(program)
             finally:
                 # Workers that outlived their parent, or everything if we are leaving by an exception.
-                program.end(TERM_PATIENCE_SECONDS)
+                program.end(min(TERM_PATIENCE_SECONDS, max(self.given_seconds, SHORTEST_STOP_SECONDS) / 3))
         self.moments.note("program_ended")
         has_left_well = self.exit_means in {EXIT_FINISHED, EXIT_PAUSED}
         if not has_left_well:
@@ -315,11 +318,12 @@ class Work:
     def _escalate(self, program: child.Child, now: float) -> None:
         """TERM, then KILL: after long patience, or at the last moment before Slurm does it."""
         waited, left = self._lasting(self._stop_asked, now), self.deadline.seconds_to_force()
-        patience = max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds)
+        longest = max(self.given_seconds, SHORTEST_STOP_SECONDS)
+        patience = min(max(SOFT_PATIENCE_SECONDS, 5 * self.margin.stop_seconds), 2 * longest / 3)
         must_term = waited > patience or left < min(5.0, self.margin.stop_seconds / 4)
         # From the TERM on: the time until it may have been spent on publishing what the program had saved.
         termed = self._terminated_at
-        has_had_term = termed is not None and self._lasting(termed, now) > TERM_PATIENCE_SECONDS
+        has_had_term = termed is not None and self._lasting(termed, now) > min(TERM_PATIENCE_SECONDS, longest / 3)
         must_kill = has_had_term or left < self.margin.last_seconds
         if must_kill:
             if not self._killed:

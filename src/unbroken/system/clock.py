@@ -26,8 +26,8 @@ def unix_seconds(utc: str) -> float:
 
 
 def age_seconds(utc: str) -> float:
-    """Seconds since a time that `utc_now` gave."""
-    return datetime.now(UTC).timestamp() - unix_seconds(utc)
+    """Return the seconds since a time that `utc_now` gave; 0 of one that a machine gave whose clock is ahead."""
+    return max(0.0, datetime.now(UTC).timestamp() - unix_seconds(utc))
 
 
 def duration(seconds: float) -> str:

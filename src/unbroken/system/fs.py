@@ -7,12 +7,13 @@ the writer before and after each of them.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _STORAGE_WORDS = tuple(os.strerror(code) for code in (*_FULL_ERRNOS, errno.EROFS
 _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 # A draft of one small file is there for a moment only; nobody is at work on one so old.
 DRAFT_SECONDS = 3600.0
+# With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
+FULL_BYTES = 1024 * 1024
 # ioctl_ficlone(2): on XFS, Btrfs and others.
 _FICLONE = 0x40049409
 _COPY_BYTES = 4 * 1024 * 1024
@@ -48,6 +51,17 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     state = os.statvfs(path)
     return state.f_bavail * state.f_frsize
+
+
+def full_disk(folders: Iterable[Path]) -> str:
+    """Return one line on the first of these folders whose file system is full; empty if none is, or does not say so."""
+    for folder in folders:
+        with suppress(OSError):
+            if (free := free_bytes(folder)) < FULL_BYTES:
+                where, missing = folder.resolve(), FULL_BYTES - free
+                found = f"{where}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
+                return f"{found}; remove what you do not need (type: df -h {where}) and start again"
+    return ""
 
 
 def is_full(error: OSError) -> bool:
@@ -345,20 +359,54 @@ def _remove_below(parent: int, name: str, path: Path, mount: tuple[int, str]) ->
     os.rmdir(name, dir_fd=parent)
 
 
+def now_of(folder: Path) -> float:
+    """Return the time by the clock of a folder's file server, with which files of all machines can be compared.
+
+    By this machine's clock where nothing can be written.
+    """
+    probe = folder / unique_name("now")
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:
+        return time.time()
+    return now
+
+
 def remove_drafts(folder: Path, silent_seconds: float = 0.0, kind: str = "") -> list[str]:
     """Removes hidden files of killed writers from `folder`, if nobody has touched them so long; returns their names.
 
     With a `kind`, those alone that `unique_name` named after it.
     """
     removed = []
-    for path in folder.glob(".*"):
-        if kind and path.name[1:-33] != kind:
-            continue
+    found = [path for path in folder.glob(".*") if is_unique_name(path.name) and kind in ("", path.name[1:-33])]
+    now = now_of(folder) if found and silent_seconds else math.inf
+    for path in found:
         with suppress(FileNotFoundError):  # its writer is alive and has just put it in its place
-            if is_unique_name(path.name) and time.time() - path.lstat().st_mtime >= silent_seconds:
+            if now - path.lstat().st_mtime >= silent_seconds:
                 path.unlink()
                 removed.append(path.name)
     return removed
+
+
+def numbered(folder: Path, name: str) -> Path:
+    """Return a path in `folder` whose name begins with the next number: `000003_NAME`."""
+    last = _number(by_number(folder)[-1]) if folder.is_dir() and any(folder.iterdir()) else 0
+    return folder / f"{last + 1:06d}_{name}"
+
+
+def by_number(folder: Path) -> list[Path]:
+    """Return what is in a folder in the order in which `numbered` named it, whatever clock made the rest of a name.
+
+    What has no number comes first, by its name.
+    """
+    return sorted(folder.iterdir(), key=lambda path: (_number(path), path.name))
+
+
+def _number(path: Path) -> int:
+    number = path.name.partition("_")[0]
+    return int(number) if number.isdecimal() and "_" in path.name else 0
 
 
 def tree_files(folder: Path) -> list[Path]:

@@ -32,7 +32,7 @@ from unbroken.system.copying import append_range
 REPLACED = "replaced"
 # So many of the folders below `replaced` stay.
 REPLACED_KEPT = 2
-_STAMP = re.compile(r"\d{8}T\d{6}Z(?:-\d+)*")
+_STAMP = re.compile(r"(?:\d{6}_)?\d{8}T\d{6}Z(?:-\d+)*")
 # A file that a resumed program might begin again is copied first: one that has grown always, others up to this size.
 SMALL_BYTES = 1024 * 1024
 
@@ -205,14 +205,12 @@ class _Aside:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self._folder = root, folder
-        self.target = root / folder_stamp(utc_now())
+        self.target = fs.numbered(root, folder_stamp(utc_now()))
         self.names: list[str] = []
 
     def place(self, name: str) -> Path:
         """Return a free place for a file, its folder made."""
         if not self.names:
-            while self.target.exists():
-                self.target = self.target.with_name(f"{self.target.name}-2")
             self._forget_older()
         self.names.append(name)
         target = self.target / name
@@ -226,7 +224,7 @@ class _Aside:
 
     def _forget_older(self) -> None:
         if self._root.is_dir():
-            ours = sorted(path for path in self._root.iterdir() if _STAMP.fullmatch(path.name))
+            ours = [path for path in fs.by_number(self._root) if _STAMP.fullmatch(path.name)]
             for old in ours[: -REPLACED_KEPT + 1]:
                 fs.remove_tree(old)
 
