@@ -97,7 +97,7 @@ def test_status_of_a_run_that_there_is_not_names_those_that_there_are(states: Wo
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -229,7 +229,8 @@ def test_status_where_there_is_nothing_says_where_it_looked(work: WorkDir) -> No
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found, and nothing is in results; add -d FOLDER\n",
+        f"unbroken: config/config.yaml: not found in {work.root}; to begin here, type: unbroken init; "
+        "for runs of another folder, add: -d FOLDER\n",
     )
 
 
@@ -279,7 +280,7 @@ def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
 
 def test_verify_of_nothing_is_no_success(states: WorkDir) -> None:
     assert states.unbroken("verify", "stopped").text == (
-        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; add -d FOLDER\n"
+        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; type: unbroken run\n"
     )
     shutil.rmtree(states.root / "results")
     done = states.unbroken("verify")
@@ -293,7 +294,8 @@ def test_a_config_that_is_named_and_not_there_is_refused(states: WorkDir) -> Non
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/other.yaml: not found; add -d FOLDER, or --config FILE\n",
+        "unbroken: --config: found 'config/other.yaml', but there is no such file; looked in "
+        f"{states.root / 'config'}\n",
     )
 
 
@@ -303,7 +305,7 @@ def test_an_unknown_run_is_answered_with_those_that_there_are(states: WorkDir, c
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: results/pausd: there is no such run; allowed: done, paused, stopped, used\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -312,7 +314,7 @@ def test_accept_of_an_unknown_run_names_those_of_the_config(states: WorkDir) -> 
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -328,7 +330,7 @@ def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: fresh: has no checkpoint yet, nothing to accept; type: unbroken run\n",
+        "unbroken: fresh: has no checkpoint yet; to start it, type: unbroken run\n",
     )
 
 
@@ -337,7 +339,8 @@ def test_accept_without_a_config_says_so(work: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found; add -d FOLDER, or --config FILE\n",
+        f"unbroken: config/config.yaml: not found in {work.root}; to begin here, type: unbroken init; "
+        "for runs of another folder, add: -d FOLDER\n",
     )
 
 

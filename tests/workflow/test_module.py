@@ -97,4 +97,4 @@ def test_a_run_that_does_not_exist_is_named(importing: WorkDir) -> None:
     done = importing.snakemake()
 
     assert done.code == 1
-    assert "no run is named 'dmo'; allowed: demo" in done.text
+    assert "no run is named 'dmo', allowed: demo" in done.text

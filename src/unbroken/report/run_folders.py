@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from unbroken.errors import ConfigError
 from unbroken.exec.call import Call, read_call
 from unbroken.exec.place import CALL, known_stores
 from unbroken.runs.layout import RESULTS, STORES, RunFolder
@@ -20,15 +19,6 @@ def run_folder(name: str, base: Path) -> RunFolder:
     store = base / STORES / own
     is_of_exec = (store / CALL).exists() and (own != name or not plain.root.is_dir())
     return RunFolder(own, base, store) if is_of_exec else plain
-
-
-def existing_run_folder(name: str, base: Path) -> RunFolder:
-    """The folder of a run that has left something; ConfigError, with those that have, if it has none."""
-    places = run_folder(name, base)
-    if not places.root.is_dir():
-        known = ", ".join(known_runs(base)) or "none"
-        raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
-    return places
 
 
 def known_runs(base: Path) -> list[str]:
