@@ -28,7 +28,8 @@ HERE = Path()
 
 def directory_option(text: str) -> OptionInfo:
     """Return the option `-d`: a folder that is there, from which all that is printed is seen."""
-    return typer.Option("--directory", "-d", help=text, callback=_keep)
+    option: OptionInfo = typer.Option("--directory", "-d", help=text, callback=_keep)
+    return option
 
 
 # What every command on runs takes.
