@@ -65,10 +65,12 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     assert [line.partition("; done ")[0] for line in said] == [
         "5 runs: not started 1, paused 1, stopped 1, segments used up 1, finished 1",
         "done: results: results/done/final",
-        "paused: unbroken run",
-        "used: raise runs.used.segments (now 1), then: unbroken run",
-        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log",
-        "fresh: unbroken run",
+        "paused: nothing works on it; to continue, type: unbroken run",
+        "used: all its segments are used, and the goal is not reached; raise runs.used.segments (now 1) in "
+        "config/config.yaml, then type: unbroken run",
+        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log; fix the "
+        "cause, then type: unbroken run",
+        "fresh: has not started; type: unbroken run",
     ]
 
 

@@ -45,7 +45,7 @@ def test_the_snippet_has_the_usual_layout(importing: WorkDir) -> None:
 
 
 def test_the_command_line_finds_the_runs_below_their_key(importing: WorkDir) -> None:
-    assert importing.unbroken("status").text.splitlines()[-1] == "demo: snakemake"
+    assert importing.unbroken("status").text.splitlines()[-1] == "demo: has not started; type: snakemake"
 
 
 def test_a_killed_driver_goes_on(importing: WorkDir, whole) -> None:

@@ -19,6 +19,7 @@ _SNAKEMAKE = re.compile(
 )
 # Where Snakemake looks for the workflow of a folder.
 _OWN = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+_DIFF = re.compile(r"(?<!\w)(diff \S*results/\S+ )(?![/'])([^\s;]+)")
 _PATH = re.compile(r"(?<![\w./~-])(?:results|logs|config)/[^\s;,:'\"()]*[\w/]")
 
 
@@ -29,6 +30,7 @@ def from_here(text: str, directory: Path, root: Path | None = None) -> str:
     if directory == Path():
         return text
     text = _PATH.sub(lambda found: _path(found[0], directory, root), text)
+    text = _DIFF.sub(lambda found: f"{found[1]}{directory / found[2]}", text)
     return _OURS.sub(rf"unbroken \1 -d {shlex.quote(str(directory))}", text)
 
 
