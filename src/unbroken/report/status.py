@@ -21,7 +21,7 @@ from unbroken.runs import lease, results, submissions
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim
-from unbroken.runs.history import Attempt
+from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
@@ -113,7 +113,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     places = run_folder(name, base) if run is None else RunFolder(name, base)
     refuse_newer(places)
     jobs = [job for job in queue.out if job.run == name]
-    attempts = all_attempts(places)
+    attempts = all_attempts(places, RECENT)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     holder = _holder(places, attempts)
     live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
