@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unbroken.report.run_folders import segment_logs
+from unbroken.report.run_folders import segment_logs, segment_to_show
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
@@ -24,7 +24,7 @@ def attempt_lines(places: RunFolder) -> Iterator[str]:
         if not attempt.outcome.settles or attempt.was_killed_stopping:
             yield f"    {attempt.message}"
     if logs := segment_logs(places):
-        yield f"log: {logs[max(logs)]}"
+        yield f"log: {logs[segment_to_show(places, logs)]}"
 
 
 def _line(attempt: Attempt) -> str:

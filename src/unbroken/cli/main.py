@@ -159,7 +159,7 @@ def run(
 def logs(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    segment: Annotated[int | None, typer.Option(help="The number of a segment; the newest if none is given.")] = None,
+    segment: Annotated[int | None, typer.Option(help="The number of a segment; else the one at work.")] = None,
     directory: Directory = HERE,
 ) -> None:
     """Prints what the program of a run printed."""

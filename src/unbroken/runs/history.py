@@ -151,7 +151,7 @@ class History:
             formats.refuse_newer(data, FORMAT, f"{self.path}{where}")
             # A later version may have added some.
             # The same few words stand in each of 100,000 lines.
-            known = {
+            known: dict[str, Any] = {
                 name: intern(value) if type(value) is str else value for name, value in data.items() if name in _FIELDS
             }
             outcome, times = Outcome(data["outcome"]), parse_times(data.get("times", {}))
