@@ -5,10 +5,15 @@ Each command answers with one line that says what was found and what to type; on
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.histories import PLAIN
 from support.workdir import WorkDir, one_step_segments
+
+from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
 
 pytestmark = pytest.mark.xdist_group("first hour")
 
@@ -198,3 +203,23 @@ def test_the_help_names_no_argument_twice(work: WorkDir) -> None:
     for name in ("status", "report", "init", "logs", "run"):
         (usage,) = [line for line in helped(work, name) if "Usage:" in line]
         assert "[[" not in usage, usage
+
+
+def test_of_a_thousand_runs_status_shows_those_that_need_a_hand_and_how_many_there_are_more(work: WorkDir) -> None:
+    names = [f"run{number:04d}" for number in range(1000)]
+    work.configure({name: one_step_segments(segments=3, goal=2) for name in names})
+    failed = replace(PLAIN, outcome=Outcome.FAILED, message="it broke")
+    History(work.places(names[-1]).history).append(failed)
+
+    done = work.unbroken("status", columns=120)
+    one, unknown = work.unbroken("status", names[500]), only_line(work, "status rnu0500")
+
+    rows = [line.split()[0] for line in done.text.splitlines() if re.match(r"run\d{4} ", line)]
+    assert rows == [*names[:99], names[-1]]
+    assert "1000 runs: not started 999, stopped 1" in done.text
+    assert "900 more runs are not shown; type: unbroken status RUN, or: unbroken report" in done.text
+    assert len(done.text.splitlines()) < 210
+    assert one.lines(f"{names[500]} ") != []
+    assert unknown.startswith(
+        "no run is named 'rnu0500', allowed: those 1000 that `unbroken status` lists; did you mean"
+    )

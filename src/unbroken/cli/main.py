@@ -36,17 +36,25 @@ from unbroken.cli.logs import show_log
 from unbroken.cli.restart_command import cancel_its_waiting
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
 from unbroken.cli.say import HERE, Config, Directory, RunName, RunNames, as_seen, complain, say
-from unbroken.cli.status_table import print_table
+from unbroken.cli.status_table import most_needed, print_table
 from unbroken.cli.usage import UsageError, one_line
 from unbroken.cli.watch import watch as show_again
-from unbroken.config.found import unknown_run
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
 from unbroken.engines.found import known_schemas, outputs_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
-from unbroken.report.known import CONFIG, config_of, existing_run_folder, known_names, no_config, runs_of, statuses
+from unbroken.report.known import (
+    CONFIG,
+    config_of,
+    existing_run_folder,
+    known_names,
+    no_config,
+    refuse_unknown,
+    runs_of,
+    statuses,
+)
 from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.status import RunStatus
 from unbroken.report.time_account import account_json, account_lines, account_of
@@ -83,8 +91,9 @@ def status(
         return
     if not rows:
         raise no_config(directory)
-    print_table(rows)
-    for row in rows:
+    shown = rows if only else most_needed(rows)
+    print_table(shown, rows)
+    for row in shown:
         say(f"{row.run}: {row.advice}")
         for line in filter(None, (row.output.words(), row.rehearsal)):
             say(f"{row.run}: {line}")
@@ -182,8 +191,7 @@ def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -
         accept_command_line(places, places.store)
         return
     plan = Plan(tuple(runs_of(directory, config, must_exist=True)), directory)
-    if run not in {known.name for known in plan.runs}:
-        raise ConfigError([unknown_run(run, [known.name for known in plan.runs])])
+    refuse_unknown(run, [known.name for known in plan.runs], directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     if newest is None:
         raise ConfigError([f"{run}: has no checkpoint yet; to start it, type: snakemake"])
