@@ -123,7 +123,7 @@ def account(
     """Where the time of each run went: work, saves, losses, starts, queue."""
     queue = queue_of(directory)
     names = [row.run for row in _seen(only, directory, config, queue)]
-    if not names:
+    if not names and not as_json:
         raise no_config(directory)
     found, code = ask_each(names, lambda name: account_of(name, directory, queue))
     if as_json:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from sys import intern
@@ -107,14 +107,15 @@ class History:
 
         A line torn by a kill is passed over, FormatError at one of a newer unbroken.
         """
-        lines = self._lines() if newest is None else self._last_lines(newest)
-        return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
+        with closing(self._lines() if newest is None else self._last_lines(newest)) as lines:
+            return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
 
     def refuse_newer(self) -> None:
         """FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
-        for where, line in self._lines():
-            if _NUMBER in line:
-                self._parsed(where, line)
+        with closing(self._lines()) as lines:
+            for where, line in lines:
+                if _NUMBER in line:
+                    self._parsed(where, line)
 
     def append(self, attempt: Attempt) -> None:
         """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
@@ -130,12 +131,12 @@ class History:
             finally:
                 os.close(descriptor)
 
-    def _lines(self) -> Iterator[tuple[str, str]]:
+    def _lines(self) -> Generator[tuple[str, str], None, None]:
         with suppress(FileNotFoundError), self.path.open(errors="replace") as file:
             for number, line in enumerate(file, 1):
                 yield f":{number}", line
 
-    def _last_lines(self, count: int) -> Iterator[tuple[str, str]]:
+    def _last_lines(self, count: int) -> Generator[tuple[str, str], None, None]:
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             begin, data = file.seek(0, os.SEEK_END), b""
             while begin and data.count(b"\n") <= count:
