@@ -410,7 +410,7 @@ def test_a_chain_that_dies_on_such_a_node_is_told_by_status(work: WorkDir, clust
     status = work.unbroken("status").text
     assert started(cluster, work) == 4  # all that were submitted, and none that they would have submitted
     assert "a: no job of this run is pending; Slurm job " in status
-    assert f"ended as FAILED on {bad} before its work; fix the cause, then start snakemake again" in status
+    assert f"ended as FAILED on {bad} before its work; fix the cause, then type: unbroken run --slurm" in status
 
 
 # Python finds no command of Slurm in a job.

@@ -144,7 +144,7 @@ def test_what_was_checked_stands_in_the_passport(tmp_path: Path) -> None:
         ("early", "trace.csv: records are missing: it ends at 3, but the restart files say"),
         ("late", "trace.csv: records are missing: it begins at 50; put back what the program wrote before"),
         ("done", "--done: the settings of the run say how to read how far it is; leave it out"),
-        ("gone", "--from: found .*half, which is not there"),
+        ("gone", "--from: found '.*half', but there is no such file or folder"),
         ("file", "--from: found .*, a file; allowed: the folder in which the program ran"),
     ],
 )

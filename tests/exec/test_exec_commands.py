@@ -31,7 +31,10 @@ def test_status_shows_runs_of_exec_from_the_folder_alone(paused):
     (row,) = json.loads(unbroken(paused, "status", "--json").stdout)
 
     assert (row["run"], row["state"]) == ("count", "paused")
-    assert "count: the same command again (unbroken exec --name count ... -- " in shown.stdout
+    assert (
+        "count: nothing works on it; to continue, type: the same command again (unbroken exec --name count ... -- "
+        in shown.stdout
+    )
 
 
 def test_status_of_a_finished_run_names_its_results(paused):

@@ -81,7 +81,7 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
     [
         (["--name", "a/../b", "--", "p"], "exec: --name: found 'a/../b', allowed: letters, digits and"),
         (["--name", ".restarted/x", "--", "p"], "exec: --name: found '.restarted/x', allowed: letters, digits and"),
-        (["--name", "x"], "exec: no program behind --; type: unbroken exec [options] -- PROGRAM ARGUMENTS"),
+        (["--name", "x"], "exec: no program behind --; type: unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..."),
         (["--minutes", "0", "--", "p"], "exec: --minutes: found 0, allowed: more than 0"),
         (["--checkpoints", "1", "--", "p"], "exec: --checkpoints: found 1, allowed: 2 or more"),
         (["--saved-by", "marker", "--keep", "a", "--", "p"], "exec: --marker FILE and --saved-by marker go together"),
@@ -90,7 +90,7 @@ def test_a_word_that_is_no_value_of_an_ignored_option_counts():
         (["--resume", "p 'x", "--", "p"], "exec: --resume: found p 'x, allowed: a command line (No closing quotation)"),
         (["--goal", "3", "--", "p"], "exec: --goal: nothing says how far the program is"),
         (["--inputs", "", "--", "p"], "exec: --inputs: found an empty word"),
-        (["--nonsense", "--", "p"], "exec: unrecognized arguments: --nonsense; type: unbroken exec --help"),
+        (["--zzz", "--", "p"], "exec: no such option: --zzz; type: unbroken exec --help"),
     ],
 )
 def test_a_mistake_is_one_line(words, line):

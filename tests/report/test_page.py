@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 from support.browser import Browser
-from support.histories import PLAIN
+from support.histories import PLAIN, chain
 from support.many_runs import make_runs
 from support.workdir import WorkDir, until
 
@@ -291,3 +291,18 @@ def test_with_the_keyboard_alone(browser: Browser, page: Path) -> None:
     focused.send_keys(Keys.ENTER)
 
     browser.until("return document.querySelector('details.run[open] .body h3')")
+
+
+def test_a_week_shows_its_days_and_every_time_has_24_hours(browser: Browser, tmp_path: Path) -> None:
+    for attempt in chain(*[100.0] * 160):
+        History(RunFolder("week", tmp_path).history).append(attempt)
+    RunFolder("week", tmp_path).lease.mkdir()
+    browser.open(written(tmp_path))
+    browser.run(OPEN_ALL)
+    browser.wait_for_charts()
+
+    labels = browser.texts("[data-chart] svg text")
+    days = [text for text in labels if re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d Jan", text)]
+    assert len(set(days)) >= 5, labels
+    everything = " ".join([browser.text("body"), *labels])
+    assert re.findall(r"\b\d?\d(?::\d\d)? ?[AP]M\b", everything) == []

@@ -229,14 +229,17 @@ def test_the_command_names_the_page_and_refuses_what_it_cannot_show(work: WorkDi
 
     assert (nothing.code, nothing.text.splitlines()) == (
         1,
-        ["unbroken: config/config.yaml: not found, and nothing is in results; add -d FOLDER"],
+        [
+            f"unbroken: config/config.yaml: not found in {work.root}; to begin here, type: unbroken init; "
+            "for runs of another folder, add: -d FOLDER"
+        ],
     )
     assert (done.code, done.text.strip()) == (0, str(work.root / PAGE))
     assert (one.code, one.text.strip()) == (0, str(work.root / "results/report-demo.html"))
     assert several.text.splitlines() == [
-        "unbroken: unbroken report: for several runs, say where the page is to stand; add -o FILE"
+        "unbroken: report: for several runs, say where the page is to stand; add -o FILE"
     ]
-    assert unknown.text.splitlines() == ["unbroken: no run is named 'nobody'; allowed: demo"]
+    assert unknown.text.splitlines() == ["unbroken: no run is named 'nobody', allowed: demo"]
     assert facts_in(work.root / PAGE)["promise"]["seconds"] == 0
 
 

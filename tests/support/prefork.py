@@ -27,6 +27,7 @@ SNAKEMAKE = (
     "jinja2",
     "jsonschema",
     "smart_open",
+    "unbroken.cli.begin",
     "unbroken.cli.main",
     "unbroken.engines.gromacs.prepare",
     "unbroken.engines.gromacs.report",
@@ -36,7 +37,7 @@ SNAKEMAKE = (
     "unbroken.training.core.report_targets",
     "snakemake.cli:get_argument_parser",
 )
-ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.main:main"}
+ENTRIES = {"snakemake": "snakemake.cli:main", "unbroken": "unbroken.cli.begin:main"}
 SERVER = Path(__file__).with_name("prefork_server.py")
 TORCH = ("torch", "torch.utils.data", "torch.optim", "torch._dynamo", "numpy")
 

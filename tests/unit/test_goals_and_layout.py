@@ -9,7 +9,9 @@ from support.toyrun import toy_run
 
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.identity import Identity, IdentityKeys, identity_of, usable_identities
+from unbroken.runs.kept_inputs import MOST_BYTES, keep
 from unbroken.runs.progress import Progress
+from unbroken.system.digests import sha256_of
 
 LAYOUT = IdentityKeys((), (), (), layout_keys=("seed",), layout_run_keys=("threads",), switch_key="step_seconds")
 
@@ -45,3 +47,25 @@ def test_the_switch_alone_is_never_a_difference(tmp_path: Path) -> None:
     assert now.is_alike(was.parts)
     assert now.differences(was.parts) == []
     assert identity(2, is_open=False).differences(was.parts) == ["threads was 1, is 2"]
+
+
+def test_long_values_are_shown_where_they_differ() -> None:
+    words = "[" + ", ".join(f'"--option-{number}"' for number in range(20))
+    was, now = ({"settings.start": f'{words}, "--seed", "{seed}", "--end", "{"x" * 50}"]'} for seed in (1, 2))
+
+    (line,) = Identity("", now).differences(was)
+
+    assert '"--seed", "1"' in line.partition(", is ")[0]
+    assert '"--seed", "2"' in line.partition(", is ")[2]
+    assert len(line) < 180
+
+
+def test_a_text_that_is_too_large_or_no_text_is_told_by_its_digest_alone(tmp_path: Path) -> None:
+    for name, data in {"large.txt": b"x" * (MOST_BYTES + 1), "raw.bin": b"\xff\x00"}.items():
+        (tmp_path / name).write_bytes(data)
+        part = f"content of settings.inputs {name}"
+        was = Identity("", {part: f"sha256 {sha256_of(tmp_path / name)}"}, files={part: tmp_path / name})
+        keep(tmp_path, was.parts, was.files)
+        now = Identity("", {part: "sha256 other"}, files=was.files)
+
+        assert now.differences(was.parts, tmp_path)[0].startswith(f"{part} was sha256 ")

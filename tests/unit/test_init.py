@@ -127,7 +127,7 @@ def test_where_nothing_is_found_every_engine_is_offered(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["torch", "trian.py"], "init torch: found 'trian.py', but there is no such file in "),
+        (["torch", "trian.py"], "init torch: found 'trian.py', but there is no such file; looked in "),
         (["gromacs"], "init gromacs: no tpr, and not one mdp, gro and top each, in "),
         (["command"], "init command: which program? type for example: unbroken init command -- "),
         (["dmtcp"], "init dmtcp: which program? type for example: unbroken init dmtcp -- "),

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,7 @@ def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -
     """As where the program runs in a PID namespace of its own."""
     places = toy_job(tmp_path).places
     line = before_work(None, 1, BeforeWork.REFUSED, "another computation", slurm_job="17")
-    kept = {**vars(line), "outcome": "failed", "times": {}}
+    kept = {**asdict(line), "outcome": "failed", "times": {}}
     script = tmp_path / "says.py"
     script.write_text(
         "import os, sys, json\n"

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 from support.toyrun import toy_job
 
-from unbroken.cli.logs import segment_logs, show_log
+from unbroken.cli.logs import POLL_SECONDS, segment_logs, show_log
 from unbroken.errors import ConfigError, SegmentError
+from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
 from unbroken.segment import job as module
 from unbroken.segment.job import STARTING, Assignment, Job
@@ -38,6 +40,36 @@ def test_the_newest_log_is_shown_or_that_of_a_segment(places: RunFolder, capfd: 
     assert out == "last\nfirst\n"
     assert err == f"==> {places.log(2)} <==\n==> {places.log(1)} <==\n"
     assert segment_logs(places) == {1: places.log(1), 2: places.log(2)}
+
+
+def test_the_log_of_the_segment_at_work_is_shown_and_not_the_empty_one_of_a_job_that_waits(
+    places: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places.log(3).touch()
+    show_log(places, None, follow=False)
+    with lease.take(places.lease, 1, 0.0, print):
+        places.log(3).write_text("waiting: the run is held\n")
+        show_log(places, None, follow=False)
+    show_log(places, None, follow=False)
+
+    assert [line for line in capfd.readouterr().out.splitlines() if line in {"first", "last"} or "held" in line] == [
+        "last",
+        "first",
+        "waiting: the run is held",
+    ]
+
+
+def test_a_follower_stays_with_the_log_that_is_written_while_a_later_one_is_empty(
+    places: RunFolder, follower: subprocess.Popen[bytes]
+) -> None:
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == b"last\n"
+    places.log(3).touch()
+    time.sleep(3 * POLL_SECONDS)
+    with places.log(2).open("a") as log:
+        log.write("more\n")
+
+    assert follower.stdout.readline() == b"more\n"
 
 
 def test_a_log_that_is_not_there_is_one_line(places: RunFolder, tmp_path: Path) -> None:

@@ -65,10 +65,12 @@ def test_status_shows_every_state_within_eighty_columns(states: WorkDir) -> None
     assert [line.partition("; done ")[0] for line in said] == [
         "5 runs: not started 1, paused 1, stopped 1, segments used up 1, finished 1",
         "done: results: results/done/final",
-        "paused: unbroken run",
-        "used: raise runs.used.segments (now 1), then: unbroken run",
-        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log",
-        "fresh: unbroken run",
+        "paused: nothing works on it; to continue, type: unbroken run",
+        "used: all its segments are used, and the goal is not reached; raise runs.used.segments (now 1) in "
+        "config/config.yaml, then type: unbroken run",
+        "stopped: the program ended with exit code 7; nothing new was saved; read logs/stopped/001.2.log; fix the "
+        "cause, then type: unbroken run",
+        "fresh: has not started; type: unbroken run",
     ]
 
 
@@ -97,7 +99,7 @@ def test_status_of_a_run_that_there_is_not_names_those_that_there_are(states: Wo
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -229,7 +231,8 @@ def test_status_where_there_is_nothing_says_where_it_looked(work: WorkDir) -> No
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found, and nothing is in results; add -d FOLDER\n",
+        f"unbroken: config/config.yaml: not found in {work.root}; to begin here, type: unbroken init; "
+        "for runs of another folder, add: -d FOLDER\n",
     )
 
 
@@ -279,7 +282,7 @@ def test_verify_of_one_run_reads_that_run_alone(states: WorkDir) -> None:
 
 def test_verify_of_nothing_is_no_success(states: WorkDir) -> None:
     assert states.unbroken("verify", "stopped").text == (
-        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; add -d FOLDER\n"
+        "unbroken: no checkpoint in results/stopped/checkpoints, so there is nothing to verify; type: unbroken run\n"
     )
     shutil.rmtree(states.root / "results")
     done = states.unbroken("verify")
@@ -293,7 +296,8 @@ def test_a_config_that_is_named_and_not_there_is_refused(states: WorkDir) -> Non
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/other.yaml: not found; add -d FOLDER, or --config FILE\n",
+        "unbroken: --config: found 'config/other.yaml', but there is no such file; looked in "
+        f"{states.root / 'config'}\n",
     )
 
 
@@ -303,7 +307,7 @@ def test_an_unknown_run_is_answered_with_those_that_there_are(states: WorkDir, c
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: results/pausd: there is no such run; allowed: done, paused, stopped, used\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -312,7 +316,7 @@ def test_accept_of_an_unknown_run_names_those_of_the_config(states: WorkDir) -> 
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: no run is named 'pausd'; allowed: done, paused, used, stopped, fresh\n",
+        "unbroken: no run is named 'pausd', allowed: done, paused, used, stopped, fresh; did you mean `paused`?\n",
     )
 
 
@@ -328,7 +332,7 @@ def test_accept_of_a_run_without_a_checkpoint_says_so(states: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: fresh: has no checkpoint yet, nothing to accept; type: unbroken run\n",
+        "unbroken: fresh: has no checkpoint yet; to start it, type: unbroken run\n",
     )
 
 
@@ -337,7 +341,8 @@ def test_accept_without_a_config_says_so(work: WorkDir) -> None:
 
     assert (done.code, done.text) == (
         1,
-        "unbroken: config/config.yaml: not found; add -d FOLDER, or --config FILE\n",
+        f"unbroken: config/config.yaml: not found in {work.root}; to begin here, type: unbroken init; "
+        "for runs of another folder, add: -d FOLDER\n",
     )
 
 

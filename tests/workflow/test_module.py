@@ -45,7 +45,7 @@ def test_the_snippet_has_the_usual_layout(importing: WorkDir) -> None:
 
 
 def test_the_command_line_finds_the_runs_below_their_key(importing: WorkDir) -> None:
-    assert importing.unbroken("status").text.splitlines()[-1] == "demo: snakemake"
+    assert importing.unbroken("status").text.splitlines()[-1] == "demo: has not started; type: snakemake"
 
 
 def test_a_killed_driver_goes_on(importing: WorkDir, whole) -> None:
@@ -97,4 +97,4 @@ def test_a_run_that_does_not_exist_is_named(importing: WorkDir) -> None:
     done = importing.snakemake()
 
     assert done.code == 1
-    assert "no run is named 'dmo'; allowed: demo" in done.text
+    assert "no run is named 'dmo', allowed: demo" in done.text

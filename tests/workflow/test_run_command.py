@@ -85,7 +85,8 @@ def test_what_is_missing_or_too_much_is_one_line(work: WorkDir, tmp_path: Path) 
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"unbroken: {empty}/config/config.yaml: not found, and no Snakefile in {empty}; add -d FOLDER\n"
+        f"unbroken: config/config.yaml: not found in {empty}; to begin here, type: unbroken init -d {empty}; "
+        "for runs of another folder, add: -d FOLDER\n"
     )
     assert unknown.stderr == "unbroken: run: found --slurm and --detached; type one of them\n"
 
@@ -93,7 +94,7 @@ def test_what_is_missing_or_too_much_is_one_line(work: WorkDir, tmp_path: Path) 
 def test_a_name_that_is_no_run_is_refused_with_those_that_there_are(plain: WorkDir) -> None:
     done = run(plain, "c")
 
-    assert (done.returncode, done.stderr) == (1, "unbroken: no run is named 'c'; allowed: a, b\n")
+    assert (done.returncode, done.stderr) == (1, "unbroken: no run is named 'c', allowed: a, b\n")
 
 
 def test_a_profile_is_looked_for_in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

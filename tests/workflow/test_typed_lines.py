@@ -12,9 +12,7 @@ from support.workdir import BIN, ROOT, Done, WorkDir, one_step_segments
 from unbroken.cli.init_command import SNAKEFILE
 
 COUNTER = ROOT / "tests" / "support" / "counter.py"
-TYPED = re.compile(
-    r"(?:\b(?:type|with|then):|^(?:paused|fresh):|, or) ((?:cd \S+ && )?(?:snakemake|unbroken)\b[^;(\n]*)", re.M
-)
+TYPED = re.compile(r"(?:\b(?:type|with|then):|, or) ((?:cd \S+ && )?(?:snakemake|unbroken)\b[^;(\n]*)", re.M)
 OPENED = re.compile(r"[^\s;,:'\"()]*\b(?:logs|results)/[^\s;,:'\"()]*")
 NOT_THERE = re.compile(r"not found|No such file|no run is named|no such run|Traceback|Usage")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -121,7 +122,8 @@ def _waits(works: Sequence[Work], waiting: Sequence[Waiting], until: float) -> I
     begun = sorted([*(work.begun for work in works if work.begun is not None), *(job.submitted for job in waiting)])
     for work in works:
         if work.left is not None and work.attempt.times != NO_TIMES:
-            yield Span(Kind.IDLE, work.left, next((other for other in begun if other > work.left), until))
+            place = bisect_right(begun, work.left)
+            yield Span(Kind.IDLE, work.left, begun[place] if place < len(begun) else until)
 
 
 def _kills(works: Sequence[Work]) -> tuple[int, float]:

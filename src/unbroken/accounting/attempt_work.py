@@ -45,14 +45,15 @@ def work_of(attempt: Attempt, until: float) -> Work:
 
 def set_back(works: Sequence[Work]) -> list[Work]:
     """The same, where what was done beyond the point from which a later attempt went on is lost."""
-    found = list(works)
+    found, reached = list(works), [work.attempt.progress_to for work in works]
     for place, later in enumerate(works):
         if later.attempt.before_work or not later.spans:
             continue
         for before in range(place - 1, -1, -1):
-            if works[before].attempt.progress_to <= later.attempt.progress_from:
+            if reached[before] <= later.attempt.progress_from:
                 break
             found[before] = _cut_back(found[before], later.attempt)
+            reached[before] = later.attempt.progress_from  # what is lost is lost once, and looked at once
     return found
 
 

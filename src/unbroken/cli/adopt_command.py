@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.say import HERE, Config, Directory, say
+from unbroken.cli.say import HERE, Config, Directory, RunName, say
+from unbroken.config.found import unknown_run
 from unbroken.engines.foreign import Foreign
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
@@ -19,7 +20,7 @@ from unbroken.segment.job import Job
 
 
 def adopt_command(
-    run: str,
+    run: RunName,
     source: Annotated[Path, typer.Option("--from", help="The folder, or the checkpoint, that the program left.")],
     done: Annotated[
         float | None, typer.Option(help="How far it is, in the unit of the goal, where the files do not say it.")
@@ -39,7 +40,7 @@ def configured(run: str, directory: Path, config: Path) -> Run:
     """The run of that name; ConfigError if the configuration has none."""
     known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
     if run not in known:
-        raise ConfigError([f"{directory / config}: no run is named {run!r}; allowed: {', '.join(known)}"])
+        raise ConfigError([unknown_run(run, known)])
     return known[run]
 
 

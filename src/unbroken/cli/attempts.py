@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unbroken.report.run_folders import segment_logs
+from unbroken.report.run_folders import segment_logs, segment_to_show
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import amount
 from unbroken.system.clock import duration
 
+SHOWN = 100
+
 
 def attempt_lines(places: RunFolder) -> Iterator[str]:
     """Make a line for each attempt, below it why it settled nothing or was killed; then the newest log."""
-    for attempt in all_attempts(places):
+    attempts = all_attempts(places, SHOWN + 1)
+    if len(attempts) > SHOWN:
+        yield f"the newest {SHOWN}; all: {places.history}"
+    for attempt in attempts[-SHOWN:]:
         yield _line(attempt)
         if not attempt.outcome.settles or attempt.was_killed_stopping:
             yield f"    {attempt.message}"
     if logs := segment_logs(places):
-        yield f"log: {logs[max(logs)]}"
+        yield f"log: {logs[segment_to_show(places, logs)]}"
 
 
 def _line(attempt: Attempt) -> str:

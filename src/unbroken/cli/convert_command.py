@@ -11,7 +11,8 @@ import typer
 import yaml
 
 from unbroken.cli.init_command import begin, partitions_here
-from unbroken.cli.say import HERE
+from unbroken.cli.say import HERE, directory_option
+from unbroken.config.found import absent
 from unbroken.convert.bash import Script
 from unbroken.convert.config_text import config_text
 from unbroken.convert.conversion import Conversion, convert, remarks_text
@@ -19,9 +20,12 @@ from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
 
 ScriptFile = Annotated[Path, typer.Argument(metavar="SCRIPT", help="What you give to sbatch, or what submits it.")]
-Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script, as behind its name for sbatch.")]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGUMENTS", help="Arguments of the script, as behind its name for sbatch."),
+]
 Name = Annotated[str, typer.Option("--name", help="The run's name; --job-name of the script, else its own name.")]
-Directory = Annotated[Path, typer.Option("--directory", "-d", help="The folder in which the script is submitted.")]
+Directory = Annotated[Path, directory_option("The folder in which the script is submitted.")]
 Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
 Shown = Annotated[bool, typer.Option("--print", help="Print the configuration alone; write nothing.")]
 
@@ -35,6 +39,8 @@ def convert_script(
     is_printed: Shown = False,
 ) -> None:
     """Makes a run of a Slurm script: says of each line of the config where it comes from; overwrites nothing."""
+    if not script.exists():
+        raise ConfigError([f"convert: {absent(str(script), Path())}"])
     found = convert(Script.read(script, directory), arguments or [], name)
     if is_printed:
         print(config_text(found), end="")

@@ -9,12 +9,18 @@ import sys
 from pathlib import Path
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from unbroken.cli.say import say
 from unbroken.errors import ConfigError
 from unbroken.exec.anew import set_old_aside
 from unbroken.exec.call import accept_refused, read_call
 from unbroken.exec.main import main as exec_main
+from unbroken.exec.options import USAGE, parser
 from unbroken.report.run_folders import goes_on_with
 from unbroken.runs import lease
 from unbroken.runs.layout import STORES, RunFolder
@@ -27,6 +33,20 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 def exec_command(context: typer.Context) -> None:
     """Runs a program of yours so that it goes on where it was; see: unbroken exec --help."""
     raise SystemExit(exec_main(context.args))  # the command line begins elsewhere (begin.py), without typer
+
+
+def print_exec_help() -> None:
+    """Print the options of `unbroken exec` as the other commands print theirs."""
+    asked, console = parser(), Console()
+    table = Table.grid(padding=(0, 2))
+    for action in asked._actions:
+        value = action.metavar or ("" if action.nargs == 0 else "NUMBER" if action.type in (int, float) else "TEXT")
+        names = Text(", ".join(reversed(action.option_strings)), style="bold cyan")
+        told = "|".join(map(str, action.choices)) if action.choices else str(value)
+        table.add_row(names, Text(told, style="bold yellow"), Text((action.help or "") % vars(action)))
+    console.print(Padding(Text(f"Usage: {USAGE}", style="bold"), 1))
+    console.print(Padding(Text(asked.description or ""), (0, 1, 1, 1)))
+    console.print(Panel(table, title="Options", title_align="left", border_style="dim"))
 
 
 def accept_command_line(places: RunFolder, store: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unbroken.cli.adopt_command import configured
-from unbroken.cli.say import HERE, Config, Directory, say
+from unbroken.cli.say import HERE, Config, Directory, RunName, say
 from unbroken.engines.export import SCRIPT
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.report.known import CONFIG
@@ -18,7 +18,7 @@ from unbroken.segment.job import Job
 
 
 def export_command(
-    run: str,
+    run: RunName,
     to: Annotated[Path | None, typer.Option("--to", help="The new folder; RUN-export here if none is named.")] = None,
     checkpoint: Annotated[str, typer.Option(help="The name or number of a checkpoint; the newest.")] = "",
     directory: Directory = HERE,

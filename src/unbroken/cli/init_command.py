@@ -15,6 +15,7 @@ import yaml
 
 from unbroken.cli.install_profile import SITE, install, link, partition_of
 from unbroken.cli.run_command import CONFIG
+from unbroken.cli.say import directory_option
 from unbroken.engines.found import found_engines, read_checked_runs
 from unbroken.engines.starter import Starter
 from unbroken.errors import ConfigError
@@ -62,9 +63,9 @@ _DAY_MINUTES = 1440.0
 HERE = Path()
 
 Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[ENGINE] [FILE]", help="What to begin with, where there is a choice.")
+    list[str] | None, typer.Argument(metavar="ENGINE FILE", help="What to begin with, where there is a choice.")
 ]
-Directory = Annotated[Path, typer.Option("--directory", "-d", help="The folder to begin in.")]
+Directory = Annotated[Path, directory_option("The folder to begin in.")]
 Slurm = Annotated[bool, typer.Option("--slurm", help="With the profile for Slurm; done by itself where sinfo is.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Print the lines that the program lacks, for patch; write nothing.")]
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import BinaryIO
 
 from unbroken.errors import ConfigError
-from unbroken.report.run_folders import segment_logs
+from unbroken.report.run_folders import segment_logs, segment_to_show
 from unbroken.runs.layout import RunFolder
 
 POLL_SECONDS = 0.5
@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
-    """Prints the log of a segment, of the newest one if none is named; with `follow` also what comes, until Ctrl-C.
+    """Prints the log of a segment, of the one at work if none is named; with `follow` also what comes, until Ctrl-C.
 
     ConfigError if there is no such log.
     """
@@ -27,7 +27,7 @@ def show_log(places: RunFolder, segment: int | None, follow: bool) -> None:
         raise ConfigError([f"{places.name}: no log in {places.log(1).parent}, so nothing has started yet"])
     if segment is not None and segment not in known:
         raise ConfigError([f"{places.name}: --segment: found {segment}, allowed: {', '.join(map(str, known))}"])
-    number = max(known) if segment is None else segment
+    number = segment_to_show(places, known) if segment is None else segment
     print(f"==> {known[number]} <==", file=sys.stderr, flush=True)
     try:
         for block in _blocks(places, number, follow, and_later=segment is None):
@@ -65,8 +65,8 @@ def _blocks(places: RunFolder, number: int, follow: bool, and_later: bool) -> It
 def _following(places: RunFolder, number: int, inode: int, and_later: bool) -> int:
     """The segment whose log is to be read instead: a later one, or the same anew for its next attempt; 0 for none."""
     known = segment_logs(places)
-    if and_later and max(known, default=0) > number:
-        return max(known)
+    if and_later and known and (later := segment_to_show(places, known)) > number:
+        return later
     try:
         is_same = places.log(number).stat().st_ino == inode
     except OSError:  # Snakemake removes it before the next attempt

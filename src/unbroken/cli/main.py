@@ -35,8 +35,9 @@ from unbroken.cli.exec_commands import accept_command_line
 from unbroken.cli.logs import show_log
 from unbroken.cli.restart_command import cancel_its_waiting
 from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
-from unbroken.cli.say import HERE, Config, Directory, as_seen, complain, say
-from unbroken.cli.status_table import print_table
+from unbroken.cli.say import HERE, Config, Directory, RunName, RunNames, as_seen, complain, say
+from unbroken.cli.status_table import most_needed, print_table
+from unbroken.cli.usage import UsageError, one_line
 from unbroken.cli.watch import watch as show_again
 from unbroken.config.notify import read_notify
 from unbroken.copies.restore import restore
@@ -44,13 +45,21 @@ from unbroken.engines.found import known_schemas, outputs_of
 from unbroken.errors import ConfigError, UnbrokenError
 from unbroken.notify.events import Look
 from unbroken.plan.plan import Plan
-from unbroken.report.known import CONFIG, config_of, known_names, runs_of, statuses
-from unbroken.report.run_folders import existing_run_folder, run_folder
+from unbroken.report.known import (
+    CONFIG,
+    config_of,
+    existing_run_folder,
+    known_names,
+    no_config,
+    refuse_unknown,
+    runs_of,
+    statuses,
+)
+from unbroken.report.run_folders import run_folder, segment_logs
 from unbroken.report.status import RunStatus
 from unbroken.report.time_account import account_json, account_lines, account_of
 from unbroken.runs.identity import accept_identity, identity_of
 from unbroken.runs.known_formats import refuse_newer
-from unbroken.runs.layout import RESULTS
 from unbroken.runs.store import Store
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.jobs_out import Queue, RecentQueue, jobs_out, queue_of
@@ -65,7 +74,7 @@ QUEUE_SECONDS = 30.0
 @app.command()
 def status(
     only: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs, with all attempts.")
+        list[str] | None, typer.Argument(metavar="RUN...", help="Names of runs, with all attempts.")
     ] = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
@@ -81,10 +90,10 @@ def status(
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
     if not rows:
-        looked = f"{directory / config}: not found, and nothing is in {directory / RESULTS}"
-        raise ConfigError([f"{looked}; add -d FOLDER"])
-    print_table(rows)
-    for row in rows:
+        raise no_config(directory)
+    shown = rows if only else most_needed(rows)
+    print_table(shown, rows)
+    for row in shown:
         say(f"{row.run}: {row.advice}")
         for line in filter(None, (row.output.words(), row.rehearsal)):
             say(f"{row.run}: {line}")
@@ -94,7 +103,7 @@ def status(
 
 @app.command()
 def watch(
-    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    only: RunNames = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
 ) -> None:
@@ -106,7 +115,7 @@ def watch(
 
 @app.command()
 def account(
-    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    only: RunNames = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON list, with all spans.")] = False,
@@ -114,6 +123,8 @@ def account(
     """Where the time of each run went: work, saves, losses, starts, queue."""
     queue = queue_of(directory)
     names = [row.run for row in _seen(only, directory, config, queue)]
+    if not names and not as_json:
+        raise no_config(directory)
     found, code = ask_each(names, lambda name: account_of(name, directory, queue))
     if as_json:
         print(json.dumps([account_json(name, each) for name, each in found.items()], indent=2))
@@ -125,7 +136,7 @@ def account(
 
 @app.command()
 def advise(
-    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    only: RunNames = None,
     directory: Directory = HERE,
     config: Config = CONFIG,
     profile: Annotated[str, typer.Option("--profile", help="Whose site.yaml says what the jobs ask.")] = "slurm",
@@ -140,7 +151,7 @@ def advise(
 @app.command()
 def run(
     context: typer.Context,
-    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    runs: RunNames = None,
     directory: Directory = HERE,
     slurm: Slurm = False,
     detached: Detached = False,
@@ -155,21 +166,24 @@ def run(
 
 @app.command()
 def logs(
-    run: str,
+    run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    segment: Annotated[int | None, typer.Option(help="The number of a segment; the newest if none is given.")] = None,
+    segment: Annotated[int | None, typer.Option(help="The number of a segment; else the one at work.")] = None,
     directory: Directory = HERE,
 ) -> None:
     """Prints what the program of a run printed."""
+    places = run_folder(run, directory)
+    if not segment_logs(places):
+        existing_run_folder(run, directory)
     with suppress(KeyboardInterrupt):
-        show_log(run_folder(run, directory), segment, follow)
+        show_log(places, segment, follow)
 
 
 app.command()(verify_command.verify)
 
 
 @app.command()
-def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> None:
+def accept(run: RunName, directory: Directory = HERE, config: Config = CONFIG) -> None:
     """Lets a changed run go on from its old checkpoints: a corrected script, another input on purpose."""
     places = run_folder(run, directory)
     refuse_newer(places)
@@ -177,14 +191,13 @@ def accept(run: str, directory: Directory = HERE, config: Config = CONFIG) -> No
         accept_command_line(places, places.store)
         return
     plan = Plan(tuple(runs_of(directory, config, must_exist=True)), directory)
-    if run not in {known.name for known in plan.runs}:
-        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(k.name for k in plan.runs)}"])
+    refuse_unknown(run, [known.name for known in plan.runs], directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     if newest is None:
-        raise ConfigError([f"{run}: has no checkpoint yet, nothing to accept; type: snakemake"])
+        raise ConfigError([f"{run}: has no checkpoint yet; to start it, type: snakemake"])
     assignment = plan.assignment(run)
     identity = identity_of(assignment.run, assignment.keys, directory)
-    changes = identity.differences(newest.passport.identity_parts)
+    changes = identity.differences(newest.passport.identity_parts, places.root)
     if not changes:
         say(f"{run}: nothing has changed since {newest.name}; type: snakemake")
         return
@@ -199,7 +212,7 @@ app.command()(restart_command.restart)
 
 @app.command("restore")
 def restore_run(
-    run: str,
+    run: RunName,
     source: Annotated[Path, typer.Option("--from", help="The folder of `copies:`, or the run's folder in there.")],
     directory: Directory = HERE,
 ) -> None:
@@ -210,7 +223,7 @@ def restore_run(
 
 @app.command()
 def back(
-    run: str,
+    run: RunName,
     to: Annotated[str, typer.Option("--to", help="The checkpoint to go on from; the one before the newest.")] = "",
     directory: Directory = HERE,
 ) -> None:
@@ -230,7 +243,9 @@ def notify(
 ) -> None:
     """Tells you what has happened, by the command that `notify:` in the configuration names."""
     if is_check == is_test:
-        raise ConfigError(["unbroken notify: type --check to look once, or --test to try the command"])
+        raise ConfigError(
+            ["notify: found neither --check nor --test; type: unbroken notify --check, or: unbroken notify --test"]
+        )
     list(runs_of(directory, config, must_exist=True))
     settings = read_notify(config_of(directory / config), known_schemas().config)
     if settings is None:
@@ -265,11 +280,15 @@ def main() -> None:
     words, behind = _parted(sys.argv[1:])
     try:
         with fs.os_errors(Path()):
-            app(words, obj=behind)
+            code = app(words or ["--help"], obj=behind, standalone_mode=False)
+    except UsageError as error:
+        complain(one_line(error))
+        raise SystemExit(2) from None
     except UnbrokenError as error:
         for line in str(error).splitlines():
             complain(line)
         raise SystemExit(1) from None
+    raise SystemExit(code or 0)
 
 
 @app.callback(invoke_without_command=True)

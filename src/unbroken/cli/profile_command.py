@@ -14,7 +14,9 @@ To = Annotated[Path | None, typer.Option("--to", help="The folder that becomes t
 User = Annotated[bool, typer.Option("--user", help="For all your workflows: into ~/.config/snakemake.")]
 
 
-def profile(name: Annotated[str, typer.Argument(help="Such as slurm.")], to: To = None, user: User = False) -> None:
+def profile(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as slurm.")], to: To = None, user: User = False
+) -> None:
     """Installs a profile here (or --to FOLDER, or for --user), filled from sinfo; never overwrites what you edited."""
     profile_folder(name)
     if to is not None and user:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.say import Config, Directory, say
+from unbroken.cli.adopt_command import configured
+from unbroken.cli.say import Config, Directory, RunName, say
 from unbroken.engines.found import engine_of, known_schemas
 from unbroken.errors import ConfigError
 from unbroken.rehearsal.play import Course
 from unbroken.rehearsal.short_goal import with_goal
-from unbroken.report.known import CONFIG, runs_of
+from unbroken.report.known import CONFIG
 from unbroken.runs.rehearsal import FOLDER, Verdict
 
 MINUTES = 2.0
@@ -21,7 +22,7 @@ _GOOD = (Verdict.IDENTICAL, Verdict.NOT_COMPARABLE)
 
 
 def rehearse(
-    run: str,
+    run: RunName,
     goal: Annotated[float | None, typer.Option(help="A smaller goal than the run's, in its unit.")] = None,
     minutes: Annotated[float, typer.Option(help="How long one run, and the wait for a save, may take.")] = MINUTES,
     read_only: Annotated[
@@ -31,12 +32,10 @@ def rehearse(
     config: Config = CONFIG,
 ) -> None:
     """Tries on this machine whether a run goes on as if nothing had happened: whole, then in pieces with kills."""
-    known = {each.name: each for each in runs_of(directory, config, must_exist=True)}
-    if run not in known:
-        raise ConfigError([f"{config}: no run is named {run!r}; allowed: {', '.join(known)}"])
+    configured_run = configured(run, directory, config)
     if minutes <= 0:
         raise ConfigError([f"--minutes: found {minutes:g}, allowed: more than 0"])
-    chosen = known[run] if goal is None else with_goal(known[run], goal)
+    chosen = configured_run if goal is None else with_goal(configured_run, goal)
     engine = engine_of(chosen, directory)
     if wrong := [f"--goal {goal:g}: {text}" for _, text in engine.mistakes(chosen)] if goal is not None else []:
         raise ConfigError(wrong)
@@ -50,7 +49,7 @@ def rehearse(
         say(f"{run}: {line}")
     if len(done.findings) > MOST_FINDINGS:
         say(f"{run}: {len(done.findings) - MOST_FINDINGS} more findings in {directory / FOLDER / run}.json")
-    for line in course.measures.lines(known[run]):
+    for line in course.measures.lines(configured_run):
         say(f"{run}: {line}")
     say(f"{run}: {done.line()}")
     raise typer.Exit(0 if done.verdict in _GOOD else 1)

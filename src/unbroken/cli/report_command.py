@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unbroken.cli.say import Config, Directory, say
+from unbroken.cli.say import Config, Directory, RunNames, say
 from unbroken.errors import ConfigError
 from unbroken.report.known import CONFIG
 from unbroken.report.write import write_report
@@ -17,7 +17,7 @@ from unbroken.runs.report_page import PAGE
 
 
 def report(
-    only: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Names of runs; all if none.")] = None,
+    only: RunNames = None,
     directory: Directory = Path(),
     config: Config = CONFIG,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; else results/report.html.")] = None,
@@ -35,5 +35,5 @@ def report(
 def _default(only: list[str]) -> Path:
     """The page of all runs is not replaced by one of a few."""
     if len(only) > 1:
-        raise ConfigError(["unbroken report: for several runs, say where the page is to stand; add -o FILE"])
+        raise ConfigError(["report: for several runs, say where the page is to stand; add -o FILE"])
     return RESULTS / f"report-{only[0].replace('/', '-')}.html" if only else PAGE

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.cli.exec_commands import begin_anew
-from unbroken.cli.say import HERE, Directory, say
+from unbroken.cli.say import HERE, Directory, RunName, say
 from unbroken.detached.pending_jobs import cancel_waiting
 from unbroken.detached.resubmit import was_submitted
 from unbroken.errors import ConfigError
-from unbroken.report.run_folders import existing_run_folder
+from unbroken.report.known import existing_run_folder
 from unbroken.runs import lease, submissions
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
@@ -21,7 +21,7 @@ from unbroken.slurm.commands import has_command
 from unbroken.system.clock import folder_stamp, utc_now
 
 
-def restart(run: str, directory: Directory = HERE) -> None:
+def restart(run: RunName, directory: Directory = HERE) -> None:
     """Sets everything that a run has done aside (nothing is deleted), so that it begins anew."""
     places = existing_run_folder(run, directory)
     refuse_newer(places, is_thorough=True)

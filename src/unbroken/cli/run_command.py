@@ -15,6 +15,7 @@ from unbroken.cli.install_profile import user_folder
 from unbroken.config.package_files import install_line, root_folder, workflow_folder
 from unbroken.errors import ConfigError
 from unbroken.plan.plan import Plan
+from unbroken.report.known import no_config
 from unbroken.runs.elsewhere import own_snakefile
 from unbroken.runs.run import Run
 
@@ -60,8 +61,7 @@ def _snakefile(directory: Path) -> Path:
     if (own := own_snakefile(directory)) is not None:
         return own
     if not (directory / CONFIG).is_file():
-        looked = f"{directory / CONFIG}: not found, and no Snakefile in {directory.resolve()}"
-        raise ConfigError([f"{looked}; add -d FOLDER"])
+        raise no_config(directory)
     whole = root_folder() / "Snakefile"  # in a clone
     return whole if whole.is_file() else workflow_folder() / "Snakefile"
 

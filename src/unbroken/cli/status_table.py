@@ -30,18 +30,28 @@ _LAYOUTS = (
     ("run", "state", "progress", "segments", "still"),
     ("run", "state", "progress", "still"),
 )
+# More of them nobody reads; the page finds each.
+MOST_ROWS = 100
 # A name that is longer goes on in the next line before a column is left out for it.
 _NAME_WIDTH = 16
 
 
-def print_table(rows: Sequence[RunStatus]) -> None:
-    """The table and, of several runs, how many are in which state; whole lines into a file or a pipe."""
+def most_needed(rows: Sequence[RunStatus], most: int = MOST_ROWS) -> list[RunStatus]:
+    """Return the rows as they come; of more than `most` those that need a hand, then those that are not done."""
+    chosen = {row.run for row in sorted(rows, key=lambda row: BY_NEED.index(row.state))[:most]}
+    return [row for row in rows if row.run in chosen]
+
+
+def print_table(rows: Sequence[RunStatus], of: Sequence[RunStatus] = ()) -> None:
+    """Print the table and, `of` several runs, how many are in which state; whole lines into a file or a pipe."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 1000
     console.print(_fitting(rows, console))
-    if len(rows) > 1:
-        print(total_of(rows))
+    if len(of or rows) > 1:
+        print(total_of(of or rows))
+    if len(of) > len(rows):
+        print(f"{len(of) - len(rows)} more runs are not shown; type: unbroken status RUN, or: unbroken report")
 
 
 def screen_of(rows: Sequence[RunStatus], console: Console, total: str, end: str = "") -> Group:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,9 +11,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from unbroken.cli.say import HERE, Directory
+from unbroken.cli.say import HERE, Directory, RunNames
 from unbroken.errors import CheckpointError, ConfigError, FormatError, LeaseError, StorageError
-from unbroken.report.run_folders import existing_run_folder, known_runs, run_folder
+from unbroken.report.known import CONFIG, existing_run_folder, known_names, no_config, runs_of
+from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.run_outputs import compare_outputs
 from unbroken.runs.checkpoint import PARTS, Checkpoint, verify_files
 from unbroken.runs.lineage import only_parts
@@ -24,7 +24,7 @@ from unbroken.system import fs
 
 
 def verify(
-    runs: Annotated[list[str] | None, typer.Argument(help="Names of runs; all if none is given.")] = None,
+    runs: RunNames = None,
     directory: Directory = HERE,
 ) -> None:
     """Reads every byte of every checkpoint again, and compares the outputs; exit code 1 if one is not as it was."""
@@ -33,7 +33,9 @@ def verify(
     folders = [folder for name in runs or known_runs(directory) for folder in _checkpoints(name, directory)]
     if not folders:
         where = " and ".join(str(run_folder(name, directory).checkpoints) for name in runs or ["*"])
-        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; add -d FOLDER"])
+        if not runs and not known_names({run.name: run for run in runs_of(directory, CONFIG, False)}, None, directory):
+            raise no_config(directory)
+        raise ConfigError([f"no checkpoint in {where}, so there is nothing to verify; type: snakemake"])
     found = _verify_all(folders)
     folders = [folder for folder in folders if folder.is_dir()]  # a run that goes on prunes while we read
     bad = [line for line in found if line[0] in folders]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import math
 import re
@@ -14,11 +13,12 @@ from typing import Any
 
 from jsonschema.exceptions import ValidationError
 
-from unbroken.config.found import found
+from unbroken.config.found import NO_SUCH_FILE as NO_SUCH_FILE
+from unbroken.config.found import absent, found
+from unbroken.config.found import near as near
 from unbroken.config.location import Item, Spot
 from unbroken.config.schema import SettingKey
 
-NO_SUCH_FILE = "there is no such file"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -51,11 +51,6 @@ def unknown(name: object, known: Collection[str], elsewhere: Mapping[str, str]) 
     return f"unknown key, allowed: {', '.join(known)}"
 
 
-def near(name: object, known: Collection[str]) -> str | None:
-    """The known name that was probably meant."""
-    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
-
-
 def unusable_file(name: str, base: Path, may_be_folder: bool = False) -> str | None:
     """The text for a name that is no file, or that Snakemake cannot take, None if it is good."""
     path = base / name
@@ -65,10 +60,7 @@ def unusable_file(name: str, base: Path, may_be_folder: bool = False) -> str | N
         return None
     if path.is_dir():
         return f"found '{name}', which is a folder, allowed: the path of a file"
-    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    guess = near(path.name, siblings)
-    hint = f"did you mean `{Path(name).with_name(guess)}`?" if guess else f"looked in {path.parent.resolve()}"
-    return f"found '{name}', but {NO_SUCH_FILE}; {hint}"
+    return absent(name, base)
 
 
 def allowed(schema: Mapping[str, Any], name: str = "") -> str:

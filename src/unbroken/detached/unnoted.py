@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from unbroken.runs import attempts
-from unbroken.runs.history import Attempt
+from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.job_note import BeforeWork, said_by_exit_code
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
@@ -43,7 +43,7 @@ def why_no_job(places: RunFolder, queue: Queue) -> str:
     """
     if any(job.run == places.name for job in queue.out):
         return ""
-    noted = {attempt.slurm_job for attempt in attempts.all_attempts(places)}
+    noted = {attempt.slurm_job for attempt in attempts.all_attempts(places, RECENT)}
     for listed in reversed([job for job in queue.over if job.run == places.name]):
         job = ended_job(listed.job_id)
         if job is None or not job.has_started:  # one that was cancelled while it waited

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from unbroken.config.found import absent
 from unbroken.errors import ConfigError
 
 
@@ -41,7 +42,7 @@ def given_file(engine: str, folder: Path, words: Sequence[str]) -> Path | None:
         return None
     path = folder / words[0]
     if not path.is_file():
-        raise ConfigError([f"init {engine}: found {words[0]!r}, but there is no such file in {folder.resolve()}"])
+        raise ConfigError([f"init {engine}: {absent(words[0], folder)}"])
     return path
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unbroken.config.found import absent
 from unbroken.errors import AbsentFileError, ConfigError
 from unbroken.exec.options import Options
 from unbroken.exec.place import CALL
@@ -181,6 +182,10 @@ def _files(folder: Path, name: str) -> list[str]:
     return [name]
 
 
+def _why(path: Path, error: OSError) -> str:
+    return f"{path}: {error.strerror}" if path.exists() else absent(str(path), Path())
+
+
 def _read(path: Path, known: InputFile | None) -> InputFile:
     try:
         state = path.stat()
@@ -190,4 +195,4 @@ def _read(path: Path, known: InputFile | None) -> InputFile:
         with path.open("rb") as file:
             return InputFile(*stamp, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
-        raise AbsentFileError([f"exec: --inputs: {path}: {error.strerror}"]) from error
+        raise AbsentFileError([f"exec: --inputs: {_why(path, error)}"]) from error

@@ -13,11 +13,12 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
+from unbroken.config.found import near
 from unbroken.engines.files.settings import SavedBy
 from unbroken.errors import ConfigError
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 
-USAGE = "unbroken exec [options] -- PROGRAM ARGUMENTS"
+USAGE = "unbroken exec [OPTIONS] -- PROGRAM ARGUMENTS..."
 # Where a name stands for a folder below the store; the store's own way to call folders is not among them.
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*")
 _INTERPRETER = re.compile(r"(python|Rscript|julia|perl|ruby|node|bash|sh)[0-9.]*")
@@ -67,13 +68,17 @@ class _Parser(argparse.ArgumentParser):
     """One line instead of the usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError([f"exec: {message}; type: unbroken exec --help"])
+        raise ConfigError([f"exec: {message.removeprefix('argument ')}; type: unbroken exec --help"])
 
 
 def parse(words: Sequence[str]) -> Options:
     """The options of a command line behind `unbroken exec`; ConfigError names what is wrong with it."""
     own, program = _parted(list(words))
-    found = parser().parse_args(own)
+    asked = parser()
+    found, unknown = asked.parse_known_args(own)
+    if unknown:
+        guess = near(unknown[0], [name for action in asked._actions for name in action.option_strings])
+        asked.error(f"no such option: {unknown[0]}" + (f"; did you mean `{guess}`?" if guess else ""))
     if not program:
         raise ConfigError([f"exec: no program behind --; type: {USAGE}"])
     file, _, pattern = (found.progress or "").partition(":")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from unbroken.config.found import absent
 from unbroken.errors import ConfigError
 from unbroken.exec.options import Options
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS
@@ -83,7 +84,7 @@ def read_settings(file: str, folder: Path) -> dict[str, object]:
     try:
         values = yaml_file.read(folder / file)
     except OSError as error:
-        raise ConfigError([f"exec: --settings: {file}: {error.strerror}"]) from error
+        raise ConfigError([f"exec: --settings: {absent(file, folder)}"]) from error
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from unbroken.config.found import unknown_run
 from unbroken.config.site import Site
 from unbroken.config.tasks import mistakes_outside_slurm
 from unbroken.copies import start
@@ -103,7 +104,7 @@ class Plan:
         its targets can be far from done.
         """
         if unknown := [name for name in names if name not in self._assignments]:
-            raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(self._assignments)}"])
+            raise ConfigError([unknown_run(unknown[0], self._assignments)])
         return [path for name in names or self._assignments for path in self._targets(self.run(name))]
 
     def mem_mb(self, run: str, segment: str) -> int:

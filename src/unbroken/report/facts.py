@@ -18,8 +18,8 @@ from unbroken.accounting.kinds import Kind
 from unbroken.errors import UnbrokenError
 from unbroken.report.curves import curves_of, thinned
 from unbroken.report.life import progress_points, thinned_spans
-from unbroken.report.run_folders import goes_on_with, run_folder, segment_logs
-from unbroken.report.status import BY_NEED, RunState, RunStatus
+from unbroken.report.run_folders import run_folder, segment_logs
+from unbroken.report.status import BY_NEED, RunState, RunStatus, how_to_start
 from unbroken.report.time_account import account_of
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint
@@ -209,7 +209,7 @@ def _lines_to_type(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt
     name = shlex.quote(row.run)
     lines = []
     if row.state not in {RunState.FINISHED, RunState.WORKING, RunState.QUEUED}:
-        lines.append([goes_on_with(places, attempts[-1].slurm_job if attempts else ""), "goes on"])
+        lines.append([how_to_start(places, attempts), "goes on"])
     lines.append(
         [f"unbroken logs {name}" + (" -f" if row.state is RunState.WORKING else ""), "what the program prints"]
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unbroken.config import yaml_file
+from unbroken.config.found import absent, unknown_run
 from unbroken.engines.found import read_checked_runs
 from unbroken.errors import ConfigError
-from unbroken.report.run_folders import known_runs
+from unbroken.report.run_folders import known_runs, run_folder
 from unbroken.report.status import RunStatus, status_of
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.slurm.jobs_out import Queue
 
@@ -26,9 +30,42 @@ def statuses(only: Sequence[str] | None, directory: Path, config: Path, queue: Q
 def known_names(runs: Mapping[str, Run], only: Sequence[str] | None, directory: Path) -> list[str]:
     """Those of `only`, each once; else of all `runs` and of what lies in the folder.  ConfigError if one is unknown."""
     names = [*runs, *(name for name in known_runs(directory) if name not in runs)]
-    if unknown := [name for name in only or [] if name not in names]:
-        raise ConfigError([f"no run is named {unknown[0]!r}; allowed: {', '.join(names) or 'none'}"])
+    for name in only or []:
+        refuse_unknown(name, names, directory)
     return list(dict.fromkeys(only or names))
+
+
+def refuse_unknown(name: str, known: Collection[str], directory: Path) -> None:
+    """Raise ConfigError if no run has that name; where there is no run at all, it says what makes one."""
+    if name not in known:
+        raise ConfigError([unknown_run(name, known)]) if known else no_config(directory)
+
+
+def no_config(directory: Path, config: Path = CONFIG) -> ConfigError:
+    """Return the error of a folder that has no configuration: what makes one, or where the nearest one is."""
+    here = directory.resolve()
+    above = next((folder for folder in here.parents if (folder / config).is_file()), None)
+    if above is not None:
+        hint = f"it is in {above}, so add: -d {os.path.relpath(above)}"
+    else:
+        hint = "to begin here, type: unbroken init; for runs of another folder, add: -d FOLDER"
+    return ConfigError([f"{config}: not found in {here}; {hint}"])
+
+
+def existing_run_folder(name: str, base: Path) -> RunFolder:
+    """Return the folder of a run that has left something; ConfigError says of another one what it lacks."""
+    places = run_folder(name, base)
+    if not places.root.is_dir():
+        refuse_unknown(name, list(dict.fromkeys([*_configured(base), *known_runs(base)])), base)
+        raise ConfigError([f"{name}: has not started; to start it, type: snakemake"])
+    return places
+
+
+def _configured(base: Path) -> list[str]:
+    """Return the names in the configuration, in whatever state that is."""
+    with suppress(ConfigError, OSError):
+        return [run.name for run in runs_of(base, CONFIG, must_exist=False)]
+    return []
 
 
 def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
@@ -37,8 +74,10 @@ def runs_of(directory: Path, config: Path, must_exist: bool) -> Iterable[Run]:
     try:
         data = yaml_file.read(path)
     except FileNotFoundError as error:
-        if must_exist or config != CONFIG:
-            raise ConfigError([f"{path}: not found; add -d FOLDER, or --config FILE"]) from error
+        if config != CONFIG:
+            raise ConfigError([f"--config: {absent(str(config), directory)}"]) from error
+        if must_exist:
+            raise no_config(directory) from error
         return ()
     return read_checked_runs(_own_part(data), directory)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from unbroken.errors import ConfigError
+from unbroken.errors import LeaseError
 from unbroken.exec.call import Call, read_call
 from unbroken.exec.place import CALL, known_stores
+from unbroken.runs import lease
 from unbroken.runs.layout import RESULTS, STORES, RunFolder
 
 # Before the name of a run of `unbroken exec` where a run of the config has the same.
@@ -22,15 +25,6 @@ def run_folder(name: str, base: Path) -> RunFolder:
     return RunFolder(own, base, store) if is_of_exec else plain
 
 
-def existing_run_folder(name: str, base: Path) -> RunFolder:
-    """The folder of a run that has left something; ConfigError, with those that have, if it has none."""
-    places = run_folder(name, base)
-    if not places.root.is_dir():
-        known = ", ".join(known_runs(base)) or "none"
-        raise ConfigError([f"{places.root}: there is no such run; allowed: {known}"])
-    return places
-
-
 def known_runs(base: Path) -> list[str]:
     """Names of the runs that have left anything here."""
     results = base / RESULTS
@@ -43,6 +37,25 @@ def segment_logs(places: RunFolder) -> dict[int, Path]:
     folder = places.log(1).parent
     paths = sorted(folder.glob("*.log")) if folder.is_dir() else []
     return {int(path.stem): path for path in paths if path.stem.isdecimal()}
+
+
+def segment_to_show(places: RunFolder, logs: Mapping[int, Path]) -> int:
+    """Return the segment that is at work; else the newest one whose log says anything.  `logs` must not be empty.
+
+    A job that waits for its turn has an empty log already.
+    """
+    with suppress(LeaseError, OSError):
+        claim, why_free = lease.current_claim(places.lease)
+        if claim is not None and not why_free and claim.segment in logs:
+            return claim.segment
+    return max((number for number in logs if _says_anything(logs[number])), default=max(logs))
+
+
+def _says_anything(log: Path) -> bool:
+    try:
+        return log.stat().st_size > 0
+    except OSError:  # Snakemake has just removed it, for the next attempt
+        return False
 
 
 def call_of(places: RunFolder) -> Call | None:

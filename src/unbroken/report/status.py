@@ -10,17 +10,18 @@ from pathlib import Path
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
+from unbroken.detached.resubmit import was_submitted
 from unbroken.detached.unnoted import why_no_job
 from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
-from unbroken.runs import lease, results
+from unbroken.runs import lease, results, submissions
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim
-from unbroken.runs.history import Attempt
+from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
@@ -34,6 +35,8 @@ from unbroken.slurm.jobs_out import OutJob, Queue
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds
 
+# How messages call the command, which the history does not know; here it is known.
+_AGAIN = "start snakemake again"
 NO_SLURM = Queue(is_known=False)
 
 
@@ -110,7 +113,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     places = run_folder(name, base) if run is None else RunFolder(name, base)
     refuse_newer(places)
     jobs = [job for job in queue.out if job.run == name]
-    attempts = all_attempts(places)
+    attempts = all_attempts(places, RECENT)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
     holder = _holder(places, attempts)
     live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
@@ -123,7 +126,9 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     if jobs and state not in {RunState.WORKING, RunState.FINISHED}:
         state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
+    start = how_to_start(places, attempts)
     advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
+    advice = advice.replace(_AGAIN, f"type: {start}")
     if state in {RunState.NOT_STARTED, RunState.PAUSED} and (full := fs.full_disk([places.root])):
         advice = full
     if is_at_goal and not has_results and state is not RunState.WORKING:
@@ -245,7 +250,7 @@ def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
 
 def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], holder: _Holder, run: Run | None) -> str:
     """What to read or to type next."""
-    start = goes_on_with(places, attempts[-1].slurm_job if attempts else "")
+    start = how_to_start(places, attempts)
     match state:
         case RunState.FINISHED:
             return results_of(places)
@@ -255,7 +260,18 @@ def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], hol
             return holder.silence
         case RunState.STOPPED:
             message, log = attempts[-1].message, places.log(attempts[-1].segment)
-            return message if str(log.parent) in message else f"{message}; {log}"
+            told = message if str(log.parent) in message else f"{message}; {log}"
+            return told if _AGAIN in told else f"{told}; fix the cause, then type: {start}"
         case RunState.USED_UP:
-            return f"raise runs.{places.name}.segments (now {run.segments if run else '?'}), then: {start}"
-    return start
+            todo = f"raise runs.{places.name}.segments (now {run.segments if run else '?'}) in config/config.yaml"
+            return f"all its segments are used, and the goal is not reached; {todo}, then type: {start}"
+        case RunState.NOT_STARTED:
+            return f"has not started; type: {start}"
+    return f"nothing works on it; to continue, type: {start}"
+
+
+def how_to_start(places: RunFolder, attempts: Sequence[Attempt]) -> str:
+    """Return the whole command by which a run continues: as Slurm jobs where it ever had one."""
+    jobs = [attempt.slurm_job for attempt in attempts if attempt.slurm_job]
+    has_had = was_submitted(places.name, places.base) or submissions.any_of(places.name, places.base)
+    return goes_on_with(places, jobs[-1] if jobs else "submitted" if has_had else "")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from unbroken.errors import ConfigError
 from unbroken.report.facts import Promise, folder_facts
-from unbroken.report.known import known_names, runs_of
+from unbroken.report.known import known_names, no_config, runs_of
 from unbroken.report.page import write_page
 from unbroken.report.status import status_of
-from unbroken.runs.layout import RESULTS
 from unbroken.runs.run import Run
 from unbroken.slurm.jobs_out import queue_of
 
@@ -28,7 +27,7 @@ def write_report(
     runs = _configured(base, config, is_patient)
     names = known_names(runs, only, base)
     if not names:
-        raise ConfigError([f"{base / config}: not found, and nothing is in {base / RESULTS}; add -d FOLDER"])
+        raise no_config(base)
     queue = queue_of(base)
     rows = [status_of(name, base, runs.get(name), queue) for name in names]
     write_page(folder_facts(rows, runs, base, queue, page, promise), page)

@@ -127,9 +127,12 @@ def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bo
     return True
 
 
-def all_attempts(places: RunFolder) -> list[Attempt]:
-    """The history, oldest first; at its end also the attempt of a killed job that nobody has written down yet."""
-    attempts = History(places.history).attempts()
+def all_attempts(places: RunFolder, newest: int | None = None) -> list[Attempt]:
+    """Return the history, or about so many of its newest attempts, oldest first.
+
+    At its end stands also the attempt of a killed job that nobody has written down yet.
+    """
+    attempts = History(places.history).attempts(newest)
     try:
         claim, why_free = lease.current_claim(places.lease)
     except (LeaseError, OSError):
@@ -182,7 +185,7 @@ def nodes_to_avoid(run: str, base: Path = Path()) -> list[str]:
     """The nodes on which the run failed again and again without progress, those of the last failures first."""
     failures: Counter[str] = Counter()
     newest: dict[str, None] = {}
-    for attempt in History(RunFolder(run, base).history).attempts()[-REMEMBERED_ATTEMPTS:]:
+    for attempt in History(RunFolder(run, base).history).attempts(REMEMBERED_ATTEMPTS):
         node = attempt.slurm_node
         if attempt.has_advanced:
             failures.pop(node, None)

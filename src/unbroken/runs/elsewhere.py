@@ -11,7 +11,7 @@ from pathlib import Path
 
 # The working directory as somebody typed it, who stands elsewhere.
 _typed = [Path()]
-_COMMANDS = "accept|adopt|back|export|logs|rehearse|restart|restore|run|status|verify"
+_COMMANDS = "accept|adopt|back|export|init|logs|rehearse|restart|restore|run|status|verify"
 _OURS = re.compile(rf"\bunbroken ({_COMMANDS})\b(?! -d)")
 _SNAKEMAKE = re.compile(
     r"(?P<before>^(?:\S+: )?|\b(?:type|type:|with:|then:) )snakemake(?P<slurm> --profile slurm)?\b(?! again)",
@@ -19,6 +19,7 @@ _SNAKEMAKE = re.compile(
 )
 # Where Snakemake looks for the workflow of a folder.
 _OWN = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+_DIFF = re.compile(r"(?<!\w)(diff \S*results/\S+ )(?![/'])([^\s;]+)")
 _PATH = re.compile(r"(?<![\w./~-])(?:results|logs|config)/[^\s;,:'\"()]*[\w/]")
 
 
@@ -29,6 +30,7 @@ def from_here(text: str, directory: Path, root: Path | None = None) -> str:
     if directory == Path():
         return text
     text = _PATH.sub(lambda found: _path(found[0], directory, root), text)
+    text = _DIFF.sub(lambda found: f"{found[1]}{directory / found[2]}", text)
     return _OURS.sub(rf"unbroken \1 -d {shlex.quote(str(directory))}", text)
 
 

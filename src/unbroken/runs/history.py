@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from unbroken.runs import formats
@@ -20,7 +22,7 @@ FORMAT = 1  # of each line
 KILLED_CODES = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """What one job did for a run.  Times in seconds, progress in the run's unit."""
 
@@ -86,9 +88,12 @@ class Attempt:
         return self.stop_seconds is not None and is_good and not is_killed
 
 
-_FIELDS = {entry.name for entry in fields(Attempt)}
+_FIELDS = dict.fromkeys(entry.name for entry in fields(Attempt))
 # As the key stands in a line; within a message the quotes would be escaped.
 _NUMBER = f'"{formats.KEY}":'
+_BLOCK_BYTES = 1 << 20
+# Enough for all that is said of a run but what it cost in all.
+RECENT = 1000
 
 
 class History:
@@ -97,19 +102,25 @@ class History:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def attempts(self) -> list[Attempt]:
-        """All attempts, oldest first; a line torn by a kill is passed over, FormatError at one of a newer unbroken."""
-        return [attempt for number, line in self._lines() if (attempt := self._parsed(number, line)) is not None]
+    def attempts(self, newest: int | None = None) -> list[Attempt]:
+        """Return all attempts, or about so many of the newest ones, oldest first; those are read from the file's end.
+
+        A line torn by a kill is passed over, FormatError at one of a newer unbroken.
+        """
+        with closing(self._lines() if newest is None else self._last_lines(newest)) as lines:
+            return [attempt for where, line in lines if (attempt := self._parsed(where, line)) is not None]
 
     def refuse_newer(self) -> None:
         """FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
-        for number, line in self._lines():
-            if _NUMBER in line:
-                self._parsed(number, line)
+        with closing(self._lines()) as lines:
+            for where, line in lines:
+                if _NUMBER in line:
+                    self._parsed(where, line)
 
     def append(self, attempt: Attempt) -> None:
         """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
-        data = {**vars(attempt), "outcome": attempt.outcome.value, "times": attempt.times.to_json()}
+        values = {name: getattr(attempt, name) for name in _FIELDS}
+        data = {**values, "outcome": attempt.outcome.value, "times": attempt.times.to_json()}
         text = json.dumps(formats.numbered(data, FORMAT)) + "\n"
         with fs.storage_errors(self.path, len(text)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,17 +131,30 @@ class History:
             finally:
                 os.close(descriptor)
 
-    def _lines(self) -> Iterable[tuple[int, str]]:
-        if not self.path.exists():
-            return []
-        return enumerate(self.path.read_text(errors="replace").splitlines(), 1)
+    def _lines(self) -> Generator[tuple[str, str], None, None]:
+        with suppress(FileNotFoundError), self.path.open(errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                yield f":{number}", line
 
-    def _parsed(self, number: int, line: str) -> Attempt | None:
+    def _last_lines(self, count: int) -> Generator[tuple[str, str], None, None]:
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            begin, data = file.seek(0, os.SEEK_END), b""
+            while begin and data.count(b"\n") <= count:
+                size = min(begin, _BLOCK_BYTES)
+                begin = file.seek(begin - size)
+                data = file.read(size) + data
+            for line in data.decode(errors="replace").splitlines()[-count:]:
+                yield "", line
+
+    def _parsed(self, where: str, line: str) -> Attempt | None:
         try:
             data: Mapping[str, Any] = jsontext.parse(line)
-            formats.refuse_newer(data, FORMAT, f"{self.path}:{number}")
+            formats.refuse_newer(data, FORMAT, f"{self.path}{where}")
             # A later version may have added some.
-            known = {name: value for name, value in data.items() if name in _FIELDS}
+            # The same few words stand in each of 100,000 lines.
+            known: dict[str, Any] = {
+                name: intern(value) if type(value) is str else value for name, value in data.items() if name in _FIELDS
+            }
             outcome, times = Outcome(data["outcome"]), parse_times(data.get("times", {}))
             return Attempt(**{**known, "outcome": outcome, "times": times})
         except (ValueError, TypeError, KeyError, AttributeError):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbroken.errors import AbsentFileError
+from unbroken.runs import kept_inputs
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.passport import data_digest
 from unbroken.runs.run import Run
@@ -37,22 +38,32 @@ class IdentityKeys:
 
 @dataclass(frozen=True)
 class Identity:
-    """The digest and the parts it was made of, each part as readable text; `free` parts may differ."""
+    """The digest and the parts it was made of, each part as readable text; `free` parts may differ.
+
+    `files` are the parts that are the content of a file, with its path.
+    """
 
     digest: str
     parts: Mapping[str, str]
     free: frozenset[str] = frozenset()
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     def is_alike(self, other: Mapping[str, str]) -> bool:
         """True if nothing differs but what may."""
         names = (self.parts.keys() | other.keys()) - self.free
         return all(self.parts.get(name) == other.get(name) for name in names)
 
-    def differences(self, other: Mapping[str, str]) -> list[str]:
-        """The parts that differ, one text each: was, is."""
+    def differences(self, other: Mapping[str, str], root: Path | None = None) -> list[str]:
+        """Return the parts that differ, one text each: was, is; of a file whose text is kept in `root`, its lines."""
         names = sorted(self.parts.keys() | other.keys())
         changed = [name for name in names if name not in self.free and self.parts.get(name) != other.get(name)]
-        return [f"{name} was {_short(other.get(name))}, is {_short(self.parts.get(name))}" for name in changed]
+        return [self._difference(name, other.get(name), root) for name in changed]
+
+    def _difference(self, name: str, was: str | None, root: Path | None) -> str:
+        path = self.files.get(name)
+        if root is not None and path is not None and was and (lines := kept_inputs.change(root, was, path)):
+            return f"{path} ({name.split()[2]}) was changed: {lines}"
+        return f"{name} was {_short(was, self.parts.get(name))}, is {_short(self.parts.get(name), was)}"
 
 
 def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
@@ -60,10 +71,11 @@ def identity_of(run: Run, keys: IdentityKeys, base: Path = Path()) -> Identity:
     layout = _parts(run, keys.layout_keys, keys.layout_run_keys)
     switch = _parts(run, (keys.switch_key,) if keys.switch_key else (), ())
     parts = {"engine": run.engine, **_parts(run, keys.value_keys, keys.run_keys), **layout, **switch}
-    for key, name in content_files(run, keys):
-        parts[f"content of settings.{key} {name}"] = _content(run, key, base / name)
+    files = {f"content of settings.{key} {name}": (key, base / name) for key, name in content_files(run, keys)}
+    parts |= {part: _content(run, key, path) for part, (key, path) in files.items()}
     is_open = run.settings.get(keys.switch_key) is True
-    return Identity(data_digest(parts), parts, frozenset(switch) | (frozenset(layout) if is_open else frozenset()))
+    free = frozenset(switch) | (frozenset(layout) if is_open else frozenset())
+    return Identity(data_digest(parts), parts, free, {part: path for part, (_, path) in files.items()})
 
 
 def usable_identities(identity: Identity, accepted: Path, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
@@ -114,7 +126,13 @@ def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=list)
 
 
-def _short(text: str | None) -> str:
+def _short(text: str | None, other: str | None) -> str:
+    """Return the text, or of a long one the place where it differs from the other."""
     if text is None:
         return "absent"
-    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT - 3]}..."
+    if len(text) <= _LONG_TEXT:
+        return text
+    alike = next((at for at, (one, two) in enumerate(zip(text, other or "", strict=False)) if one != two), 0)
+    begin = max(0, min(alike - _LONG_TEXT // 3, len(text) - _LONG_TEXT))
+    end = begin + _LONG_TEXT
+    return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"

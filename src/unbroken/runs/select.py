@@ -123,7 +123,8 @@ def _patiently(
 
 def refusal(run: str, checkpoint: Checkpoint, identity: Identity) -> str:
     """The line for a run whose checkpoint is of another computation: what changed, and what to type."""
-    changes = "; ".join(identity.differences(checkpoint.passport.identity_parts)) or "only the order of its parts"
+    found = identity.differences(checkpoint.passport.identity_parts, checkpoint.folder.parents[1])
+    changes = "; ".join(found) or "only the order of its parts"
     return (
         f"runs.{run}: not the computation that checkpoint {checkpoint.name} belongs to: {changes}; "
         f"allowed: the same, or a new run name; type: unbroken accept {run} (go on from the old checkpoints "

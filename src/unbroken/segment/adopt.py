@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken import __version__
+from unbroken.config.found import absent
 from unbroken.engines.base import Engine
 from unbroken.engines.foreign import DRAFT, Foreign, Found
 from unbroken.errors import CheckpointError, ConfigError, LeaseError, UnbrokenError
@@ -45,7 +46,9 @@ def adopt(job: Job, engine: Engine, foreign: Foreign, tell: Callable[[str], None
     """
     run, places = job.run, job.places
     if not foreign.path.exists():
-        raise ConfigError([f"{run.name}: --from: found {foreign.path}, which is not there"])
+        raise ConfigError(
+            [f"{run.name}: --from: {absent(str(foreign.path), Path(), 'there is no such file or folder')}"]
+        )
     begun.refuse_missing(places)
     refuse_newer(places)
     _refuse_inside(job, foreign)

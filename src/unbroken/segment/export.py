@@ -61,8 +61,9 @@ def _chosen(job: Job, which: str, tell: Callable[[str], None]) -> Checkpoint:
             if which:
                 raise
             tell(f"bad checkpoint {checkpoint.name}: {error}; taking the one before")
-    names = ", ".join(Store(job.places.checkpoints).names()) or "none"
-    what = f"no checkpoint {which!r}; allowed: {names}" if which else "no good checkpoint to export"
+    names = ", ".join(Store(job.places.checkpoints).names())
+    none = "no good checkpoint to export" if names else "no checkpoint yet; to start it, type: snakemake"
+    what = f"no checkpoint {which!r}; allowed: {names or 'none'}" if which else none
     raise NoCheckpointError(f"{job.run.name}: has {what}")
 
 

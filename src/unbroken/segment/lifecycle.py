@@ -27,7 +27,7 @@ from unbroken.errors import (
     UnbrokenError,
 )
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs import begun, job_note, lease
+from unbroken.runs import begun, job_note, kept_inputs, lease
 from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
@@ -194,6 +194,7 @@ class _Segment:
         # What was saved just now may be of a config that was edited since.
         if origin is not None and not self._is_accepted(origin.passport.identity):
             raise IdentityError(refusal(self.job.run.name, origin, self.identity))
+        kept_inputs.keep(self.job.places.root, self.identity.parts, self.identity.files)
         record = self._settled(origin)
         if record is not None:
             return record

@@ -5,6 +5,9 @@ const ink = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 const kindScale = (kinds) => ({ domain: kinds.map(([, words]) => words), range: kinds.map(([key]) => ink(key)) });
 
+// A day by its name at its beginning, the time of the day in 24 hours between.
+const momentAxis = { labelExpr: "timeFormat(datum.value, '%H:%M:%S') == '00:00:00' ? timeFormat(datum.value, '%a %d %b') : timeFormat(datum.value, '%S') == '00' ? timeFormat(datum.value, '%H:%M') : timeFormat(datum.value, '%H:%M:%S')" };
+
 function config() {
   const [text, line] = [ink("ink"), ink("line")];
   return {
@@ -15,7 +18,7 @@ function config() {
 
 // Rows: {run, kind, begin, end}; endings: {run, at, how, what}; one row of bars for each run.
 function timelineSpec(rows, endings, kinds, description) {
-  const x = { field: "begin", type: "temporal", title: null };
+  const x = { field: "begin", type: "temporal", title: null, axis: momentAxis };
   const y = { field: "run", type: "nominal", title: null, sort: null };
   const height = 22 * new Set(rows.map((row) => row.run)).size;
   return {
@@ -48,7 +51,7 @@ function timelineSpec(rows, endings, kinds, description) {
 function progressSpec(points, endings, fan, goal, unit, description) {
   const y = { field: "done", type: "quantitative", title: unit };
   const layer = [
-    { data: { values: points }, mark: { type: "line", color: ink("busy"), strokeWidth: 2 }, encoding: { x: { field: "at", type: "temporal", title: null }, y } },
+    { data: { values: points }, mark: { type: "line", color: ink("busy"), strokeWidth: 2 }, encoding: { x: { field: "at", type: "temporal", title: null, axis: momentAxis }, y } },
     {
       data: { values: endings }, mark: { type: "point", filled: true, size: 60, shape: "cross", color: ink("bad") },
       encoding: { x: { field: "at", type: "temporal" }, y, tooltip: [{ field: "how" }, { field: "what" }, { field: "at", type: "temporal", format: "%d %b %H:%M" }] },

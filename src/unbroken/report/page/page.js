@@ -28,7 +28,7 @@ function duration(seconds) {
 
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 const number = (value) => value === null || value === undefined ? "" : Number(value.toPrecision(10)).toLocaleString("en");
-const moment = (milliseconds) => new Date(milliseconds).toLocaleString([], { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const moment = (milliseconds) => new Date(milliseconds).toLocaleString([], { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const utc = (text) => Date.parse(text);
 
 function bytes(count) {

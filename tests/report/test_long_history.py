@@ -1,0 +1,125 @@
+"""A run of 100,000 attempts: `status` reads the end of its history, and no question takes more than seconds."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.histories import MONDAY, PLAIN, chain
+
+from unbroken.errors import FormatError
+from unbroken.runs import history as module
+from unbroken.runs.history import History
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.times import Times
+from unbroken.system.clock import unix_seconds, utc_text
+
+LINES = 100_000
+STATUS_CPU_SECONDS, STATUS_MEGABYTES = 4.0, 250.0  # with what a fork has of its parent
+REPORT_CPU_SECONDS, REPORT_MEGABYTES = 45.0, 450.0
+
+
+def written(base: Path, lines: int) -> Path:
+    """A history of so many segments of a minute as Slurm jobs, each tenth of them killed."""
+    history = History(RunFolder("demo", base).history)
+    RunFolder("demo", base).lease.mkdir(parents=True)
+    history.append(replace(PLAIN, token=7_000_001, segment=7_000_001, slurm_job="17", times=Times(submitted=MONDAY)))
+    pattern = history.path.read_text()
+    with history.path.open("w") as file:
+        for number in range(1, lines + 1):
+            at = MONDAY + 60.0 * number
+            moments = {"submitted": at, "job_started": at + 1, "first_step": at + 2, "saved": at + 50, "ended": at + 55}
+            line = pattern.replace("7000001", str(number))
+            line = line.replace(f'{{"submitted": {MONDAY}}}', json.dumps(moments))
+            line = line.replace(PLAIN.started_utc, utc_text(at)).replace(PLAIN.ended_utc, utc_text(at + 55))
+            file.write(line.replace('"paused"', '"died"') if number % 10 == 9 else line)
+    return history.path
+
+
+def cost_of(base: Path, *words: str) -> tuple[float, float, str]:
+    """CPU seconds and megabytes of a command, and what it printed."""
+    output = base / "printed.txt"
+    with output.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-m", "unbroken", *words], cwd=base, stdout=file)
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, output.read_text()
+
+
+def test_status_of_a_hundred_thousand_attempts_reads_the_end_alone(tmp_path: Path) -> None:
+    written(tmp_path, LINES)
+
+    seconds, megabytes, text = cost_of(tmp_path, "status", "demo")
+
+    assert f"{LINES}/?" in text
+    assert f"the newest 100; all: {RunFolder('demo').history}" in text
+    assert text.count("\nsegment ") == 100
+    assert (seconds < STATUS_CPU_SECONDS, megabytes < STATUS_MEGABYTES) == (True, True), (seconds, megabytes)
+
+
+@pytest.mark.slow
+def test_the_page_of_a_hundred_thousand_attempts_is_written_and_counts_all_of_them(tmp_path: Path) -> None:
+    written(tmp_path, LINES)
+
+    seconds, megabytes, _ = cost_of(tmp_path, "report")
+
+    assert f'"attempts_made":{LINES}' in (tmp_path / "results/report.html").read_text()
+    assert (seconds < REPORT_CPU_SECONDS, megabytes < REPORT_MEGABYTES) == (True, True), (seconds, megabytes)
+
+
+def test_the_account_of_many_attempts_costs_in_proportion(tmp_path: Path) -> None:
+    few, many = tmp_path / "few", tmp_path / "many"
+    written(few, 2_000)
+    written(many, 20_000)
+
+    begin = cost_of(few, "account")[0]
+
+    assert cost_of(many, "account")[0] < 10 * begin
+
+
+@pytest.mark.parametrize("block", [7, 600, 1 << 20])
+@pytest.mark.parametrize("count", [1, 3, 9, 50])
+def test_the_newest_attempts_are_the_last_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, count: int
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    history = History(tmp_path / "history.jsonl")
+    for attempt in chain(*range(1, 10)):
+        history.append(attempt)
+
+    assert history.attempts(count) == history.attempts()[-count:]
+    with history.path.open("a") as file:
+        file.write('{"token": 99, "seg')
+    assert history.attempts(count + 1) == history.attempts()[-count:]
+
+
+def test_a_line_of_a_newer_unbroken_at_the_end_is_refused_there_too(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    history.append(PLAIN)
+    history.path.write_text(history.path.read_text() + '{"format": 99}\n')
+
+    with pytest.raises(FormatError, match="found format 99"):
+        history.attempts(1)
+
+
+def test_a_run_without_a_history_has_no_newest_attempts(tmp_path: Path) -> None:
+    assert History(tmp_path / "none").attempts(5) == []
+
+
+@pytest.mark.parametrize("text", ["2026-01-05", "2026-01-05T09:00:00+01:00", "2026-01-05T09:00:00", "x" * 20, ""])
+def test_a_moment_in_another_form_is_refused_and_not_read_as_local_time(text: str) -> None:
+    assert unix_seconds("2026-01-05T09:00:00Z") == MONDAY
+    with pytest.raises(ValueError):
+        unix_seconds(text)
+
+
+def test_an_attempt_that_was_killed_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    history, killed = History(tmp_path / "history.jsonl"), replace(PLAIN, outcome=Outcome.DIED, slurm_job="17")
+    history.append(killed)
+
+    assert history.attempts() == history.attempts(1) == [killed]
