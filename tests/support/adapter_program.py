@@ -21,7 +21,19 @@ EPOCHS, ROWS, BATCH = OPTIONS.get("epochs", 3), OPTIONS.get("rows", 20), 4
 SAVES = Saves(**OPTIONS.get("saves", {"minutes": 1000}))
 ADAPTER = {**OPTIONS.get("adapter", {}), "saves": SAVES}
 LOADER = {"batch_size": BATCH, **OPTIONS.get("loader", {})}
+
+
+def seldom_seen(generator: torch.Generator) -> torch.Tensor:
+    """An order by weights that follow the training: what was seen least comes first, most often."""
+    counts = torch.zeros(ROWS)
+    for line in Path("seen.jsonl").read_text().splitlines() if Path("seen.jsonl").exists() else ():
+        for index in json.loads(line).get("samples", ()):
+            counts[index] += 1
+    return torch.multinomial(0.1**counts, ROWS, generator=generator)
+
+
 ORDERS = {
+    "seldom_seen": seldom_seen,
     "again": lambda generator: torch.randint(10, (40,), generator=generator),
     "backwards": lambda generator: range(ROWS - 1, -1, -1),
 }
@@ -162,7 +174,7 @@ def accelerate() -> None:
 
     accelerator, model = library.Accelerator(cpu=True), Net()
     segments = Segments(accelerator, **ADAPTER)
-    loader = segments.loader(Rows(), **loader_options())
+    loader = [segments.loader(Rows(), **loader_options()) for _ in range(1 + OPTIONS.get("number", 0))][-1]
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), 0.05))
     for epoch in segments.epochs(*OPTIONS.get("goal", [EPOCHS])):
         if OPTIONS.get("freezes") and epoch == 1 and segments.batch == 0:

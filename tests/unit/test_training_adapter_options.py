@@ -169,6 +169,26 @@ def test_a_sample_that_an_order_draws_twice_is_not_twice_the_same(loading) -> No
     assert len(draws) == len(set(draws)) == 80
 
 
+@pytest.mark.parametrize("framework", LOADERS)
+def test_an_order_that_follows_the_training_is_that_of_the_whole_epoch_after_a_restart(tmp_path, framework) -> None:
+    options = {"loader": {"order": "seldom_seen"}, "saves": {"steps": 1}}
+    whole, pieces = (AdapterRun(tmp_path / name, framework, options) for name in ("whole", "pieces"))
+
+    assert whole.start() == 0, whole.log
+    assert [pieces.start(signal=["USR1", 8]), pieces.start()] == [85, 0], pieces.log
+    assert pieces.samples() == whole.samples()
+
+
+def test_two_loaders_of_one_length_have_orders_of_their_own(tmp_path: Path) -> None:
+    plain, second = (
+        AdapterRun(tmp_path / name, "accelerate", {"number": number}) for name, number in (("a", 0), ("b", 1))
+    )
+
+    assert [plain.start(), second.start(signal=["USR1", 3]), second.start()] == [0, 85, 0], second.log
+    assert sorted(joined(plain.samples())[:20]) == sorted(joined(second.samples())[:20]) == [*range(20)]
+    assert plain.samples() != second.samples()
+
+
 def test_samples_may_draw_from_the_generators_of_the_training(loading) -> None:
     seeded, again, free = loading("seeded"), loading("again"), loading("free", seeded_samples=False)
 

@@ -30,6 +30,7 @@ from unbroken.training.torch.gradients import NONE, Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.module_modes import modes_of, restore_modes
 from unbroken.training.torch.resumable_loader import ResumableLoader, resumable_loader
+from unbroken.training.torch.samplers import SamplePlan, seed_from
 from unbroken.training.torch.serialization import save_verified
 from unbroken.training.torch.sharded_state import own_part
 
@@ -74,12 +75,20 @@ class Segments(Placed):
         self._keeper.look_ahead(accelerator.gradient_accumulation_steps - 1)
         self._gradients: Gradients | None = None
         self._loaded: Mapping[str, Any] | None = None  # what is put back where the loop goes on
+        self._plan: SamplePlan | None = None  # of the epoch
+        self._order: torch.Tensor | None = None  # of the epoch in which the checkpoint was made
+        self._made = 0  # loaders
         self.metrics: dict[str, float] = {}
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
-        """A DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves what it gives."""
-        loader = resumable_loader(dataset, batch_size, self._seed, **options)
+        """A DataLoader like that of `Training.loader`; it needs no `prepare`, because `batches` moves what it gives.
+
+        Each has a seed of its own, by its number in the order in which the script makes them.
+        """
+        seed = seed_from(self._seed, "loader", self._made) if self._made else self._seed
+        self._made += 1
+        loader = resumable_loader(dataset, batch_size, seed, **options)
         loader.share_with(Share(self._accelerator.process_index, self._accelerator.num_processes))
         return loader
 
@@ -93,7 +102,9 @@ class Segments(Placed):
         self._gradients = Gradients(self._parts())
         if self._keeper.resume:
             self._load(self._keeper.resume)
+        before = self._made
         while not course.is_over:
+            self._made = before
             course.position.is_closed = False
             if course.position.batch == 0:
                 self._put_back()
@@ -107,13 +118,14 @@ class Segments(Placed):
 
         Code between `epochs` and here runs again after a restart in the middle of the epoch.
         """
-        course = self._course
+        course, self._plan = self._course, loader.sampler.plan
+        loader.go_to(course.position.epoch, course.position.batch)
+        self._begin_order()
         self._enter(loader)
         is_over = course.is_epoch_over
         if is_over:
             self._put_back()
             return
-        loader.go_to(course.position.epoch, course.position.batch)
         iterator = iter(loader)
         self._put_back()  # not before: the start of a loader is no part of the training
         announced = _Announced(len(loader))
@@ -148,6 +160,8 @@ class Segments(Placed):
         """Where the training is, its random numbers, and gradients that are still needed."""
         state = {"position": dict(vars(self._course.position)), "seed": self._seed, "metrics": self.metrics}
         state["ranks"] = self._keeper.ranks.size
+        is_within = self._plan is not None and self._course.position.batch > 0
+        state["order"] = self._plan.own_order(self._course.position.epoch) if is_within and self._plan else None
         state["modes"] = {name: modes_of(model) for name, model in self._models().items()}
         state["random"] = torch_state.canonical(torch_state.collect_random({}), "random")
         state["gradients"] = torch_state.canonical(self._gradients.state() if self._gradients else NONE, "gradients")
@@ -163,6 +177,7 @@ class Segments(Placed):
         self._keeper.check_ranks(state.get("ranks", 1))
         self._course.restore(state["position"])
         self.metrics, self._loaded = dict(state["metrics"]), self._keeper.own(state)
+        self._order = state.get("order")
 
     # --- our own ---
 
@@ -179,6 +194,15 @@ class Segments(Placed):
         finally:
             objects.insert(place, self)
         self._course.restore({"epoch": handed.epoch, "step": handed.step, "epoch_step": handed.step})
+
+    def _begin_order(self) -> None:
+        """Draw an order of the user where its epoch begins, and take that of the checkpoint within the epoch."""
+        position, order = self._course.position, self._order
+        self._order = None
+        if self._plan and position.batch:
+            self._plan.take_order(position.epoch, order)
+        elif self._plan:
+            self._plan.forget()
 
     def _enter(self, loader: ResumableLoader) -> None:
         position = self._course.position

@@ -53,12 +53,14 @@ class ResumableLoader(DataLoader[Any]):
         """The next iteration begins there; one that has begun goes on as it was."""
         self.sampler.place.epoch, self.sampler.place.batch = epoch, batch
 
-    def state_dict(self) -> dict[str, int]:
-        """Where it was told to be."""
-        place = self.sampler.place
-        return {"seed": self.sampler.plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
+    def state_dict(self) -> dict[str, Any]:
+        """Where it was told to be, and the order of a begun epoch if that is no function of seed and epoch."""
+        place, plan = self.sampler.place, self.sampler.plan
+        state = {"seed": plan.seed, "epoch": place.epoch, "batch": place.batch, "batches": len(self)}
+        order = plan.own_order(place.epoch) if place.batch else None
+        return state if order is None else {**state, "order": order}
 
-    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes there; ValueError if that is a place in other data."""
         for name, own in (("seed", self.sampler.plan.seed), ("batches", len(self))):
             if state_dict[name] != own:
@@ -67,6 +69,7 @@ class ResumableLoader(DataLoader[Any]):
                     "take the same data, batch size and seed as before"
                 )
         self.go_to(state_dict["epoch"], state_dict["batch"])
+        self.sampler.plan.take_order(state_dict["epoch"], state_dict.get("order"))
 
 
 def resumable_loader(
