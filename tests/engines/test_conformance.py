@@ -138,6 +138,21 @@ def test_a_raised_goal_goes_on_where_the_run_ended(engine, case, request):
     assert (second["progress_from"], second["progress_to"]) == (first["progress_to"], case.further_goal)
 
 
+@of_each(slow=SLOWEST)
+def test_a_goal_lowered_below_what_is_done_ends_the_run_there(begun, case):
+    if case.further_goal is None:
+        return
+    chain = begun
+    done = chain.history()[-1]["progress_to"]
+    chain.configure({"goal": max(1, int(done))}, segments=9, segment_minutes=20)
+
+    assert chain.run() == 0, chain.said()
+
+    last = chain.history()[-1]
+    assert last["outcome"] == "finished"
+    assert last["progress_to"] < case.further_goal / 2, (done, last)
+
+
 @of_each()
 def test_a_program_that_never_advances_stops_its_run_with_one_line(chain):
     chain.configure(enter=["false"])
