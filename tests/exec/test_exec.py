@@ -137,7 +137,7 @@ def test_a_missing_input_is_one_line(called):
     done = called.call(*KEEP, "--inputs", "absent")
 
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "--inputs: " in done.stderr and "absent: No such file" in done.stderr
+    assert "--inputs: " in done.stderr and "absent', but there is no such file" in done.stderr
 
 
 def test_another_command_line_is_refused_in_one_line(called):

@@ -230,7 +230,7 @@ def test_what_says_how_a_program_is_kept_is_refused_beside_an_engine(called):
         ("settings: {exakt: true}", "settings.exakt"),
         ("settings: 3", "settings: found 3"),
         ("[1, 2]", "found [1, 2], allowed: keys and values"),
-        (None, "No such file"),
+        (None, "there is no such file"),
     ],
 )
 def test_a_mistake_in_the_file_of_settings_is_one_line(called, text, said):

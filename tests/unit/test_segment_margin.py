@@ -1,6 +1,7 @@
 """How long before its end a segment tells its program to stop: learned from attempts, and from saves on the way."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,7 @@ from unbroken.runs.store import Store
 def test_the_margin_is_learned_from_the_runs_history(tmp_path: Path) -> None:
     places = toy_job(tmp_path).places
     places.root.mkdir(parents=True)
-    slow = {**vars(ATTEMPT), "to_checkpoint": None, "stop_seconds": 10.0, "save_seconds": 4.0}
-    History(places.history).append(type(ATTEMPT)(**slow))
+    History(places.history).append(replace(ATTEMPT, to_checkpoint=None, stop_seconds=10.0, save_seconds=4.0))
 
     toy(tmp_path)
 

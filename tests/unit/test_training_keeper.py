@@ -28,9 +28,9 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
     keeper = FrameworkSession({})
 
-    before = keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
+    before = keeper.step(Progress(1, 9, "steps", {"loss": 0.5}), 1)
     signal.raise_signal(signal.SIGUSR1)
-    after = keeper.step(Progress(2, 9))
+    after = keeper.step(Progress(2, 9), 2)
 
     said = json.loads((told / "progress.json").read_text())
     assert (before, after) == (NextAction.GO_ON, NextAction.LEAVE)
@@ -44,7 +44,7 @@ def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypat
     keeper = FrameworkSession({"framework": "1.0"})
     wishes = []
     for done in (1, 2, 3):
-        wishes.append(keeper.step(Progress(done, 9)))
+        wishes.append(keeper.step(Progress(done, 9), done))
         if wishes[-1] is NextAction.SAVE:
             keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
 
@@ -71,7 +71,7 @@ def test_with_a_mean_time_between_failures_the_interval_follows_from_the_save_an
     keeper = FrameworkSession({})
 
     keeper.hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
-    keeper.step(Progress(1, 9, "steps", {"loss": 0.5}))
+    keeper.step(Progress(1, 9, "steps", {"loss": 0.5}), 1)
 
     shown = json.loads((told / "progress.json").read_text())["metrics"]
     cost = shown["save_stall_seconds"]
@@ -106,7 +106,7 @@ def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.Monke
 
     keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
 
-    assert (keeper.step(Progress(1, 9)), keeper.resume) == (NextAction.GO_ON, None)
+    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (NextAction.GO_ON, None)
 
 
 def test_arguments_that_do_not_fit_are_refused_before_the_training(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,8 +89,8 @@ def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
     from unbroken.runs.progress import Progress
 
     first, second = FrameworkSession({}), FrameworkSession({})
-    first.step(Progress(1))
-    first.step(Progress(2))
+    first.step(Progress(1), 1)
+    first.step(Progress(2), 2)
 
     with pytest.raises(CheckpointError, match=IN_THE_RUN):
-        second.step(Progress(1))
+        second.step(Progress(1), 1)

@@ -28,7 +28,7 @@ seen = Path(__file__).with_name(f"seen-{rank}")
 for step in range(1, 9):
     if step == told_at and rank == 1:
         os.kill(os.getpid(), signal.SIGUSR1)
-    wish = keeper.step(Progress(step, 8, "steps"))
+    wish = keeper.step(Progress(step, 8, "steps"), step)
     with seen.open("a") as file:
         file.write(f"{step} {wish.name}\\n")
     if wish is NextAction.LEAVE or (wish is NextAction.SAVE and step >= first_save_at):

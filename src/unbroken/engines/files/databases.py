@@ -8,6 +8,7 @@ and what lies beside a database is never state or output, and is moved away when
 from __future__ import annotations
 
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,11 +16,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 # The names of journals begin with the name of the database [SQLite, Temporary Files Used By SQLite].
-JOURNAL, LOG = "-journal", "-wal"
-BESIDE = (JOURNAL, LOG, "-shm")
+JOURNAL, LOG, INDEX = "-journal", "-wal", "-shm"
+BESIDE = (JOURNAL, LOG, INDEX)
 _MAGIC = b"SQLite format 3\0"
 # The program cannot commit while a step is copied; between two it can, and the copy begins again.
 _STEP_PAGES, _REST_SECONDS, _GIVE_UP_SECONDS = 1024, 0.01, 60.0
+# So long it waits for the end of a transaction.
+_BUSY_SECONDS = 1.0
+_OK, _DONE = 0, 101  # [SQLite, Result and Error Codes]
 
 
 def is_database(path: Path) -> bool:
@@ -52,22 +56,50 @@ def has_journal(path: Path) -> bool:
     return any(path.with_name(each).exists() for each in beside(path.name)) and is_database(path)
 
 
+def is_committed(path: Path) -> bool:
+    """Return False while a transaction is being written to the write-ahead log, or if a kill has torn one there.
+
+    The index beside the log counts the frames that are committed.  The frame behind them has the salts of the log only
+    if the program is at it [SQLite, WAL-mode File Format: 1 and 2.1].
+    """
+    try:
+        with path.with_name(f"{path.name}{LOG}").open("rb", buffering=0) as log:
+            head = log.read(32)
+            if not head:
+                return True
+            index = path.with_name(f"{path.name}{INDEX}").read_bytes()[:48]
+            salts, size = head[16:24], int.from_bytes(head[8:12])
+            committed = int.from_bytes(index[16:20], sys.byteorder)
+            log.seek(32 + committed * (24 + size))
+            following = log.read(24)
+    except FileNotFoundError:  # no log, or one without an index, which nobody else can read
+        return not path.with_name(f"{path.name}{LOG}").exists()
+    # Of a log that was begun again nothing is committed yet.
+    return len(index) == 48 and index[32:40] == salts and following[8:16] != salts
+
+
 def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
     """Copy what is committed, while the program works or after it was killed.
 
     False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it.  SQLite's own
     backup does it [SQLite, Online Backup API].
     """
-    give_up = time.monotonic() + _GIVE_UP_SECONDS
+    begun = time.monotonic()
 
-    def look(_status: int, remaining: int, _total: int) -> None:
-        if remaining and time.monotonic() > give_up:
+    def look(status: int, _remaining: int, _total: int) -> None:
+        most = _GIVE_UP_SECONDS if status == _OK else _BUSY_SECONDS
+        if status != _DONE and time.monotonic() > begun + most:
             raise TimeoutError
 
     target.unlink(missing_ok=True)
-    database = f"file:{quote(str(path))}?mode=rw"
+    if not is_committed(path):
+        return False
+    place = f"file:{quote(str(path))}?mode=rw"
     try:
-        with closing(sqlite3.connect(database, uri=True)) as source, closing(sqlite3.connect(target)) as copy:
+        with (
+            closing(sqlite3.connect(place, uri=True, timeout=0)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
             copy.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
             source.backup(copy, pages=_STEP_PAGES, progress=look, sleep=_REST_SECONDS)
             is_copied = is_same()  # before the last one who closes it moves the log into it

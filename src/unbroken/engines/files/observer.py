@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, database_of, is_beside, is_database
+from unbroken.engines.files.databases import JOURNAL, LOG, database_of, is_beside, is_database
 from unbroken.engines.files.states import Stamp, state_stamp_of
 from unbroken.errors import StorageError
 from unbroken.system import fs
@@ -489,10 +489,13 @@ class FileObserver:
         """
         name = database_of(event.name)
         stamp = batch.stamps.get(name)
-        is_log = event.name.endswith(LOG)
-        is_commit = batch.last.get(event.name) == batch.at if is_log else batch.last.get(name, -1) < batch.at
-        known = self._fresh.get(name) or self.moments.get(name)
-        if stamp is None or not is_commit or stamp in (batch.commits.get(name), known and known.stamp):
+        if event.name.endswith(LOG):
+            is_commit = batch.last.get(event.name) == batch.at
+        else:
+            known = self._fresh.get(name) or self.moments.get(name)
+            is_new = stamp not in (batch.commits.get(name), known and known.stamp)
+            is_commit = event.name.endswith(JOURNAL) and batch.last.get(name, -1) < batch.at and is_new
+        if stamp is None or not is_commit:
             return []
         self._committed.add(name)
         batch.commits[name] = stamp

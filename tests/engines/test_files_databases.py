@@ -1,0 +1,97 @@
+"""SQLite databases among the state files: what is committed is copied, and nothing of a transaction that is not."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from unbroken.engines.files.databases import copy_database, has_journal, is_beside, is_committed, is_database
+
+MODES = ["delete", "persist", "truncate", "wal"]
+ROWS = 3000
+
+
+@pytest.fixture
+def book(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "book.db", isolation_level=None, timeout=0)) as made:
+        made.execute("PRAGMA cache_size = 10")  # pages: a transaction of more of them is written before its end
+        made.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
+        yield made
+
+
+def fill(book: sqlite3.Connection, count: int = ROWS) -> None:
+    for number in range(count):
+        book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
+
+
+def rows_in(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as book:
+        assert book.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        (count,) = book.execute("SELECT count(*) FROM rows").fetchone()
+        return int(count)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_committed_is_copied_while_the_program_has_the_database_open(tmp_path, book, mode):
+    book.execute(f"PRAGMA journal_mode = {mode}")
+    path = tmp_path / "book.db"
+    for count in (1, 2, 3):
+        fill(book, 1)
+
+        assert is_committed(path)
+        assert copy_database(path, tmp_path / "copy.db")
+        assert rows_in(tmp_path / "copy.db") == count
+        assert not has_journal(tmp_path / "copy.db")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_copied_of_a_transaction_that_is_being_written(tmp_path, book, mode):
+    book.execute(f"PRAGMA journal_mode = {mode}")
+    path = tmp_path / "book.db"
+    book.execute("BEGIN")
+    fill(book)
+
+    assert has_journal(path)
+    assert not copy_database(path, tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+    book.execute("COMMIT")
+    assert copy_database(path, tmp_path / "copy.db")
+    assert rows_in(tmp_path / "copy.db") == ROWS
+
+
+def test_a_log_that_is_begun_again_is_followed(tmp_path, book):
+    book.execute("PRAGMA journal_mode = wal")
+    for way in ("restart", "truncate", "passive"):
+        fill(book, 100)
+        book.execute(f"PRAGMA wal_checkpoint({way})")
+
+        assert is_committed(tmp_path / "book.db")
+
+        fill(book, 1)
+        assert is_committed(tmp_path / "book.db")
+
+
+def test_a_copy_that_is_no_longer_of_the_same_moment_is_none(tmp_path, book):
+    fill(book, 1)
+
+    assert not copy_database(tmp_path / "book.db", tmp_path / "copy.db", lambda: False)
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_what_is_no_database_has_no_journal(tmp_path):
+    (tmp_path / "notes").write_text("SQLite")
+    (tmp_path / "notes-journal").write_text("about it")
+
+    assert not is_database(tmp_path / "notes")
+    assert not has_journal(tmp_path / "notes")
+    assert not copy_database(tmp_path / "notes", tmp_path / "copy")
+    assert not is_database(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_so"),
+    [("a.db-wal", True), ("a.db-journal", True), ("a.db-shm", True), ("a.db", False), ("b-wal", False)],
+)
+def test_what_lies_beside_a_database_that_is_state(name, is_so):
+    assert is_beside(name, lambda each: each == "a.db") is is_so
