@@ -26,7 +26,7 @@ from unbroken.training.torch.validation import TorchValidation, non_finite_weigh
 
 NAN = math.nan
 
-# 8 batches an epoch.  `gain` is a state that the author forgot: it is in no state_dict.
+# 8 batches an epoch.  `gain` is a state that the author forgot: it is on no part.
 PROGRAM = """
 import argparse, os, signal, torch
 from torch import nn
@@ -43,11 +43,11 @@ seed_everything(3)
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers, self.gain = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1)), 1.0
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
     def forward(self, inputs):
-        return self.gain * self.layers(inputs).squeeze(1)
+        return gain * self.layers(inputs).squeeze(1)
 
-model = Model()
+gain, model = 1.0, Model()
 optimizer = torch.optim.AdamW(model.parameters())
 inputs, targets = torch.randn(32, 3), torch.randn(32)
 fixed = torch.randn(5, 3)
@@ -61,7 +61,7 @@ for epoch in training.epochs():
         if step == options.nan_at:
             loss = loss * float("nan")
         if step == options.gain_at:
-            model.gain = 2.0
+            gain = 2.0
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
