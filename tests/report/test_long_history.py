@@ -2,7 +2,6 @@
 
 import cProfile
 import json
-import os
 import pstats
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from unbroken.slurm.jobs_out import Queue
 from unbroken.system.clock import unix_seconds, utc_text
 
 LINES = 100_000
-STATUS_MEGABYTES, REPORT_MEGABYTES = 250.0, 450.0  # with what a fork has of its parent
+STATUS_MEGABYTES, REPORT_MEGABYTES = 120.0, 450.0
 
 
 def written(base: Path, lines: int) -> Path:
@@ -43,15 +42,19 @@ def written(base: Path, lines: int) -> Path:
     return history.path
 
 
+# Its own memory: what `wait4` tells holds that of the process from which it was forked.
+_MEASURED = """
+import atexit, re, runpy, sys
+atexit.register(lambda: print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], file=sys.stderr))
+runpy.run_module("unbroken", run_name="__main__", alter_sys=True)
+"""
+
+
 def printed_by(base: Path, *words: str) -> tuple[float, str]:
     """Megabytes of a command, and what it printed."""
-    output = base / "printed.txt"
-    with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", "unbroken", *words], cwd=base, stdout=file)
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return used.ru_maxrss / 1024, output.read_text()
+    line = [sys.executable, "-c", _MEASURED, *words]
+    done = subprocess.run(line, cwd=base, text=True, capture_output=True, check=True)
+    return int(done.stderr.split()[-1]) / 1024, done.stdout
 
 
 def calls_of_the_account(base: Path) -> int:
