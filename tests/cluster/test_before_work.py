@@ -126,7 +126,7 @@ STATUS_SAYS = {
     "script deleted": "there is no such file",
     "results immutable": "results/a cannot be written",
     "results missing": "results/a is missing on ",
-    "disk full": "bytes free in results/a",
+    "disk full": "results/a: the disk is full, ",
 }
 # What a job that has its ticket does not read; the next start does.
 BROKEN_BY_AN_EDIT = {

@@ -51,8 +51,8 @@ def test_two_workers_stopped_and_killed_end_as_two_that_were_left_alone(
     codes.append(pieces.run())
 
     assert codes == [85, 137, 0], pieces.log
-    # The third is the best value.
-    assert [handover["done"] for handover in pieces.handovers[:4]] == [0.375, 0.625, 1, 1.5]
+    # Steps 3, 5, 8 and 12; the fourth is the best value, at the end of the epoch.
+    assert [handover["done"] for handover in pieces.handovers[:5]] == pytest.approx([0.375, 0.625, 1, 1, 1.5])
     assert pieces.result()["final/weights.npz"] == (whole / "weights.npz").read_bytes()
     assert pieces.result()["final/metrics.csv"] == (whole / "metrics.csv").read_bytes()
     assert (whole / "model.keras").is_file()

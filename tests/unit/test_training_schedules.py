@@ -4,10 +4,10 @@ import math
 import signal
 
 import pytest
-from support.pieces_here import pieces
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.pieces_here import pieces  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.optim import lr_scheduler  # noqa: E402
 

@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from support.pieces_here import pieces, whole_and_pieces
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.pieces_here import pieces, whole_and_pieces  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 

@@ -3,10 +3,10 @@
 import signal
 
 import pytest
-from support.pieces_here import pieces, whole_and_pieces
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.pieces_here import pieces, whole_and_pieces  # noqa: E402
 from torch import nn  # noqa: E402
 
 from unbroken.training.torch import Saves, Training  # noqa: E402
