@@ -1,12 +1,18 @@
 """SQLite databases among the state files: what is committed is copied, and nothing of a transaction that is not."""
 
+import errno
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.disks import mount_small, unmount
 
 from unbroken.engines.files.databases import copy_database, has_journal, is_beside, is_committed, is_database
+from unbroken.engines.files.states import are_copied, linked, state_stamp_of, states_in
+from unbroken.errors import CheckpointError
 
 MODES = ["delete", "persist", "truncate", "wal"]
 ROWS = 3000
@@ -53,11 +59,63 @@ def test_nothing_is_copied_of_a_transaction_that_is_being_written(tmp_path, book
     fill(book)
 
     assert has_journal(path)
-    assert not copy_database(path, tmp_path / "copy.db")
+    stamp = state_stamp_of(path)
+    assert not are_copied(tmp_path, {"book.db": stamp}, {"book.db": tmp_path / "copy.db"})
     assert not (tmp_path / "copy.db").exists()
     book.execute("COMMIT")
     assert copy_database(path, tmp_path / "copy.db")
     assert rows_in(tmp_path / "copy.db") == ROWS
+
+
+def test_a_program_that_left_without_closing_its_database_has_all_in_it_that_was_committed(tmp_path):
+    program = """
+import os, sqlite3
+book = sqlite3.connect("book.db", isolation_level=None)
+book.execute("PRAGMA journal_mode = wal")
+book.execute("PRAGMA cache_size = 10")
+book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
+book.execute("INSERT INTO rows VALUES (1, 'x')")
+book.execute("BEGIN")
+for number in range(3000):
+    book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
+book.execute("ROLLBACK")
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert (tmp_path / "book.db-wal").stat().st_size > 0
+
+    linked(states_in(tmp_path, ["book.db"])[0], tmp_path / "draft")
+
+    assert rows_in(tmp_path / "draft" / "book.db") == 1
+
+
+def test_a_full_disk_is_told_and_no_torn_copy_is_left(tmp_path, book):
+    book.execute("PRAGMA journal_mode = persist")
+    fill(book)
+    (tmp_path / "small").mkdir()
+    mount_small(tmp_path / "small", "size=300k")
+    try:
+        with pytest.raises(OSError, match="No space left on device") as told:
+            copy_database(tmp_path / "book.db", tmp_path / "small" / "copy.db")
+        assert (told.value.errno, told.value.filename) == (errno.ENOSPC, str(tmp_path / "small" / "copy.db"))
+        assert not (tmp_path / "small" / "copy.db").exists()
+    finally:
+        unmount(tmp_path / "small")
+
+
+def test_a_database_in_which_somebody_still_works_when_its_program_has_left_is_not_taken(tmp_path, book):
+    book.execute("BEGIN EXCLUSIVE")
+    fill(book, 1)
+
+    with pytest.raises(CheckpointError, match="its database cannot be read"):
+        linked(states_in(tmp_path, ["book.db"])[0], tmp_path / "draft")
+
+
+def test_a_state_file_whose_name_is_like_that_of_a_journal_is_a_state_file(tmp_path):
+    for name in ("run", "run-journal"):
+        (tmp_path / name).write_text("no database")
+
+    assert states_in(tmp_path, ["run*"])[0].files == ("run", "run-journal")
 
 
 def test_a_log_that_is_begun_again_is_followed(tmp_path, book):

@@ -40,13 +40,7 @@ train(Path(sys.argv[1]), stop_at=int(sys.argv[2]), number=signal.SIGKILL, saves=
 """
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 @pytest.fixture

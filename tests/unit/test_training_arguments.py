@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 import time
 
 import pytest
@@ -15,14 +14,7 @@ from torch import nn  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.training.torch import Guard, Saves, Tracker, Training, Validate  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def handlers():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 class Drawn(torch.utils.data.Dataset):

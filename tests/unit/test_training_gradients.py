@@ -22,12 +22,7 @@ BATCHES, EPOCHS = 6, 2
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 class Numbers(torch.utils.data.Dataset):

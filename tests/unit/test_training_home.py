@@ -24,12 +24,7 @@ OFTEN = Saves()
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 class Noisy(torch.utils.data.Dataset):

@@ -1,7 +1,6 @@
 """A schedule that is shorter than the goal is named before the first step, and can be made longer."""
 
 import math
-import signal
 
 import pytest
 
@@ -15,14 +14,7 @@ from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.torch import Saves, Training  # noqa: E402
 from unbroken.training.torch.schedules import end_of, too_short  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def handlers():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 def optimizer_of(lr=0.1):

@@ -1,6 +1,5 @@
 """What of a training no state_dict holds: requires_grad, train and eval, parameter groups, numbers on modules."""
 
-import signal
 import subprocess
 import sys
 
@@ -21,13 +20,7 @@ OFTEN = Saves(steps=1)
 STOPS = (2, 10, 12, 15)
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 def classifier():

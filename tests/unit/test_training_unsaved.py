@@ -1,7 +1,5 @@
 """What a training changes and no state of its parts holds is refused or named, and what nobody changes is not."""
 
-import signal
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
@@ -15,13 +13,7 @@ from unbroken.training.torch.unsaved import make_persistent  # noqa: E402
 OFTEN = Saves(steps=1)
 
 
-@pytest.fixture(autouse=True)
-def handlers():
-    numbers = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 def fit(training, model, optimizer, trap=lambda: None, each=lambda: None, epochs=3):

@@ -7,6 +7,8 @@ and what lies beside a database is never state or output, and is moved away when
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import sys
 import time
@@ -23,7 +25,7 @@ _MAGIC = b"SQLite format 3\0"
 _STEP_PAGES, _REST_SECONDS, _GIVE_UP_SECONDS = 1024, 0.01, 60.0
 # So long it waits for the end of a transaction.
 _BUSY_SECONDS = 1.0
-_OK, _DONE = 0, 101  # [SQLite, Result and Error Codes]
+_OK, _FULL, _DONE = 0, 13, 101  # [SQLite, Result and Error Codes]
 
 
 def is_database(path: Path) -> bool:
@@ -81,8 +83,8 @@ def is_committed(path: Path) -> bool:
 def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
     """Copy what is committed, while the program works or after it was killed.
 
-    False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it.  SQLite's own
-    backup does it [SQLite, Online Backup API].
+    False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it; OSError if
+    the disk is full.  SQLite's own backup does it [SQLite, Online Backup API].
     """
     begun = time.monotonic()
 
@@ -92,8 +94,6 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
             raise TimeoutError
 
     target.unlink(missing_ok=True)
-    if not is_committed(path):
-        return False
     place = f"file:{quote(str(path))}?mode=rw"
     try:
         with (
@@ -103,8 +103,11 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
             copy.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
             source.backup(copy, pages=_STEP_PAGES, progress=look, sleep=_REST_SECONDS)
             is_copied = is_same()  # before the last one who closes it moves the log into it
-    except (sqlite3.Error, TimeoutError):
+    except (sqlite3.Error, TimeoutError) as error:
         is_copied = False
+        if getattr(error, "sqlite_errorcode", _OK) == _FULL:
+            target.unlink(missing_ok=True)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
     if not is_copied:
         target.unlink(missing_ok=True)
     return is_copied

@@ -111,10 +111,8 @@ class KeptFiles:
         put_back, moved = [], self._move_newer(set(wanted), listed)
         for name in wanted:
             if origin is not None and (not self._is_as_in(origin, name) or has_journal(self.folder / name)):
-                is_moved = self._replaced.move(name)
-                moved += [name] if is_moved else []
-                if is_database(origin.folder / KEPT / stored(name)):
-                    moved += [each for each in beside(name) if self._replaced.move(each)]
+                is_data = is_database(origin.folder / KEPT / stored(name))
+                moved += [each for each in (name, *(beside(name) if is_data else ())) if self._replaced.move(each)]
                 put_file(origin.folder / KEPT / stored(name), self.folder / name)
                 put_back.append(name)
         put_back += self._put_links_back(listed, moved)
@@ -141,8 +139,8 @@ class KeptFiles:
                 continue
             if self._before.is_new or not (is_late or self._is_ours(name)):
                 continue
-            if self._replaced.move(name):
-                moved.append(name)
+            own = [name, *(beside(name) if is_database(self.folder / name) else ())]
+            moved += [each for each in own if self._replaced.move(each)]
         return moved
 
     def _is_ours(self, name: str) -> bool:

@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from pathlib import Path
 
-from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_database
+from unbroken.engines.files.databases import LOG, copy_database, has_journal, is_beside, is_committed, is_database
 from unbroken.engines.files.settings import Program, SavedBy
+from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import PARTS, Checkpoint
 from unbroken.system import fs
 
@@ -95,9 +96,8 @@ def states_in(folder: Path, globs: Sequence[str]) -> list[RestartState]:
     common: list[str] = []
     patterns = [glob_pattern(glob) for glob in globs]
     matched: dict[str, set[int]] = {"": set()}
-    names = plain_files(folder) if folder.is_dir() else []
-    for name in names:
-        if is_beside(name, set(names).__contains__):
+    for name in plain_files(folder) if folder.is_dir() else ():
+        if is_beside(name, lambda each: is_database(folder / each)):
             continue
         for index, pattern in enumerate(patterns):
             match = pattern.fullmatch(name)
@@ -171,7 +171,8 @@ def are_copied(folder: Path, stamps: Mapping[str, Stamp], targets: Mapping[str, 
     for name in databases:
         targets[name].parent.mkdir(parents=True, exist_ok=True)
         is_same = partial(_has_stamp, folder / name, databases[name])
-        if not is_same() or not copy_database(folder / name, targets[name], is_same):
+        is_between = is_same() and is_committed(folder / name)  # two transactions, at this moment
+        if not is_between or not copy_database(folder / name, targets[name], is_same):
             return False
     with ExitStack() as stack:
         opened: dict[str, int] = {}
@@ -202,11 +203,14 @@ def linked(state: RestartState, draft: Path) -> None:
     """Makes the same folder by hard links, of a program that is gone; copies where links are not possible.
 
     The program's folder stays as it is, so that a successor finds all of it if this process dies now.
+    CheckpointError if somebody still works in a database of it.
     """
     for name in state.files:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
-        if not has_journal(state.folder / name) or not copy_database(state.folder / name, draft / name):
+        if not has_journal(state.folder / name):
             fs.link_or_copy(state.folder / name, draft / name)
+        elif not copy_database(state.folder / name, draft / name):
+            raise CheckpointError(f"{state.folder / name}: the program has left, and its database cannot be read")
 
 
 def stamp_of(path: Path) -> Stamp | None:

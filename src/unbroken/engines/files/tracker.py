@@ -269,8 +269,10 @@ class OutputTracker:
             target.unlink(missing_ok=True)
             try:
                 found = os.lstat(self.folder / name)
-                if not (has_journal(self.folder / name) and copy_database(self.folder / name, target)):
+                if not has_journal(self.folder / name):
                     fs.copy_file(self.folder / name, target)
+                elif not copy_database(self.folder / name, target):
+                    continue
             except FileNotFoundError:
                 continue
             if stamp_of(self.folder / name) == (found.st_ino, found.st_size, found.st_mtime_ns):
