@@ -295,6 +295,20 @@ def test_the_output_that_is_renamed_or_removed_is_not_listed(watched, tmp_path):
     assert watched.moment().lengths == {"c": 1}
 
 
+def test_a_state_whose_writing_and_closing_are_told_apart_is_no_output_of_its_own(watched, tmp_path):
+    watched.start()
+    append(tmp_path / "c", 1)
+    with (tmp_path / "state").open("w") as file:
+        for _ in range(3):  # its length is read with the next events
+            file.write("x")
+            file.flush()
+            watched.observer.settle()
+            append(tmp_path / "c", 1)
+            watched.observer.settle()
+
+    assert watched.moment().lengths == {"c": 4}
+
+
 # --- what is written again ---
 
 

@@ -42,8 +42,9 @@ def test_whatever_was_written_again_is_there_once(
     head, text, at = "step,value\n" if has_head else "", "", 0
     text += head + row(0)
     for steps, back in kills:
-        text += "".join(row(number) for number in range(at + 1, at + steps + 1))
-        at = max(0, at + steps - back)  # the save
+        reached = min(100, at + steps)
+        text += "".join(row(number) for number in range(at + 1, reached + 1))
+        at = max(0, reached - back)  # the save
         text += head if heads_again else ""
         text += row(at) if writes_the_save_again else ""
     text += "".join(row(number) for number in range(at + 1, 101))

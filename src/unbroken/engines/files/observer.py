@@ -480,6 +480,8 @@ class FileObserver:
             return []
         if not event.what & _COMPLETED:  # it was completed at some time since its folder was made
             batch.seen |= {name for name, at in batch.written.items() if at > batch.at}
+        batch.seen.discard(event.name)
+        self._set_length(event.name, None)  # taken when it was written, in case that it is appended to
         return [self._moment(event.name, stamp, batch)]
 
     def _commit(self, event: FileEvent, batch: _Batch) -> list[Moment]:
@@ -522,7 +524,7 @@ class FileObserver:
             return
         self._shared = None
         if size is None:
-            self._lengths.pop(name)
+            self._lengths.pop(name, None)
         else:
             self._lengths[name] = size
 
