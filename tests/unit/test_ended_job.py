@@ -13,6 +13,7 @@ from unbroken.runs.obstacles import obstacle
 from unbroken.slurm import tables
 from unbroken.slurm.ended_job import EndedJob, ended_job
 from unbroken.slurm.jobs_out import OutJob, Queue
+from unbroken.system import fs
 
 FAILED = "JobId=17 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=75:0 NodeList=node[1-2] BatchHost=node1"
 CANCELLED = "JobId=17 JobName=x JobState=CANCELLED Reason=Dependency ExitCode=0:0 ReqNodeList=(null) NodeList=(null)"
@@ -111,5 +112,5 @@ def test_a_full_disk_and_a_link_are_seen_without_writing(tmp_path: Path, monkeyp
     os.rename(places.work, tmp_path / "moved")
     places.work.symlink_to(tmp_path / "moved")
 
-    assert full == f"12 bytes free in {places.root}"
+    assert full == f"{places.root}: the disk is full, 12 bytes free, at least {fs.FULL_BYTES - 12:,} missing"
     assert "work: a link to" in obstacle(places)

@@ -11,9 +11,6 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.system import fs
 
-# A claim, a line of history and a passport want about so much.
-LEAST_BYTES = 64 * 1024
-
 
 def obstacle(places: RunFolder) -> str:
     """In a few words with the path; empty if nothing is in the way."""
@@ -24,9 +21,8 @@ def obstacle(places: RunFolder) -> str:
         for path in (places.root, places.lease, places.history):
             if path.exists() and not os.access(path, os.W_OK):
                 return f"{path} cannot be written"
-        free = fs.free_bytes(places.root)
+        return fs.full_disk_words(places.root)
     except UnbrokenError as error:
         return str(error)
     except OSError as error:
         return f"{error.filename or places.root}: {error.strerror or errno.errorcode.get(error.errno or 0, error)}"
-    return f"{free:,} bytes free in {places.root}" if free < LEAST_BYTES else ""

@@ -100,13 +100,10 @@ def _with_engine(judgement: Judgement, work: Work) -> Judgement:
 
 def _with_disk(judgement: Judgement, work: Work) -> Judgement:
     """A program that failed on a full disk says so in its own words only; the bytes are added here."""
-    root = work.job.places.root
     needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
-    free = fs.free_bytes(root)
-    if judgement.outcome.settles or free > max(needed, fs.FULL_BYTES):
+    disk = "" if judgement.outcome.settles else fs.full_disk_words(work.job.places.root, needed)
+    if not disk:
         return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
-    missing = max(needed, fs.FULL_BYTES) - free
-    disk = f"{root}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
     return replace(judgement, message=f"{judgement.message}; {disk}", is_storage_failure=True)
 
 

@@ -57,11 +57,20 @@ def full_disk(folders: Iterable[Path]) -> str:
     """Return one line on the first of these folders whose file system is full; empty if none is, or does not say so."""
     for folder in folders:
         with suppress(OSError):
-            if (free := free_bytes(folder)) < FULL_BYTES:
-                where, missing = folder.resolve(), FULL_BYTES - free
-                found = f"{where}: the disk is full, {free:,} bytes free, at least {missing:,} missing"
-                return f"{found}; remove what you do not need (type: df -h {where}) and start again"
+            if found := full_disk_words(folder.resolve()):
+                return f"{found}; remove what you do not need (type: df -h {folder.resolve()}) and start again"
     return ""
+
+
+def full_disk_words(folder: Path, needed_bytes: int = 0) -> str:
+    """Say that the file system of `folder` is full, with the bytes; empty if it has room for more.
+
+    OSError if the file system does not say how much room it has.
+    """
+    free, needed = free_bytes(folder), max(needed_bytes, FULL_BYTES)
+    if free > needed:
+        return ""
+    return f"{folder}: the disk is full, {free:,} bytes free, at least {needed - free:,} missing"
 
 
 def is_full(error: OSError) -> bool:
