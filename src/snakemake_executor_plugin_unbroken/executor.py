@@ -1,61 +1,150 @@
-"""The executor: the parent submits, cancels and keeps Slurm's logs; when a segment is over is decided here.
+"""The executor: segments are chains (`chains`), everything else is handed to snakemake-executor-plugin-slurm.
 
-Snakemake's main thread hands jobs over, two threads of the parent submit them (`submitting`), and one thread looks
-after those that are out (`check_active_jobs`).
+Snakemake's main thread hands jobs over, a few threads submit them, and one thread looks after those that are out
+(`check_active_jobs`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken import still_needed
-from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
-from snakemake_executor_plugin_unbroken.interruptible import (
-    Interruptible,
-    judged,
-    newest_notes,
-    of_note,
-    paused_by,
-)
+from snakemake_executor_plugin_unbroken.chains import AWAY, HELD_SECONDS, LEAVING_SECONDS, Chains, Settings
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
-from snakemake_executor_plugin_unbroken.records import is_near_end, is_record_of
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of
-from snakemake_executor_plugin_unbroken.submitting import AWAY, HELD_SECONDS, Submitting
-from snakemake_executor_plugin_unbroken.watch import EndedJobOfSegment
+from snakemake_executor_plugin_unbroken.parent import (
+    OTHER_CLUSTER,
+    SlurmParent,
+    chain_command,
+    chain_words,
+    is_immediate,
+    note_began,
+    snakemake_words,
+)
+from snakemake_executor_plugin_unbroken.records import Records, is_near_end, is_record_of
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, segment_of
+from snakemake_executor_plugin_unbroken.settled import is_done
+from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
-from unbroken.runs import submissions
-from unbroken.runs.exec_note import STARTED
-from unbroken.runs.outcome import Outcome
+from unbroken.runs import driver_start
 from unbroken.segment.already_done import settle
-from unbroken.slurm.queue import my_jobs
-
-# Between two questions which jobs have not begun, once the driver is told to end.
-PENDING_SECONDS = 15.0
 
 
-class Executor(Submitting):
-    """Runs segments as Slurm jobs and takes their records as their ends; other rules run as under the parent."""
+class Executor(SlurmParent):
+    """Runs the segments of each run as one job array, and takes their records as their ends."""
+
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        settings = workflow.executor_settings
+        # Before the parent starts the thread that looks after jobs.
+        self._is_detached = is_immediate(workflow)
+        of_chains = Settings(settings.ahead, bool(settings.keep_successful_logs), self._is_detached)
+        self._chains = Chains(self, of_chains, self._hand_over)
+        self._records = Records(settings.record_seconds)
+        self._watch = ChainWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
+        self._newest_done: dict[str, Segment] = {}
+        self._has_told_end = False
+        self._others_seconds = 0.0
+        self._others_due = 0.0
+        super().__init__(workflow, logger)
+
+    def __post_init__(self, test_mode: bool = False) -> None:
+        super().__post_init__(test_mode)
+        _refuse_other_clusters(self.workflow.rules)
+        if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
+            driver_start.begin()
+
+    # --- where jobs are submitted: in the plugin's threads; with --immediate-submit in Snakemake's main thread ---
+
+    def is_complete(self, job: Any) -> bool:
+        """Return True for a segment, which the chain of its run takes."""
+        segment = segment_of(job)
+        if segment is not None:
+            self._chains.run_job(job, segment)
+        return segment is not None
+
+    def _submit_job(self, job: Any) -> None:
+        self.run_job_pre(job)
+        self._hand_over(job)
+
+    def _hand_over(self, job: Any) -> None:
+        """Hand a job to a thread that submits; without a driver, see to each before the next one is looked at."""
+        if not self._is_detached:
+            self.submit_soon(job)
+            return
+        self.run_job(job)
+        while (seconds := self._chains.seconds_to_next()) is not None:
+            time.sleep(seconds)
+            for postponed in self._chains.due():
+                self.run_job(postponed)
+
+    # --- what chains ask of us ---
+
+    def chain_words(self, job: Any) -> list[str]:
+        """Return the words for sbatch of a segment's job, the same for all of its run."""
+        segment = segment_of(job)
+        name = f"{segment.run.name}-segments" if segment is not None else job.name
+        return [f"--job-name={name}", *chain_words(self.sbatch_words(job))]
+
+    def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]:
+        """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""
+        command = self.command_alone(job)
+        return chain_command(command, spec_path), snakemake_words(command)
+
+    def jobs_of_run(self, run: str) -> list[Any]:
+        """Return all jobs of a run that Snakemake is to run, in the order of their segments."""
+        found = [(segment.number, job) for job in self.jobs_to_be_run() if (segment := segment_of(job)) is not None]
+        own = [(number, job) for number, job in found if job.params.assignment.run.name == run]
+        return [job for _, job in sorted(own, key=lambda pair: pair[0])]
+
+    def submitted(self, info: SubmittedJobInfo) -> None:
+        """A job of the chain does the segment."""
+        self._watch.expect()
+        self.report_job_submission(info)
+
+    def succeeded(self, info: SubmittedJobInfo, began_unix: float | None) -> None:
+        """The segment's record is there."""
+        segment = segment_of(info.job)
+        if segment is not None:
+            self._watch.forget(segment)
+            self._newest_done[segment.run.name] = segment
+        if self._is_detached:
+            self.go_on_after(info.job)
+        elif began_unix:
+            note_began(info.job, began_unix)
+        self.report_job_success(info)
+
+    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None:
+        """The segment failed, in one line why."""
+        if is_final:
+            self.give_up(info.job)
+        self.log(line)
+        self.report_job_error(info, aux_logs=list(logs))
+
+    def goes_on_without(self, job: Any) -> None:
+        """With --immediate-submit: a job of the run does the segment when it has come so far."""
+        self.go_on_after(job)
+
+    def log(self, line: str) -> None:
+        """Print a line of ours among Snakemake's."""
+        self.logger.info(f"unbroken: {line}")
 
     # --- in the thread that looks after jobs ---
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """Ends the jobs that are over, and yields the others."""
-        if self._detached is not None:
+        """End the jobs that are over, and yield the others."""
+        if self._is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
         if self.is_told_to_end():
-            active_jobs = self._without_pending(active_jobs)
-        for job in self._later.due():
+            active_jobs = self._without_segments(active_jobs)
+        for job in self._chains.due():
             self._hand_over(job)
-        outs = {out: info for info in active_jobs if (out := out_of(info)) is not None}
-        for info in self._check_segments({out: info for out, info in outs.items() if out.leaves_record}):
-            yield info
-        for info in self._check_interruptible({out: info for out, info in outs.items() if not out.leaves_record}):
+        infos = {out: info for info in active_jobs if (out := out_of(info)) is not None}
+        for info in self._check_segments(infos):
             yield info
         async for info in self._check_others([info for info in active_jobs if out_of(info) is None]):
             yield info
@@ -67,78 +156,69 @@ class Executor(Submitting):
         waiting = [out for out in infos if out.segment not in arrived]
         for out in infos:
             if out.segment in arrived:
-                self._succeed(infos[out], out.segment)
-        ended = self._watch.look(waiting, self._tell)
-        self._holes.look(waiting)
+                self._chains.succeed(infos[out], out.segment)
+        ended = self._watch.look(waiting, self.log)
         for out in waiting:
-            end = ended.get(out.job_id)
+            end = ended.get(out)
             if end is None or time.monotonic() < out.not_before or not self._close(infos[out], out, end):
                 yield infos[out]
 
     def _restore_vanished(self) -> None:
-        """The next segment's job waits for the record before it; else the next driver makes it anew."""
+        """Make a record again that was removed with its job; else the next driver does."""
         for segment in self._records.vanished(self._newest_done.values()):
             del self._newest_done[segment.run.name]
-            with suppress(UnbrokenError, OSError):
-                if settle(segment.run, segment.number, self._tell) is not None:
-                    self._tell(f"{segment.name}: its job was ended in its last moment, its record is made anew")
+            try:
+                if settle(segment.run, segment.number, self.log) is not None:
+                    self.log(f"{segment.name}: its job was ended in its last moment, its record is made again")
+            except (UnbrokenError, OSError):
+                continue
 
-    def _check_interruptible(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
-        """Jobs of rules with `resources: segments`; their notes name the runs, Slurm says when they have left."""
-        notes = newest_notes([out.job_id for out in infos])
-        for out in infos:
-            if isinstance(out.segment, Interruptible) and (note := notes.get(out.job_id)) is not None:
-                out.segment = replace(out.segment, note=note)
-                if note.outcome != STARTED and not out.is_told_over:
-                    self._interruptible_watch.hasten()
-                out.is_told_over = note.outcome != STARTED
-        ended = self._interruptible_watch.look(list(infos), self._tell)
-        for out, info in infos.items():
-            end = ended.get(out.job_id)
-            if end is None or time.monotonic() < out.not_before or not self._close_interruptible(info, out, end):
-                yield info
-
-    def _close_interruptible(self, info: SubmittedJobInfo, out: Out, end: EndedJobOfSegment) -> bool:
-        """Acts upon the end of such a job; False if it is too early to say."""
-        work = out.segment
-        if not isinstance(work, Interruptible):
-            return False
-        if end.state == "COMPLETED":
-            self._end_well(info, work)
-            return True
-        is_late = time.monotonic() - end.since > self.latency_seconds()
-        if work.note is None and not is_late:
-            return False  # it may need a while to be seen here
+    def _close(self, info: SubmittedJobInfo, out: Out, end: EndedChain) -> bool:
+        """Act when no job of the run is left and there is no record; return False if it is too early to say."""
+        segment = out.segment
         try:
-            paused = paused_by(work, out.job_id)
-            if paused is None and work.note is not None and work.note.outcome == Outcome.PAUSED.value and not is_late:
-                return False  # as may the line in the history
-            found = of_note(work, out.job_id, end.state, paused, self._paused.get(work.places.root, 0))
-            if found is None:
-                found = self._by_policy(info, out, work, end)
+            if is_record_of(segment) or is_done(segment, self.log):
+                self._chains.succeed(info, segment)
+                return True
+        except LeaseError:
+            out.not_before = time.monotonic() + HELD_SECONDS
+            if time.monotonic() - end.since < LEAVING_SECONDS:
+                return False
         except AWAY as error:
             return self._look_again(out, error)
-        except FormatError as error:
-            paused, found = None, JobOutcome(Follows.STOP, str(error))
-        if paused is not None:
-            self._paused[work.places.root] = paused.segments
-        self._interruptible_watch.forget_job(out)
-        self._follow(info, work, found)
+        except UnbrokenError as error:
+            self._chains.fail(info, segment, str(error), is_final=True)
+            return True
+        try:
+            outcome = self._watch.outcome(out, end, self._chains.spec_of(segment), self.log)
+        except AWAY as error:
+            return self._look_again(out, error)
+        except FormatError as error:  # a newer unbroken was installed, and its job has written the history
+            outcome = JobOutcome(Follows.STOP, str(error))
+        self._watch.forget_end(out)
+        self._follow(info, segment, outcome)
         return True
 
-    def _by_policy(self, info: SubmittedJobInfo, out: Out, work: Interruptible, end: EndedJobOfSegment) -> JobOutcome:
-        asked = info.job.resources
-        partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
-        return self._interruptible_watch.verdict(judged(out, work), end.state, partition, nodes, self._tell)
+    def _look_again(self, out: Out, error: Exception) -> bool:
+        if str(error) != out.told_away:
+            self.log(f"{out.segment.name}: {error}; tried again every {HELD_SECONDS:g} s")
+        out.told_away = str(error)
+        out.not_before = time.monotonic() + HELD_SECONDS
+        return False
 
-    def _end_well(self, info: SubmittedJobInfo, work: Interruptible) -> None:
-        self._forget(info)
-        submissions.drop(work.key)
-        self.needs_no_log(info)
-        self.report_job_success(info)
+    def _follow(self, info: SubmittedJobInfo, segment: Segment, outcome: JobOutcome) -> None:
+        is_retry = outcome.follows is Follows.RETRY
+        if outcome.follows is Follows.STOP or (is_retry and self._chains.is_single(segment)):
+            if not is_retry:
+                self._watch.forget(segment)
+            self._chains.fail(info, segment, outcome.line, is_final=not is_retry)
+            return
+        if outcome.follows is Follows.AFTER:
+            self._chains.held(segment)
+        self._chains.resume(info, segment, outcome.line)
 
     async def _check_others(self, infos: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """Jobs of other rules, asked about by the parent at its own pace."""
+        """Ask about jobs of other rules as the parent does, at its own pace."""
         if not infos or time.monotonic() < self._others_due:
             for info in infos:
                 yield info
@@ -149,96 +229,36 @@ class Executor(Submitting):
         self._others_seconds = self.next_seconds_between_status_checks
         self._others_due = time.monotonic() + self._others_seconds
 
-    def _close(self, info: SubmittedJobInfo, out: Out, end: EndedJobOfSegment) -> bool:
-        """Acts upon the end of a job without a record; False if it is too early to say."""
-        segment = out.segment
-        try:
-            if is_record_of(segment) or still_needed.is_done(segment, self._tell):
-                self._succeed(info, segment)
-                return True
-        except LeaseError:
-            out.not_before = time.monotonic() + HELD_SECONDS
-            if time.monotonic() - end.since < LEAVING_SECONDS:
-                return False
-        except AWAY as error:
-            return self._look_again(out, error)
-        except UnbrokenError as error:
-            self._fail(info, segment, JobOutcome(Follows.STOP, str(error)))
-            return True
-        asked = info.job.resources
-        partition, nodes = str(asked.get("slurm_partition") or ""), int(asked.get("nodes") or 1)
-        try:
-            verdict = self._watch.verdict(out, end.state, partition, nodes, self._tell)
-        except AWAY as error:
-            return self._look_again(out, error)
-        except FormatError as error:  # a newer unbroken was installed, and its job has written the history
-            verdict = JobOutcome(Follows.STOP, str(error))
-        self._watch.forget_job(out)
-        self._follow(info, segment, verdict)
-        return True
-
-    def _look_again(self, out: Out, error: Exception) -> bool:
-        out.told_away = self._tell_away(out.segment, error, out.told_away)
-        out.not_before = time.monotonic() + HELD_SECONDS
-        return False
-
-    def _follow(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
-        if verdict.follows in (Follows.RETRY, Follows.STOP):
-            self._fail(info, segment, verdict)
-            return
-        if verdict.follows is Follows.AFTER:
-            self._others.found_held(segment)
-        self._tell(verdict.line)
-        self._forget(info)
-        self._hand_over(info.job)
-
-    def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
-        self._forget(info)
-        submissions.drop(segment.key)
-        if verdict.follows is Follows.STOP or info.job.attempt > self.retries_of(info.job):
-            self._early.cancel([segment.run.name])
-        if verdict.follows is Follows.STOP:
-            self._watch.forget(segment)
-            self.give_up(info.job)
-        self._tell(verdict.line)
-        self.report_job_error(info, aux_logs=[str(log) for log in self.logs_of(info)])
-
     # --- the end ---
 
-    def _without_pending(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
-        """Snakemake waits for jobs at work; one that has not begun may do so in days.
-
-        A segment's job stays in the queue, where the next start finds it; that of another rule is cancelled, since
-        the next start submits it again.
-        """
-        for job in self._later.all():
+    def _without_segments(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+        """Leave all jobs of chains in the queue, where the next start finds them: they need no driver."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
+        for job in self._chains.postponed():
             self.leave_to_next_start(job)
-        if time.monotonic() < self._pending_due:
-            return infos
-        if not self._pending_due:
-            self._tell("told to end (SIGTERM): jobs at work are waited for, the others are left to the next start")
-        self._pending_due = time.monotonic() + PENDING_SECONDS
-        queued = {job.job_id for job in my_jobs() or [] if job.state == "PENDING"}
-        pending = [info for info in infos if info.external_jobid in queued]
-        super().cancel_jobs([info for info in pending if out_of(info) is None])
-        for info in pending:
+        for info in infos:
             if (out := out_of(info)) is not None:
-                self._tell(f"{out.segment.name}: job {out.job_id} stays in the queue; the next start takes it over")
-            self._forget(info)
-            self.leave_to_next_start(info.job)
-        return [info for info in infos if info not in pending]
+                self._chains.forget(out.segment)
+                self.leave_to_next_start(info.job)
+        return [info for info in infos if out_of(info) is None]
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Also those that the other thread is just looking at."""
-        with self._out_lock:
-            infos = {info.external_jobid: info for info in [*active_jobs, *self._out.values()]}
-        self._early.cancel(only_pending=False)
-        super().cancel_jobs(list(infos.values()))
+        """Cancel all jobs of the runs, also those that the other thread is just looking at."""
+        self._chains.cancel(active_jobs)
+        super().cancel_jobs([info for info in active_jobs if out_of(info) is None])
 
     def shutdown(self) -> None:
-        """As the parent; then what is left to say."""
-        if not self.is_told_to_end():
-            self._early.cancel()
+        """End as the parent does; then print what is left to say."""
         super().shutdown()
-        if self._detached is not None:
-            self._tell(self._detached.summary())
+        if self._is_detached:
+            self.log(self._chains.summary())
+
+
+def _refuse_other_clusters(rules: Iterable[Any]) -> None:
+    """WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
+    for rule in rules:
+        if "assignment" in dict(rule.params.items()) and (asked := OTHER_CLUSTER & set(rule.resources)):
+            found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
+            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")

@@ -31,19 +31,13 @@ def feel(out: Out) -> Pulse:
     if claim is None:
         return Pulse.UNKNOWN
     if (claim.token, changed) != out.claim:
-        if claim.slurm_job != out.job_id:
+        if claim.segment != out.segment.number:
             return Pulse.UNKNOWN
         out.claim, out.heard, out.has_left = (claim.token, changed), now, bool(claim.released_utc)
         out.first_heard = now if out.first_heard is None else out.first_heard
     if out.has_left:
         return Pulse.LEFT
     return Pulse.SILENT if now - out.heard > SILENT_SECONDS else Pulse.BEATS
-
-
-def claimed_by(folder: Path) -> str:
-    """The Slurm job that holds, or last held, the lease; empty if none did."""
-    claim, _ = _newest(folder)
-    return claim.slurm_job if claim else ""
 
 
 def _newest(folder: Path) -> tuple[Claim | None, int]:

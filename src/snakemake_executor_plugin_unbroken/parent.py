@@ -263,6 +263,39 @@ def in_the_batch_step(command: str, keeps_incomplete: bool = True) -> str:
     return _PATIENT_SHELL + command.replace(_SECOND_SNAKEMAKE, _IN_THE_BATCH_STEP + (_KEEP if keeps_incomplete else ""))
 
 
+def chain_command(command: str, spec_path: Path) -> str:
+    """Return what a job of a chain runs, by the command of a plain job; WorkflowError if the parent has changed."""
+    before, found, _ = command.partition(_SNAKEMAKE)
+    if not found:
+        raise WorkflowError(_changed(_SNAKEMAKE))
+    return f"{_PATIENT_SHELL}{before}{sys.executable} {shlex.join(['-m', 'unbroken.job', str(spec_path)])}"
+
+
+def snakemake_words(command: str) -> tuple[str, ...]:
+    """Return the command by which a job's own Snakemake is started, without a second one in a step of its own."""
+    _, found, after = in_the_batch_step(command).partition(_SNAKEMAKE)
+    if not found:
+        raise WorkflowError(_changed(_SNAKEMAKE))
+    return (sys.executable, "-m", "snakemake", *shlex.split(after))
+
+
+def chain_words(words: Sequence[str]) -> list[str]:
+    """Return the words for sbatch without those that name one job."""
+    left, kept = iter(words), list[str]()
+    for word in left:
+        if word in ("--job-name", "--output", "--comment"):
+            next(left, None)
+        elif word != "--parsable":
+            kept.append(word)
+    return kept
+
+
+def limited_resources(job: Any) -> list[str]:
+    """Return the resources of a job that this start limits for all jobs together (--resources)."""
+    limits = job.rule.workflow.resource_settings.resources
+    return sorted(name for name in limits if not name.startswith("_") and name in job.resources.keys())  # noqa: SIM118  (no dict)
+
+
 def with_our_commands(command: str) -> str:
     """The same, where `unbroken` is this one; PATH is read by whichever shell runs the job."""
     return f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; {command}'

@@ -11,9 +11,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
-from unbroken.runs.submissions import Key
 from unbroken.segment.job import Assignment
-from unbroken.slurm.job_comment import comment_of, is_comment, run_in
 
 _OUT = "unbroken"
 
@@ -48,20 +46,8 @@ class Segment:
         return self.places.lease
 
     @property
-    def key(self) -> Key:
-        return Key(self.run.name, self.number)
-
-    @property
     def name(self) -> str:
         return f"{self.run.name} segment {self.number}"
-
-    def may_be(self, comment: str) -> bool:
-        """False for the comment on a job of something else."""
-        return not is_comment(comment) or run_in(comment) == self.run.name
-
-    def is_named_by(self, comment: str) -> bool:
-        """True for the comment on its own job."""
-        return comment == comment_of(self.rule, self.wildcards)
 
 
 def segment_of(job: Any) -> Segment | None:
@@ -80,7 +66,7 @@ def segment_of(job: Any) -> Segment | None:
 
 @dataclass(eq=False)
 class Out:
-    """A segment, or a job like one, that is out."""
+    """A segment that a job of its run does, or will do; `job_id` is the job or array that was there first."""
 
     segment: Segment
     job_id: str
@@ -94,8 +80,6 @@ class Out:
     has_left: bool = False
     is_silent: bool = False
     not_before: float = 0.0
-    leaves_record: bool = True
-    is_told_over: bool = False  # by its own note
 
 
 def out_of(info: SubmittedJobInfo) -> Out | None:

@@ -26,18 +26,10 @@ class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
         metadata={"help": "The records of segments are looked for so often; raise it where the file server suffers."},
     )
     ahead: int = field(
-        default=5,
+        default=100,
         metadata={
-            "help": "With --immediate-submit: at most so many jobs of a run wait or run at a time; the last of them "
-            "submits the next ones."
-        },
-    )
-
-    array_chains: bool = field(
-        default=False,
-        metadata={
-            "help": "With --immediate-submit: the jobs of a run are one array (--array=1-N%1), whose tasks age in the "
-            "queue from its submission on; not of runs with queue_wait_minutes."
+            "help": "The job array of a run has at most so many tasks; the last of them submits the next array. "
+            "Fewer where the site takes fewer."
         },
     )
 

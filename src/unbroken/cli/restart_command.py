@@ -9,9 +9,8 @@ from pathlib import Path
 
 from unbroken.cli.exec_commands import begin_anew
 from unbroken.cli.say import HERE, Directory, RunName, say
-from unbroken.detached.pending_jobs import cancel_waiting
-from unbroken.detached.resubmit import was_submitted
 from unbroken.errors import ConfigError
+from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
 from unbroken.runs import lease, submissions
 from unbroken.runs.holder import if_stopped
@@ -50,8 +49,7 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
 
 def cancel_its_waiting(run: str, directory: Path) -> None:
     """Those that need no driver: one of them would begin the run anew before its user is ready."""
-    may_wait = was_submitted(run, directory) or submissions.any_of(run, directory)
-    if not may_wait or not has_command("squeue"):
+    if not submissions.any_of(run, directory) or not has_command("squeue"):
         return
     numbers = cancel_waiting(run, directory)
     if numbers is None:

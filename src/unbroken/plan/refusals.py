@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unbroken.errors import ForeignFolderError, FormatError
+from unbroken.job import spec
 from unbroken.plan.outdated import has_finished
 from unbroken.program import environment
 from unbroken.runs.environment import changes
@@ -18,7 +19,6 @@ from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.run import Run
 from unbroken.runs.select import refusal
 from unbroken.runs.store import Store
-from unbroken.segment import ticket
 from unbroken.segment.job import Assignment
 
 # File servers' clocks differ by a little, and no segment is over so soon.
@@ -34,7 +34,7 @@ def newer(run: Run, base: Path) -> str:
     try:
         if not has_finished(places, run):
             refuse_newer(places)
-        ticket.refuse_newer(run.name, base)
+        spec.refuse_newer(run.name, base)
     except FormatError as error:
         return f"runs.{run.name}: {error}"
     return ""

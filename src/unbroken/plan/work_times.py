@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from unbroken.detached.resubmit import was_submitted
 from unbroken.errors import UnbrokenError
+from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
@@ -32,7 +32,7 @@ SAME_SECONDS = 1.0
 def give_true_times(runs: Iterable[Run], base: Path) -> None:
     """Lets Snakemake's report show when the records of runs without a driver were worked at."""
     for run in runs:
-        if not was_submitted(run.name, base):
+        if not submissions.any_of(run.name, base):
             continue
         places = RunFolder(run.name, base)
         with suppress(OSError, ValueError, UnbrokenError):

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from unbroken.errors import SegmentError
+from unbroken.job.spec import path_of
 from unbroken.program import guard
 from unbroken.program.contract import AttemptFolder
 from unbroken.rehearsal.outputs import OutputWatch
@@ -107,7 +108,7 @@ class Piece:
         log = self.folder.parent / SEGMENT_LOG
         with FileEvents(self.folder) as events, log.open("wb") as output:
             words = [sys.executable, "-m", "unbroken.rehearsal.segment_process"]
-            words += [f".snakemake/unbroken/{self.run.name}.ticket.json", str(self.segment), str(os.getpid())]
+            words += [str(path_of(self.run.name)), str(self.segment), str(os.getpid())]
             self._process = subprocess.Popen(
                 words, cwd=self.folder, env=self._environment(), stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )

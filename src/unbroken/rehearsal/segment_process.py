@@ -1,6 +1,6 @@
 """One segment of a rehearsal as a process of its own: what a job of the run would do, in the folder it is started in.
 
-python -m unbroken.rehearsal.segment_process .snakemake/unbroken/demo.ticket.json 2 4711
+python -m unbroken.rehearsal.segment_process .snakemake/unbroken/chains/demo/spec.json 2 4711
 
 The last number is that of the rehearsal, with which it dies: nobody else would ever end it.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from unbroken.engines.found import engine_of
 from unbroken.errors import UnbrokenError
+from unbroken.job.spec import read
 from unbroken.program import guard
 from unbroken.segment.job import Job, attempt_log
 from unbroken.segment.lifecycle import run_segment
-from unbroken.segment.ticket import read
 from unbroken.system import fs
 
 

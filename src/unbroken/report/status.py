@@ -10,10 +10,9 @@ from pathlib import Path
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
-from unbroken.detached.resubmit import was_submitted
-from unbroken.detached.unnoted import why_no_job
 from unbroken.engines.files.space import OutputSpace
 from unbroken.errors import ConfigError, FormatError, LeaseError, StorageError
+from unbroken.job.unrecorded import why_no_job
 from unbroken.program.contract import AttemptFolder
 from unbroken.report.run_folders import goes_on_with, results_of, run_folder
 from unbroken.report.run_outputs import listed_doubts, output_space
@@ -273,5 +272,5 @@ def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], hol
 def how_to_start(places: RunFolder, attempts: Sequence[Attempt]) -> str:
     """Return the whole command by which a run continues: as Slurm jobs where it ever had one."""
     jobs = [attempt.slurm_job for attempt in attempts if attempt.slurm_job]
-    has_had = was_submitted(places.name, places.base) or submissions.any_of(places.name, places.base)
+    has_had = submissions.any_of(places.name, places.base)
     return goes_on_with(places, jobs[-1] if jobs else "submitted" if has_had else "")

@@ -7,6 +7,7 @@ import stat
 import uuid
 from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from unbroken.runs.layout import NOTES
@@ -14,13 +15,11 @@ from unbroken.system.clock import folder_stamp, utc_now
 
 # Inherited by every job on this machine, and written into the command of every job on Slurm.
 START = "UNBROKEN_START"
-# For a snakemake that a job without a driver starts: nobody has mended anything.
-SAME_START = "UNBROKEN_SAME_START"
 
 
 def begin(environment: MutableMapping[str, str] = os.environ) -> str:
     """Names this start, for the driver and all jobs that it starts."""
-    start = environment.pop(SAME_START, "") or f"{folder_stamp(utc_now())}-{uuid.uuid4().hex[:8]}"
+    start = f"{folder_stamp(utc_now())}-{uuid.uuid4().hex[:8]}"
     environment[START] = start
     return start
 
@@ -28,6 +27,15 @@ def begin(environment: MutableMapping[str, str] = os.environ) -> str:
 def current() -> str:
     """The start that this process belongs to; empty if nobody has named one."""
     return os.environ.get(START, "")
+
+
+def began_unix(start: str) -> float:
+    """Return when a start of that name began, in Unix seconds; 0 for a name that does not say it."""
+    try:
+        named = datetime.strptime(start.partition("-")[0], "%Y%m%dT%H%M%SZ")
+    except ValueError:
+        return 0.0
+    return named.replace(tzinfo=UTC).timestamp()
 
 
 def keep_private(base: Path, configs: Iterable[str | Path]) -> None:

@@ -9,6 +9,8 @@ RESULTS = Path("results")
 LOGS = Path("logs")
 # What a start of snakemake notes about runs, outside of their folders.
 NOTES = Path(".snakemake/unbroken")
+# Below it, a folder for each run that was sent to Slurm: what its jobs need to know, and which were submitted.
+CHAINS = NOTES / "chains"
 # Below it, what jobs with `unbroken exec` in them note of themselves.
 EXEC_NOTES = NOTES / "exec"
 # The runs of `unbroken exec`, each in a folder of its name.

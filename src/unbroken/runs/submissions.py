@@ -1,8 +1,8 @@
-"""Submissions: who submits a segment, a driver or a job of its run, and as which job.
+"""Submissions: who submits the jobs of a run, a driver or a job of the run, and as which array.
 
-`.snakemake/unbroken/<run>/<segment>.<number>.json`; the highest number counts.  Making the next number is something
-that exactly one of them can do, so two never submit the same segment twice; a driver that starts again reads there what
-the dead one had submitted.
+`.snakemake/unbroken/chains/<run>/<number>.json`; the highest number counts.  Making the next number is something that
+exactly one of them can do, so two never submit at once; a driver that starts again reads there what the dead one had
+submitted.
 """
 
 from __future__ import annotations
@@ -11,52 +11,104 @@ import json
 import os
 import platform
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from unbroken.runs.layout import NOTES
+from unbroken.runs.layout import CHAINS
 from unbroken.system import fs, jsontext
 
-# Who has not said the number of its job after so long has died between the two, or sbatch hangs.
-UNANSWERED_SECONDS = 120.0
-
-
-class Key(NamedTuple):
-    """A segment of a run."""
-
-    run: str
-    number: int
+# A process that has not said the number of its job after so long was killed between the two, or sbatch hangs.
+UNANSWERED_SECONDS = 180.0
+# So many are kept: a later job may have to say how one of theirs ended.
+KEPT = 10
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Somebody submits, or has submitted, a segment."""
+    """A submission that is made now (`job_id` is empty), or was."""
 
     path: Path
     number: int
     job_id: str
     age_seconds: float
-    user_id: int | None = None  # of whoever wrote it
+    user_id: int | None = None  # of the process that wrote it
 
     @property
     def is_of_another_user(self) -> bool:
-        """True if somebody else than the user of this process wrote it."""
+        """Return True if another user than that of this process wrote it."""
         return self.user_id not in (None, os.getuid())
 
     @property
     def is_being_filled(self) -> bool:
-        """True while Slurm is just asked; not for a file from the future, for a clock was set back."""
+        """Return True while Slurm is asked; not for a file from the future, for a clock was set back."""
         return not self.job_id and abs(self.age_seconds) < UNANSWERED_SECONDS
 
 
-def newest(segment: Key) -> Submission | None:
-    """The one that counts."""
-    paths = _paths(segment)
-    if not paths:
+def newest(key: str, base: Path = Path()) -> Submission | None:
+    """Return the one that counts; None if nothing was ever submitted."""
+    paths = _paths(key, base)
+    return _read(*paths[-1]) if paths else None
+
+
+def job_ids(key: str, base: Path = Path()) -> list[str]:
+    """Return the numbers of the last jobs and arrays that were submitted, oldest first."""
+    found = [_read(number, path) for number, path in _paths(key, base)]
+    return [submission.job_id for submission in found if submission is not None and submission.job_id]
+
+
+def any_of(run: str, base: Path = Path()) -> bool:
+    """Return True if a job of the run may be in the queue."""
+    return bool(_paths(run, base))
+
+
+def take(key: str, after: Submission | None) -> bool:
+    """Return True if the caller, and no other process, may submit the run's jobs now."""
+    number = after.number + 1 if after else 1
+    folder = CHAINS / key
+    folder.mkdir(parents=True, exist_ok=True)
+    if not fs.create_exclusive(folder / f"{number}.json", _text("")):
+        return False
+    for old, path in _paths(key, Path())[:-KEPT]:
+        if old < number - KEPT:
+            with suppress(OSError):
+                path.unlink()
+    return True
+
+
+def fill(key: str, job_id: str, words: Sequence[str] = ()) -> None:
+    """Write the number of the array, or job, that was submitted, and sbatch's words for it.
+
+    A reader sees the file with the number or without.
+    """
+    if paths := _paths(key, Path()):
+        fs.write_atomic(paths[-1][1], _text(job_id, words))
+
+
+def words_of_newest(key: str) -> list[str] | None:
+    """Return sbatch's words for the newest submission; None if they are not known."""
+    try:
+        return list(jsontext.parse(_paths(key, Path())[-1][1].read_text())["words"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-    number, path = paths[-1]
+
+
+def note_words(key: str, words: Sequence[str]) -> None:
+    """Write what the waiting tasks of the newest submission ask for by now."""
+    found = newest(key)
+    if found is not None and found.job_id:
+        fs.write_atomic(found.path, _text(found.job_id, words))
+
+
+def give_back(key: str) -> None:
+    """Let others submit: the one that was taken last was refused."""
+    if paths := _paths(key, Path()):
+        with suppress(OSError):
+            paths[-1][1].unlink()
+
+
+def _read(number: int, path: Path) -> Submission | None:
     try:
         state = path.stat()
         age = time.time() - state.st_mtime
@@ -67,51 +119,14 @@ def newest(segment: Key) -> Submission | None:
         return Submission(path, number, "", UNANSWERED_SECONDS)
 
 
-def any_of(run: str, base: Path = Path()) -> bool:
-    """True if a job of the run may be out that a driver has submitted."""
-    return any((base / NOTES / run).glob("*.json"))
-
-
-def take(segment: Key, after: Submission | None) -> bool:
-    """True if the caller, and nobody else, may submit the segment now."""
-    path = _folder(segment) / f"{segment.number:03d}.{after.number + 1 if after else 1}.json"
-    while True:
-        _folder(segment).mkdir(parents=True, exist_ok=True)
-        try:
-            return fs.create_exclusive(path, _text(""))
-        except FileNotFoundError:  # another driver has dropped the run's last one, and the folder, in this moment
-            continue
-
-
-def fill(segment: Key, job_id: str) -> None:
-    """Says as which job the segment was submitted; a reader sees the file with it or without."""
-    paths = _paths(segment)
-    if paths:
-        fs.write_atomic(paths[-1][1], _text(job_id))
-
-
-def drop(segment: Key) -> None:
-    """Removes all files of a segment that has its record, or that could not be submitted."""
-    for _, path in _paths(segment):
-        with suppress(OSError):
-            path.unlink()
-    with suppress(OSError):
-        _folder(segment).rmdir()  # only when empty
-
-
-def _folder(segment: Key) -> Path:
-    return NOTES / segment.run
-
-
-def _paths(segment: Key) -> list[tuple[int, Path]]:
-    start = f"{segment.number:03d}."
+def _paths(key: str, base: Path) -> list[tuple[int, Path]]:
+    folder = base / CHAINS / key
     try:
-        names = [name for name in os.listdir(_folder(segment)) if name.startswith(start) and name.endswith(".json")]
+        names = [name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")]
     except OSError:
         return []
-    numbers = [(name.removeprefix(start).removesuffix(".json"), name) for name in names]
-    return sorted((int(number), _folder(segment) / name) for number, name in numbers if number.isdecimal())
+    return sorted((int(name), folder / f"{name}.json") for name in names if name.isdecimal())
 
 
-def _text(job_id: str) -> str:
-    return json.dumps({"job": job_id, "host": platform.node(), "pid": os.getpid()}) + "\n"
+def _text(job_id: str, words: Sequence[str] = ()) -> str:
+    return json.dumps({"job": job_id, "host": platform.node(), "pid": os.getpid(), "words": list(words)}) + "\n"

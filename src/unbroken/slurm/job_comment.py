@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+# What stands before the key of a chain in the comment on its jobs.
+_CHAIN = "unbroken chain "
 _SEGMENT = re.compile(r"rule_\w*?_segment_wildcards_(?P<run>.+)_(?P<segment>\d+)")
 
 
@@ -27,8 +29,18 @@ def log_of(rule: str, wildcards: Sequence[str], job_id: str = "%j") -> str:
 
 
 def is_comment(text: str) -> bool:
-    """True for the comment on a job of any rule."""
-    return text.startswith("rule_")
+    """True for the comment on a job of any rule, or of a chain."""
+    return text.startswith(("rule_", _CHAIN))
+
+
+def chain_comment(key: str) -> str:
+    """Return the comment on the jobs of a chain: of a run by its name, of a user's own rule by its key."""
+    return f"{_CHAIN}{key}"
+
+
+def chain_in(comment: str) -> str:
+    """Return the key of the chain whose job has this comment; empty for other jobs."""
+    return comment.removeprefix(_CHAIN) if comment.startswith(_CHAIN) else ""
 
 
 def segment_in(comment: str) -> tuple[str, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.slurm.commands import has_command
-from unbroken.slurm.job_comment import segment_in
+from unbroken.slurm.job_comment import chain_in, segment_in
 from unbroken.slurm.queue import number_of
 from unbroken.slurm.reasons import advice
 from unbroken.slurm.states import ALIVE
@@ -20,7 +20,10 @@ _COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%k", "%Z")
 
 @dataclass(frozen=True)
 class OutJob:
-    """A segment's job as Slurm lists it; `start_unix` and `end_unix` are when it did, or is expected to."""
+    """A segment's job as Slurm lists it; `start_unix` and `end_unix` are when it did, or is expected to.
+
+    `segment` is 0 for a task of a chain, which does whichever segment comes next.
+    """
 
     job_id: str
     run: str
@@ -36,7 +39,8 @@ class OutJob:
 
     def describe(self) -> str:
         """`Slurm job 12 for segment 3 is PENDING (Resources): it is next as soon as there is room`."""
-        text = f"Slurm job {self.job_id} for segment {self.segment} is {self.state}"
+        of_segment = f" for segment {self.segment}" if self.segment else ""
+        text = f"Slurm job {self.job_id}{of_segment} is {self.state}"
         if not self.is_waiting:
             return text
         todo = advice(self.reason, self.job_id)
@@ -88,7 +92,7 @@ def jobs_out(folder: Path) -> list[OutJob]:
 
 
 def _job(job_id: str, state: str, reason: str, start: str, end: str, comment: str) -> OutJob | None:
-    found = segment_in(comment)
+    found = (chain_in(comment), 0) if chain_in(comment) else segment_in(comment)
     return OutJob(job_id, *found, state, reason, _unix(start), _unix(end)) if found else None
 
 

@@ -24,6 +24,7 @@ class MyJob:
     comment: str
     folder: Path
     user: str = ""
+    node: str = ""  # those that it runs, or ran, on; empty if it never started
 
     @property
     def is_alive(self) -> bool:
@@ -57,12 +58,12 @@ def job_of_anyone(job_id: str) -> MyJob | None:
 
 
 def _asked_for(*words: str) -> list[MyJob] | None:
-    rows = table("squeue", *words, "--states=all", columns=("%u", "%i", "%T", "%r", "%j", "%k", "%Z"))
+    rows = table("squeue", *words, "--states=all", columns=("%u", "%N", "%i", "%T", "%r", "%j", "%k", "%Z"))
     if rows is None:
         return None
     jobs = [
-        MyJob(number, state, reason, name, comment, Path(folder), user)
-        for user, shown, state, reason, name, comment, folder in rows
+        MyJob(number, state, reason, name, comment, Path(folder), user, node)
+        for user, node, shown, state, reason, name, comment, folder in rows
         for number in (tasks_of(shown) if is_comment(comment) else [shown])
     ]
     return sorted(jobs, key=lambda job: number_of(job.job_id))

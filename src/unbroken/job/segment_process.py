@@ -32,7 +32,7 @@ REST_SECONDS = 15.0
 LAST_SECONDS = 60.0
 LOOK_SECONDS = 0.5
 # The segment itself answers these; its job's first process has to outlive it.
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 # So much of what a command says at its end is kept.
 _TAIL_BYTES = 8192
 _LONGEST = 300
@@ -51,22 +51,22 @@ class CommandEnd:
     since: float | None = None
 
 
-_heard: set[int] = set()
+_received: set[int] = set()
 
 
-def become_deaf() -> None:
+def ignore_signals() -> None:
     """Signals are left to the segment; not SIG_IGN, which it would inherit."""
-    for number in DEAF_TO:
-        signal.signal(number, lambda number, _: _heard.add(number))
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, lambda number, _: _received.add(number))
 
 
 def is_being_ended() -> bool:
     """True once Slurm has begun to end this job: at its limit, by scancel, or for another job.  KillWait is left."""
-    return signal.SIGTERM in _heard
+    return signal.SIGTERM in _received
 
 
 @dataclass(frozen=True)
-class SegmentCommand:
+class SegmentProcess:
     """The command that does a segment of a run in the job `job_id`."""
 
     places: RunFolder

@@ -1,7 +1,6 @@
-"""One segment by its ticket, without a Snakemake around it: the job does what Snakemake would do before a script.
+"""One segment by its spec, without a Snakemake around it: this process does what Snakemake would do before a script.
 
-    python -m unbroken.segment.from_ticket .snakemake/unbroken/demo.ticket.json toy_segment:run=demo,segment=003 \\
-        --attempt 1
+    python -m unbroken.job.segment_script .snakemake/unbroken/chains/demo/spec.json --segment 3 --attempt 1
 
 A job that imports Snakemake and plans the workflow anew needs some seconds before its first step.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import runpy
 import sys
 import tempfile
@@ -23,7 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from unbroken.errors import ConfigError, OutageError, StorageError, UnbrokenError
+from unbroken.errors import OutageError, StorageError, UnbrokenError
+from unbroken.job.spec import JobSpec, RuleJob, read
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import job_note
 from unbroken.runs.checkpoint import age_by_name
@@ -31,7 +30,6 @@ from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.store import Store
-from unbroken.segment.ticket import Ticket, read
 from unbroken.system import fs
 
 INCOMPLETE = Path(".snakemake/incomplete")
@@ -58,27 +56,30 @@ class Script:
 def main(words: Sequence[str] | None = None) -> int:
     """Does the segment in this process; the exit code is 1 for what Snakemake would call a failed job."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ticket", type=Path)
-    parser.add_argument("target", help="as for snakemake --target-jobs")
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--segment", type=int, required=True)
     parser.add_argument("--attempt", type=int, default=1)
     given = parser.parse_args(words)
+    segment = given.segment
     try:
-        segment = _segment_in(given.target)
-        ticket = read(given.ticket)
-        places = RunFolder(ticket.assignment.run.name)
+        spec = read(given.spec)
+        places = spec.folder
         with fs.os_errors(places.root):
             refuse_newer(places)
-            _prepare(ticket, places, segment)
+            if _is_done(places, segment):
+                return 0
+            _prepare(spec, places, segment)
     except UnbrokenError as error:
         job_note.tell_refused(error)
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return 1
-    _set_environment(ticket)
-    sys.argv = [ticket.script]
-    sys.path.append(str(Path(ticket.script).parent))
+    script = spec.rule_job.script
+    _set_environment(spec.rule_job)
+    sys.argv = [script]
+    sys.path.append(str(Path(script).parent))
     try:
-        with _benchmarked(ticket, places, segment):
-            runpy.run_path(ticket.script, {"snakemake": _script(ticket, places, segment, given.attempt)}, "__main__")
+        with _benchmarked(spec.rule_job, places, segment):
+            runpy.run_path(script, {"snakemake": _script(spec, places, segment, given.attempt)}, "__main__")
     except SystemExit as end:
         if end.code != EXIT_PAUSED:
             raise
@@ -87,20 +88,19 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _segment_in(target: str) -> int:
-    found = re.search(r"\bsegment=(\d+)$", target)
-    if found is None:
-        raise ConfigError([f"found {target}, allowed: <rule>:run=<run>,segment=<number>"])
-    return int(found[1])
+def _is_done(places: RunFolder, segment: int) -> bool:
+    """Return True if another job has done the segment in this moment: its record must not be removed."""
+    record = read_record(places.record(segment))
+    return record is not None and (record.run, record.segment) == (places.name, segment)
 
 
-def _prepare(ticket: Ticket, places: RunFolder, segment: int) -> None:
+def _prepare(spec: JobSpec, places: RunFolder, segment: int) -> None:
     """Waits for what the segment before has left, and clears what an attempt before this one has.
 
     OutageError if the record before is not to be seen.
     """
     if segment > 1:
-        _wait_for(ticket, places, segment - 1)
+        _wait_for(spec, places, segment - 1)
     try:
         for path in (places.record(segment), places.log(segment)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,16 +109,16 @@ def _prepare(ticket: Ticket, places: RunFolder, segment: int) -> None:
         raise StorageError(f"{error.filename}: {error.strerror}") from error
 
 
-def _wait_for(ticket: Ticket, places: RunFolder, before: int) -> None:
+def _wait_for(spec: JobSpec, places: RunFolder, before: int) -> None:
     """A file server may show this node its folders as they were seconds ago."""
     path = places.record(before)
-    give_up = time.monotonic() + ticket.latency_seconds
+    give_up = time.monotonic() + spec.rule_job.latency_seconds
     while not path.exists():
         if time.monotonic() > give_up:
-            raise OutageError(f"{path}: not there after {ticket.latency_seconds:g} s; type: snakemake")
+            raise OutageError(f"{path}: not there after {spec.rule_job.latency_seconds:g} s; type: snakemake")
         _look_into(path.parent)
     # It may be gone for good, and this job has to say so before its end.
-    give_up = min(give_up, time.monotonic() + ticket.assignment.run.segment_minutes * 60 / 4)
+    give_up = min(give_up, time.monotonic() + spec.run.segment_minutes * 60 / 4)
     while not _shows_checkpoint_of(path, places) and time.monotonic() < give_up:
         _look_into(places.checkpoints)
 
@@ -154,10 +154,10 @@ def unmark(record: Path) -> None:
         (INCOMPLETE / urlsafe_b64encode(os.fspath(record).encode()).decode()).unlink(missing_ok=True)
 
 
-def _set_environment(ticket: Ticket) -> None:
+def _set_environment(rule_job: RuleJob) -> None:
     for name in THREADS:
-        os.environ[f"{name}_NUM_THREADS"] = str(ticket.threads)
-    folder = ticket.resources.get("tmpdir")
+        os.environ[f"{name}_NUM_THREADS"] = str(rule_job.threads)
+    folder = rule_job.resources.get("tmpdir")
     folder = folder if isinstance(folder, str) else tempfile.gettempdir()
     with suppress(OSError):
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -166,16 +166,16 @@ def _set_environment(ticket: Ticket) -> None:
 
 
 @contextmanager
-def _benchmarked(ticket: Ticket, places: RunFolder, segment: int) -> Iterator[None]:
+def _benchmarked(rule_job: RuleJob, places: RunFolder, segment: int) -> Iterator[None]:
     """Measures as Snakemake does, by its own means, where the rule has a `benchmark:`."""
-    if not ticket.benchmark:
+    if not rule_job.benchmark:
         yield
         return
     from snakemake.benchmark import benchmarked, write_benchmark_records
 
     with benchmarked() as found:
         yield
-    path = Path(ticket.benchmark.replace("{run}", places.name).replace("{segment}", f"{segment:03d}"))
+    path = Path(rule_job.benchmark.replace("{run}", places.name).replace("{segment}", f"{segment:03d}"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_benchmark_records([found], os.fspath(path), False)
@@ -183,17 +183,17 @@ def _benchmarked(ticket: Ticket, places: RunFolder, segment: int) -> Iterator[No
         print(f"benchmark: {path}: {error.strerror}", file=sys.stderr, flush=True)
 
 
-def _script(ticket: Ticket, places: RunFolder, segment: int, attempt: int) -> Script:
+def _script(spec: JobSpec, places: RunFolder, segment: int, attempt: int) -> Script:
     number = f"{segment:03d}"
     return Script(
         SimpleNamespace(previous=[str(places.record(segment - 1))] if segment > 1 else []),
         SimpleNamespace(record=str(places.record(segment))),
-        SimpleNamespace(assignment=ticket.assignment),
+        SimpleNamespace(assignment=spec.assignment),
         SimpleNamespace(run=places.name, segment=number),
-        ticket.threads,
-        {**ticket.resources, "attempt": attempt},
+        spec.rule_job.threads,
+        {**spec.rule_job.resources, "attempt": attempt},
         [str(places.log(segment))],
-        ticket.rule,
+        spec.rule_job.name,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unbroken.detached.detached_job import DetachedJob
-from unbroken.detached.unnoted import unnoted
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.unrecorded import unrecorded
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
 from unbroken.runs.failure_limits import stop_reason
@@ -17,16 +17,16 @@ class Stop(Exception):
     """The run stops here; the text says why and what to type."""
 
 
-def next_attempt(this_job: DetachedJob, segment: int, lost: Sequence[Attempt] = ()) -> int:
-    """Counts the attempts at a segment from 1; Stop if no further one is to be made.
+def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> int:
+    """Count the attempts at a segment from 1; Stop if no further one is to be made.
 
     `lost` are attempts for whose line the disk had no room.
     """
     # The others are in the history from now on.
-    lost = [*unnoted(this_job.places, this_job.after, this_job.tell), *lost]
-    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(this_job.places), *lost], this_job.start))
-    rules = policy.Rules(this_job.idle_attempts, this_job.retries)
-    why, _ = stop_reason(this_job.places, attempts, rules, segment, own_spare_nodes, this_job.places.log(segment))
+    lost = [*unrecorded(job.folder, job.key, job.spec.start, job.log), *lost]
+    attempts = endings.with_causes(policy.of_start([*endings.all_attempts(job.folder), *lost], job.spec.start))
+    rules = policy.Rules(job.spec.run.attempts_without_progress, job.spec.retries)
+    why, _ = stop_reason(job.folder, attempts, rules, segment, own_spare_nodes, job.folder.log(segment))
     if why:
         raise Stop(why)
     return 1 + policy.failures_in_a_row(attempts, segment)

@@ -1,0 +1,328 @@
+"""Chains: for each run whose segments Snakemake asks for, the job array that does them.
+
+A driver submits the array of a run, or finds it, and takes the segments' records as the ends of Snakemake's jobs.  What
+follows the end of a job is decided by the jobs of the run; the driver acts only where no job of the run is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, began_unix, rule_job_of, why_no_array
+from snakemake_executor_plugin_unbroken.others import Others
+from snakemake_executor_plugin_unbroken.retry_later import Later
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
+from unbroken.errors import LeaseError, OutageError, UnbrokenError
+from unbroken.job import array, waiting_tasks
+from unbroken.job.array import Answer, Submitted
+from unbroken.job.left_out import leave_out
+from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
+from unbroken.runs import begun, driver_start, submissions
+from unbroken.runs.layout import LOGS
+from unbroken.slurm.commands import ask
+from unbroken.slurm.queue import MyJob, my_jobs
+from unbroken.system import fs
+
+# Between two looks at a run that cannot be looked at: its job is not out of it yet, or the file server is away.
+HELD_SECONDS = 10.0
+# A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.
+LEAVING_SECONDS = 150.0
+LOOK_SECONDS = 3.0
+# A controller that is away, or a limit on jobs in the queue.
+BUSY_SECONDS = 15.0
+# So old may be what the queue says of a run's jobs.
+FRESH_SECONDS = 5.0
+# The file server, for a moment.
+AWAY = (OSError, OutageError)
+
+
+class Host(Protocol):
+    """What a chain needs of the executor."""
+
+    def chain_words(self, job: Any) -> list[str]: ...
+    def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]: ...
+    def jobs_of_run(self, run: str) -> list[Any]: ...
+    def latency_seconds(self) -> float: ...
+    def retries_of(self, job: Any) -> int: ...
+    def submitted(self, info: SubmittedJobInfo) -> None: ...
+    def succeeded(self, info: SubmittedJobInfo, began_unix: float | None) -> None: ...
+    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None: ...
+    def goes_on_without(self, job: Any) -> None: ...
+    def log(self, line: str) -> None: ...
+
+
+@dataclass
+class Settings:
+    """What a profile says of chains; `is_detached` if no driver waits for them."""
+
+    most_tasks: int
+    keep_logs: bool
+    is_detached: bool
+
+
+class Chains:
+    """The runs that this driver was asked for; called from threads."""
+
+    def __init__(self, host: Host, settings: Settings, resubmit: Callable[[Any], None]) -> None:
+        self._host, self._settings, self._resubmit = host, settings, resubmit
+        self._specs: dict[str, JobSpec] = {}
+        self._later = Later()
+        self._others = Others()
+        self._leaving: dict[Segment, float] = {}
+        self._told: dict[str, str] = {}
+        self._out: dict[Segment, SubmittedJobInfo] = {}
+        self._lock = threading.Lock()
+        self._queue: tuple[float, list[MyJob] | None] = (-float("inf"), None)
+        self._submitted: dict[str, Submitted] = {}
+
+    # --- a segment's job is handed over ---
+
+    def run_job(self, job: Any, segment: Segment) -> None:
+        """See to the segment: it is done, or a job of its run does it, or one is submitted now, or later."""
+        try:
+            with fs.storage_errors(segment.places.root):  # what a user has to mend is not waited for
+                self._run_job(job, segment)
+        except AWAY as error:
+            self._look_later(job, segment, error)
+        except UnbrokenError as error:
+            self._host.failed(SubmittedJobInfo(job), str(error), is_final=True)
+
+    def due(self) -> list[Any]:
+        """Return the jobs of Snakemake that are to be handed over again now."""
+        return self._later.due()
+
+    def postponed(self) -> list[Any]:
+        """Return all jobs that were to be handed over again later, once."""
+        return self._later.all()
+
+    def seconds_to_next(self) -> float | None:
+        """Return how long until the next job is to be handed over again; None if there is none."""
+        return self._later.seconds_to_next()
+
+    def _run_job(self, job: Any, segment: Segment) -> None:
+        try:
+            if settled.is_done(segment, self._host.log):
+                self._host.log(f"{segment.name}: its work is done, no job needed")
+                self.succeed(SubmittedJobInfo(job), segment)
+                return
+        except LeaseError:
+            # Each attempt may ask Slurm who holds the run, so they become fewer.
+            waited = time.monotonic() - self._leaving.setdefault(segment, time.monotonic())
+            if waited < LEAVING_SECONDS:
+                self._later.add(1.0 + waited, job)
+                return
+        self._leaving.pop(segment, None)
+        spec = self._spec(job, segment)
+        if self._settings.is_detached and segment.run.name in self._submitted:
+            self._host.goes_on_without(job)
+            return
+        self._find_or_submit(job, segment, spec)
+
+    def _find_or_submit(self, job: Any, segment: Segment, spec: JobSpec) -> None:
+        newest = submissions.newest(spec.key)
+        if newest is not None and newest.is_being_filled:
+            self._later.add(1.0, job)
+            return
+        jobs = self._jobs()
+        if jobs is None:
+            self._say_once(segment, "squeue does not answer; nothing is submitted until it does")
+            self._later.add(BUSY_SECONDS, job)
+            return
+        alive = array.alive_of(jobs, spec.key)
+        if any(not other.is_leaving for other in alive):
+            self._adopt(job, segment, alive)
+        elif alive:
+            self._say_once(segment, f"job {alive[0].job_id} is ending; the segment goes on as soon as it has left")
+            self._forget_queue()
+            self._later.add(LOOK_SECONDS, job)
+        elif not self._waits_for_others(job, segment, newest):
+            self._submit(job, segment, spec)
+
+    def _adopt(self, job: Any, segment: Segment, alive: Sequence[MyJob]) -> None:
+        number = alive[0].job_id.partition("_")[0]
+        if segment.run.name not in self._submitted:
+            self._host.log(f"{segment.name}: job {number} of its run is in the queue or running already, taken over")
+            self._submitted[segment.run.name] = Submitted(Answer.DONE, number, len(alive))
+            self._bring_up_to_date(segment.run.name, alive)
+        self._report(job, segment, number)
+
+    def _bring_up_to_date(self, run: str, alive: Sequence[MyJob]) -> None:
+        waiting = [other.job_id for other in alive if other.state == "PENDING"]
+        for line in waiting_tasks.follow_plan(self._specs[run], waiting):
+            self._host.log(f"{run}: {line}")
+            self._forget_queue()
+
+    def _submit(self, job: Any, segment: Segment, spec: JobSpec) -> None:
+        done = array.submit(spec)
+        self._forget_queue()
+        if done.answer is Answer.DONE and done.job_id:
+            self._submitted[segment.run.name] = done
+            tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
+            self._host.log(f"{segment.run.name}: submitted {tasks} {done.job_id}")
+            self._report(job, segment, done.job_id)
+        elif done.answer is Answer.REFUSED:
+            line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
+            self._host.failed(SubmittedJobInfo(job), line, is_final=True)
+        elif self._settings.is_detached and done.answer is Answer.FULL:
+            self._submitted[segment.run.name] = done
+            leave_out(segment.run.name)
+            self._host.log(f"{segment.run.name}: {done.line}; a job of another run submits it later")
+            self._host.goes_on_without(job)
+        else:
+            self._say_once(segment, f"{done.line}; tried again")
+            self._later.add(1.0 if done.answer is Answer.DONE else BUSY_SECONDS, job)
+
+    def _report(self, job: Any, segment: Segment, job_id: str) -> None:
+        if self._settings.is_detached:
+            self._host.goes_on_without(job)
+            return
+        info = SubmittedJobInfo(job, external_jobid=job_id)
+        keep_out(info, Out(segment, job_id))
+        with self._lock:
+            self._out[segment] = info
+        self._host.submitted(info)
+
+    def _waits_for_others(self, job: Any, segment: Segment, newest: submissions.Submission | None) -> bool:
+        """Return True if another user, or a job on another cluster, works on the run: the segment waits for its end."""
+        other = self._others.look(segment, newest)
+        if other is None:
+            return False
+        if other.line:
+            self._host.log(other.line)
+        self._later.add(other.wait_seconds, job)
+        return True
+
+    def _look_later(self, job: Any, segment: Segment, error: Exception) -> None:
+        """Costs no retry; without a driver nobody looks later, and whoever typed the command reads why."""
+        if self._settings.is_detached:
+            self._host.failed(SubmittedJobInfo(job), str(error), is_final=True)
+            return
+        self._say_once(segment, f"{error}; tried again every {HELD_SECONDS:g} s")
+        self._later.add(HELD_SECONDS, job)
+
+    # --- its end ---
+
+    def succeed(self, info: SubmittedJobInfo, segment: Segment) -> None:
+        """The record of the segment is there."""
+        self.forget(segment)
+        self._host.succeeded(info, began_unix(segment))
+
+    def resume(self, info: SubmittedJobInfo, segment: Segment, line: str) -> None:
+        """No job of the run is left, and the same segment goes on: submit the next array."""
+        self._host.log(line)
+        self.forget(segment)
+        self._forget_queue()
+        self._resubmit(info.job)
+
+    def held(self, segment: Segment) -> None:
+        """A job of ours has left because another one works on the run."""
+        self._others.found_held(segment)
+
+    def fail(self, info: SubmittedJobInfo, segment: Segment, line: str, is_final: bool) -> None:
+        """The segment failed; no further attempt is made if it `is_final`."""
+        self.forget(segment)
+        logs = sorted(Path(self._specs[segment.run.name].submission.logs).glob(f"slurm-{info.external_jobid}*.log"))
+        self._host.failed(info, line, is_final, [str(log) for log in logs[-1:]])
+
+    def forget(self, segment: Segment) -> None:
+        """This driver is done with the segment."""
+        with self._lock:
+            self._out.pop(segment, None)
+        self._told.pop(segment.name, None)
+
+    def is_single(self, segment: Segment) -> bool:
+        """Return True if each of the run's segments is submitted when Snakemake asks for it."""
+        return not self._specs[segment.run.name].submission.refills
+
+    def spec_of(self, segment: Segment) -> JobSpec:
+        """Return what the jobs of the run were told."""
+        return self._specs[segment.run.name]
+
+    def cancel(self, extra: Iterable[SubmittedJobInfo] = ()) -> None:
+        """Cancel all jobs of the runs of this driver, those at work and those that wait."""
+        with self._lock:
+            keys = {segment.run.name for segment in self._out} | {
+                segment.run.name for info in extra if (segment := segment_of(info.job)) is not None
+            }
+        jobs = my_jobs()
+        alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
+        noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
+        if numbers := list(dict.fromkeys(number.partition("_")[0] for number in [*alive, *noted] if number)):
+            ask("scancel", *numbers)
+
+    def summary(self) -> str:
+        """Return one line for the user, who is about to log out."""
+        out = [done for done in self._submitted.values() if done.answer is Answer.DONE]
+        return f"jobs of {len(out)} runs are in the queue, and you may log out; see: unbroken status"
+
+    # --- what its jobs need to know ---
+
+    def _spec(self, job: Any, segment: Segment) -> JobSpec:
+        """Return the run's spec, written once for each start; for single jobs once for each of them."""
+        known = self._specs.get(segment.run.name)
+        if known is not None and known.submission.refills:
+            return known
+        if known is None:
+            begun.note_if_there(segment.places)
+        spec, why = self._made(job, segment)
+        if why and known is None:
+            self._host.log(f"{segment.run.name}: single jobs instead of one array: {why}")
+        spec.write()
+        self._specs[segment.run.name] = spec
+        return spec
+
+    def _made(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
+        jobs = self._host.jobs_of_run(segment.run.name)
+        batch, command = self._host.chain_batch(job, path_of(segment.run.name))
+        try:
+            rule_job = rule_job_of(job, segment, self._host.latency_seconds())
+            why = why_no_array(job, jobs or [job], self._host.chain_words)
+        except NotAsItCame as found:
+            rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), found.why
+        last = max((number.number for other in jobs if (number := segment_of(other)) is not None), default=0)
+        is_single = bool(why)
+        submission = Submission(
+            tuple(self._host.chain_words(job)),
+            batch,
+            str(LOGS / segment.run.name),
+            1 if is_single else self._settings.most_tasks,
+            refills=self._settings.is_detached or not is_single,
+            keeps_logs=self._settings.keep_logs,
+        )
+        run = replace(segment.run)
+        assignment = job.params.assignment
+        retries = self._host.retries_of(job)
+        spec = JobSpec(
+            run.name, run, assignment.keys, rule_job, submission, max(last, segment.number), retries,
+            driver_start.current(),
+        )  # fmt: skip
+        return spec, why
+
+    # --- the queue ---
+
+    def _jobs(self) -> list[MyJob] | None:
+        """Return this user's jobs, asked at most every few seconds for all runs."""
+        with self._lock:
+            asked, jobs = self._queue
+            if jobs is None or time.monotonic() - asked > FRESH_SECONDS:
+                asked = time.monotonic()
+                jobs = my_jobs()
+                self._queue = (asked, jobs)
+            return jobs
+
+    def _forget_queue(self) -> None:
+        with self._lock:
+            self._queue = (-float("inf"), None)
+
+    def _say_once(self, segment: Segment, line: str) -> None:
+        if self._told.get(segment.name) != line:
+            self._told[segment.name] = line
+            self._host.log(f"{segment.name}: {line}")

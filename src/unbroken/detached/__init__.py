@@ -1,1 +1,0 @@
-"""Chains on Slurm that no driver watches."""

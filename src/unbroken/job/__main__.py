@@ -1,0 +1,88 @@
+"""A job of a chain: does the next segment of its run, and decides what follows.
+
+    python -m unbroken.job .snakemake/unbroken/chains/demo/spec.json
+
+It takes the first segment that has no record, so a task that was killed costs one task of the array and not a segment.
+When its work begins and no task waits behind it, it submits the next array, which then waits while it works.  It needs
+no Snakemake and no driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbroken.errors import FormatError, UnbrokenError
+from unbroken.job import requeue
+from unbroken.job.after_work import look_after_the_rest
+from unbroken.job.before_work import leave_before_work, leave_to_owner
+from unbroken.job.chain_job import ChainJob, wait_until_left
+from unbroken.job.next_attempt import Stop
+from unbroken.job.run_end import end_run
+from unbroken.job.segment_process import ignore_signals
+from unbroken.job.spec import read
+from unbroken.job.work import Work
+from unbroken.runs import driver_start
+from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.known_formats import refuse_newer
+from unbroken.slurm.commands import has_command
+from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.this_job import hide_array, own_job_id
+
+# What a job needs of Slurm to look after those behind it.
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do the next segment; return its exit code, or one that says why its work never began."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spec", type=Path)
+    given = parser.parse_args(words)
+    ignore_signals()
+    hide_array()
+    try:
+        job = ChainJob(read(given.spec), own_job_id())
+    except UnbrokenError as error:
+        print(f"Error: {error}", file=sys.stderr, flush=True)
+        return exit_code_for(BeforeWork.REFUSED, 1)
+    os.environ[driver_start.START] = job.spec.start
+    try:
+        return _do_next_segment(job)
+    except Stop as stop:
+        job.log(f"the run stops: {stop}")
+        end_run(job, my_jobs() or [])
+        return 1
+    except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
+        job.log(str(error))
+        return exit_code_for(BeforeWork.REFUSED, 1)
+
+
+def _do_next_segment(job: ChainJob) -> int:
+    refuse_newer(job.spec.folder)
+    wait_until_left(job)
+    requeue.has_come_back(job.job_id)
+    _log_missing_commands(job)
+    work = Work(job)
+    ended = work.do()
+    if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
+        leave_before_work(job, ended.why, ended.message)
+    elif ended.why is BeforeWork.HELD:
+        leave_to_owner(job)
+    elif not work.is_followed:
+        look_after_the_rest(job, work.has_no_room)
+    return exit_code_for(ended.why, ended.code)
+
+
+def _log_missing_commands(job: ChainJob) -> None:
+    if missing := [name for name in COMMANDS if not has_command(name)]:
+        job.log(
+            f"{', '.join(missing)}: not found on this node, so no job of this run can submit or cancel others; those "
+            "that wait in the queue do their segments, and when none is left: start snakemake again"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

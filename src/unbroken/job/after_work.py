@@ -1,0 +1,126 @@
+"""The end of a job: the queue behind it learns from it, is filled again, or ends with the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from unbroken.job import array, waiting_tasks
+from unbroken.job.array import Answer, Submitted
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.left_out import leave_out
+from unbroken.job.next_attempt import Stop, next_attempt
+from unbroken.job.run_end import end_run
+from unbroken.job.segment_process import give_up_at, is_being_ended, rest_seconds
+from unbroken.runs import attempts as endings
+from unbroken.runs.history import History
+from unbroken.runs.job_note import BeforeWork
+from unbroken.slurm.commands import ask, has_command
+from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
+from unbroken.slurm.this_job import restart_count
+
+# How long a job that is being ended may take to say how.
+ENDING_SECONDS = 10.0
+
+
+def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
+    """End the waiting tasks of a run that has reached its goal; submit the rest if no task waits."""
+    jobs = _jobs_if_slurm_answers()
+    if jobs is None:
+        job.log("squeue does not answer; only tasks that wait already follow this job: see unbroken status")
+        return
+    state = next((other.state for other in jobs if other.job_id == job.job_id), "")
+    is_leaving = state == "COMPLETING"
+    if is_leaving:
+        state = how_slurm_ends(job.job_id)
+    if state == "CANCELLED":
+        raise Stop(f"job {job.job_id} was canceled; to go on, start snakemake again")
+    if state in {"PENDING", "REQUEUED"}:
+        return  # put back into the queue: it does the segment itself
+    if job.now().is_over():
+        end_run(job, jobs)
+    elif numbers := array.waiting(jobs, job.key):
+        _learn(job, numbers)
+    elif job.now().submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
+        _go_on(job, has_no_room or is_leaving)
+
+
+def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
+    last = History(job.folder.history).attempts()[-1:]
+    if last and last[0].slurm_job == job.job_id:
+        for line in waiting_tasks.learn(job.spec, numbers, last[0]):
+            job.log(line)
+
+
+def _go_on(job: ChainJob, has_no_room: bool) -> None:
+    """See to the next segment: by a new array, or by this job again where the queue has no room for another."""
+    segment = job.now().next_segment()
+    if segment is None:
+        return
+    next_attempt(job, segment)  # no further job for a run that is to stop
+    done = Submitted(Answer.FULL) if has_no_room else _submit_patiently(job)
+    if (jobs := my_jobs()) is None:
+        job.log("squeue does not answer, so whether a task follows is not known: see unbroken status")
+        return
+    if array.waiting(jobs, job.key):
+        return
+    if done.answer is Answer.ENDED:  # which refuses nothing: how Slurm ends this job decides
+        return look_after_the_rest(job, has_no_room=True)
+    if done.answer is Answer.REFUSED:
+        last = next(reversed(History(job.folder.history).attempts()), None)
+        message = f"the next jobs could not be submitted: {done.said}"
+        endings.note(job.folder, endings.before_work(last, segment, BeforeWork.REFUSED, message), job.log)
+        raise Stop(f"{message}; fix the cause, then start snakemake again")
+    _come_back(job)
+
+
+def _submit_patiently(job: ChainJob) -> Submitted:
+    """Submit the next array, tried for some minutes: the controller may be away.
+
+    Not in a job that is being ended, nor where Slurm refuses the jobs for good.
+    """
+    job.log("no task of this run waits: submitting the next ones")
+    give_up = give_up_at()
+    while True:
+        done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now(), at_work="")
+        if done.answer is not Answer.LATER or time.monotonic() + rest_seconds() > give_up:
+            return done
+        job.log(f"{done.line}; tried again")
+        time.sleep(rest_seconds())
+
+
+def _come_back(job: ChainJob) -> None:
+    """Put this job back into the queue; Stop if nothing goes on."""
+    why = "Slurm ends this job and no task waits" if is_being_ended() else "no job was taken (the queue is full)"
+    job.log(f"{why}: this job goes back into the queue")
+    if ask("scontrol", "requeue", job.job_id) is not None:
+        return _learn(job, [job.job_id])
+    if state_behind_completing(job.job_id, restart_count()) == "CANCELLED":
+        raise Stop(f"job {job.job_id} was canceled; to go on, start snakemake again")
+    done = array.submit(job.now())
+    if array.has_waiting(job.key):
+        job.log(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")
+        return
+    if done.answer is Answer.FULL:
+        leave_out(job.key)
+    raise Stop(
+        f"Slurm refuses to requeue job {job.job_id} and takes no other one ({done.line}); to go on, start snakemake "
+        "again"
+    )
+
+
+def _jobs_if_slurm_answers() -> list[MyJob] | None:
+    """Return all jobs; a controller that does not answer has some minutes, then None."""
+    give_up = give_up_at() if has_command("squeue") else time.monotonic() + ENDING_SECONDS
+    while (jobs := my_jobs()) is None and time.monotonic() < give_up:
+        time.sleep(rest_seconds())
+    return jobs
+
+
+def how_slurm_ends(job_id: str) -> str:
+    """Return how Slurm ends this job; empty if it does not say so within seconds."""
+    give_up = time.monotonic() + ENDING_SECONDS
+    while not (state := state_behind_completing(job_id, restart_count())) and time.monotonic() < give_up:
+        time.sleep(0.5)
+    # squeue shows COMPLETING until we leave; accounting hears of it later, if there is any.
+    return state or ended_states([job_id]).get(job_id, "")

@@ -1,0 +1,218 @@
+"""The job array of a run: which of its tasks are in the queue, and how the next array is submitted.
+
+A driver submits the first one, and a task that finds none waiting behind it the next one, by the same function: sbatch
+is given the words of the spec, and what was learned since of memory and nodes.  Tasks of `--array=1-N%1` run one at a
+time and age in the queue from the submission on [measured, 22.05 and 26.05].
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from unbroken.job.segment_process import is_being_ended
+from unbroken.job.spec import JobSpec
+from unbroken.runs import submissions
+from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
+from unbroken.slurm.commands import ask
+from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
+from unbroken.slurm.job_comment import chain_comment, chain_in
+from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
+from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
+from unbroken.slurm.refusals import Refusal, kind_of
+from unbroken.slurm.sbatch import sbatch
+
+# In the name of a log: the number of an array and of its task [man sbatch, filename pattern].
+ARRAY_LOG, JOB_LOG = "%A_%a", "%j"
+# A killed task costs one task, not a segment.
+LEAST_RESERVE, RESERVE_SHARE = 2, 0.1
+# So many tasks of all runs of one folder are in the queue at most: others use the site too (MaxJobCount).
+MOST_OF_FOLDER = 1000
+# If the first task starts in the very first scheduling pass, the others do not begin to age [measured, 22.05: 4 of 6
+# arrays; with a begin 0 of 6].
+BEGIN = "--begin=now+2"
+# After a refusal that takes sbatch two minutes, far less is tried next.
+SITE_FULL_DIVISOR = 8
+
+
+class Answer(Enum):
+    """What came of a submission."""
+
+    DONE = "tasks of the run are in the queue"
+    FULL = "the queue takes no more jobs now"
+    REFUSED = "Slurm refuses the job"  # another try would be refused too
+    ENDED = "Slurm ended sbatch with the job around it"
+    LATER = "Slurm, or another process, is busy with it"
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What came of a submission, its number in Slurm if there is one, and in one line what sbatch or we say of it."""
+
+    answer: Answer
+    job_id: str = ""
+    tasks: int = 0
+    said: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return the answer with what was said."""
+        return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
+
+
+def is_of(job: MyJob, key: str, base: Path = Path()) -> bool:
+    """Return True if a job belongs to a chain of this working directory."""
+    return chain_in(job.comment) == key and job.folder.resolve() == base.resolve()
+
+
+def alive_of(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[MyJob]:
+    """Return the jobs and tasks of a chain that wait or run."""
+    return [job for job in jobs if job.is_alive and is_of(job, key, base)]
+
+
+def by_chain(jobs: Sequence[MyJob], base: Path = Path()) -> dict[str, list[MyJob]]:
+    """Return the jobs of each chain of this working directory, by its key."""
+    here, found = base.resolve(), dict[str, list[MyJob]]()
+    for job in jobs:
+        if (key := chain_in(job.comment)) and job.folder.resolve() == here:
+            found.setdefault(key, []).append(job)
+    return found
+
+
+def waiting(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[str]:
+    """Return the numbers of a chain's tasks that have not started yet."""
+    return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
+
+
+def has_waiting(key: str, base: Path = Path()) -> bool:
+    """Return True if a task waits; False also if Slurm does not answer."""
+    return bool(waiting(my_jobs() or [], key, base))
+
+
+def cancel_waiting(key: str, base: Path = Path()) -> list[str] | None:
+    """Cancel the tasks of a chain that have not started yet; return their numbers, None if Slurm does not answer."""
+    jobs = my_jobs()
+    return None if jobs is None else cancel(waiting(jobs, key, base))
+
+
+def cancel(numbers: list[str]) -> list[str] | None:
+    """Cancel these tasks only while they wait: one that has started meanwhile works."""
+    return numbers if not numbers or ask("scancel", "--state=PENDING", *numbers) is not None else None
+
+
+def submit(spec: JobSpec, at_work: str = "") -> Submitted:
+    """Submit as many tasks as the run needs, unless some wait already; at once, without a second try.
+
+    They start after all jobs of the run that work now.  `at_work` is the job around this process, whose segment needs
+    no other task.  OSError for the notes on the run.
+    """
+    # Before Slurm is asked: what another process submits after its answer has a newer number, and ours is refused.
+    newest = submissions.newest(spec.key)
+    if newest is not None and newest.is_being_filled:
+        return Submitted(Answer.LATER, said="another process submits it just now")
+    jobs = my_jobs()
+    if jobs is None:
+        return Submitted(Answer.LATER, said="squeue does not answer")
+    if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
+        return Submitted(Answer.DONE, found[0], len(found))
+    wanted = tasks_wanted(spec, jobs, at_work)
+    if wanted < 1:
+        return Submitted(Answer.DONE)
+    if newest is not None and _is_of_another_user(newest):
+        return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
+    if not submissions.take(spec.key, newest):
+        return Submitted(Answer.LATER, said="another process submits it just now")
+    behind = [job.job_id for job in alive_of(jobs, spec.key)]
+    done = _submit_what_fits(spec, wanted, behind)
+    submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
+    return done
+
+
+def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
+    """Return how many tasks to submit: the remaining segments and a reserve, within what one run and folder may have.
+
+    None for a run that is over.
+    """
+    remaining = spec.remaining_segments() - bool(at_work)
+    if remaining < 1:
+        return 0
+    reserve = max(LEAST_RESERVE, math.ceil(RESERVE_SHARE * remaining))
+    here = Path().resolve()
+    others = [job for job in jobs if job.is_alive and chain_in(job.comment) and job.folder.resolve() == here]
+    most = spec.submission.most_tasks
+    return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
+
+
+def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Submitted:
+    """Halve the array until the site takes it, down to a single job."""
+    size = wanted
+    while True:
+        answer = sbatch(_words(spec, size, behind))
+        if answer.job_id:
+            return Submitted(Answer.DONE, answer.job_id, size)
+        if answer.is_ended or is_being_ended():
+            return Submitted(Answer.ENDED, said=answer.said)
+        kind = kind_of(answer.said)
+        if kind is Refusal.NEVER or kind is Refusal.LATER:
+            return Submitted(Answer.REFUSED if kind is Refusal.NEVER else Answer.LATER, said=_one_line(answer.said))
+        if size == 1:
+            return Submitted(Answer.FULL, said=_one_line(answer.said))
+        size = _smaller(size, kind)
+
+
+def _smaller(size: int, kind: Refusal) -> int:
+    if kind is Refusal.NO_ARRAY and (most := _most_of_array()):
+        return max(1, min(size // 2, most))
+    return max(1, size // (SITE_FULL_DIVISOR if kind is Refusal.SITE_FULL else 2))
+
+
+def _most_of_array() -> int:
+    """Return the largest index of a task that the site takes; 0 if it does not say."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config") or "", re.MULTILINE)
+    return int(found[1]) - 1 if found else 0
+
+
+def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
+    how = spec.submission
+    log = Path(how.logs) / f"slurm-{ARRAY_LOG if size > 1 else JOB_LOG}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = _as_learned(spec, list(how.words))
+    words += [f"--comment={chain_comment(spec.key)}", f"--output={log}", "--parsable"]
+    words += [f"--array=1-{size}%1"] if size > 1 else []
+    words += [f"--dependency=afterany:{':'.join(behind)}"] if behind else [BEGIN] if size > 1 else []
+    return [*words, f"--wrap={how.batch}"]
+
+
+def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
+    """Return the words with the memory, and without the nodes, that attempts since the driver's start have shown."""
+    partition = _value(words, "-p") or own_partition()
+    if spec.keys is not None and (times := out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)):
+        most = max(numbers_of(partition, "%m"), default=0)
+        words += [f"--mem={grown_memory(spec.run.mem_mb, spec.run.memory_growth, times, most)}"]
+    if spec.keys is not None and (avoid := nodes_to_avoid(spec.run.name)):
+        words, excluded = without_exclude(words)
+        excluded += more_to_exclude(excluded, avoid, spare_nodes(partition, spec.run.nodes or spec.run.tasks))
+        words += [f"--exclude={','.join(excluded)}"] if excluded else []
+    return words
+
+
+def _value(words: Sequence[str], option: str) -> str:
+    return words[words.index(option) + 1] if option in words[:-1] else ""
+
+
+def _is_of_another_user(found: submissions.Submission) -> bool:
+    """Return True while another user's job of this folder is in the queue; ours were asked for."""
+    if not found.is_of_another_user or not found.job_id:
+        return False
+    job = job_of_anyone(found.job_id)
+    return job is not None and job.is_alive and job.folder.resolve() == Path(os.curdir).resolve()
+
+
+def _one_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if "rror" in line]
+    return lines[0] if lines else " ".join(said.split())

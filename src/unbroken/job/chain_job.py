@@ -1,0 +1,74 @@
+"""The job around this process as a member of its chain."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbroken.job.array import is_of
+from unbroken.job.segment_process import is_being_ended
+from unbroken.job.spec import JobSpec, newest, path_of
+from unbroken.runs.layout import RunFolder
+from unbroken.slurm.queue import my_jobs
+from unbroken.system.clock import utc_now
+
+# How long a job that Slurm ends may take to leave (KillWait), and how often the queue is asked.
+LEAVING_SECONDS = 300.0
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ChainJob:
+    """A job that does a segment; `spec` is what it was told when it started."""
+
+    spec: JobSpec
+    job_id: str
+
+    @property
+    def folder(self) -> RunFolder:
+        """Return the map of the run's files."""
+        return self.spec.folder
+
+    @property
+    def key(self) -> str:
+        """Return the name of the chain."""
+        return self.spec.key
+
+    def now(self) -> JobSpec:
+        """Return the spec as the newest start wants it: the run may have been extended meanwhile."""
+        return newest(self.spec)
+
+    def command_for(self, segment: int, attempt: int) -> list[str]:
+        """Return the command that does a segment."""
+        if not self.spec.rule_job.command:
+            words = [str(path_of(self.key)), "--segment", str(segment), "--attempt", str(attempt)]
+            return [sys.executable, "-m", "unbroken.job.segment_script", *words]
+        target = re.compile(r"^(\w+:.*\bsegment=)\d+")
+        words = [target.sub(rf"\g<1>{segment:03d}", word) for word in self.spec.rule_job.command]
+        words[words.index("--attempt") + 1] = str(attempt)
+        return words
+
+    def log(self, line: str) -> None:
+        """Write one line into Slurm's log of this job."""
+        print(f"unbroken {utc_now()} {self.spec.run.name}: {line}", file=sys.stderr, flush=True)
+
+
+def wait_until_left(job: ChainJob) -> None:
+    """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
+
+    Until then nobody can say how it ended.
+    """
+    give_up = time.monotonic() + LEAVING_SECONDS
+    while time.monotonic() < give_up and not is_being_ended():
+        jobs = my_jobs() or []
+        if not any(other.is_leaving and is_of(other, job.key) and other.job_id != job.job_id for other in jobs):
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def log_path(folder: str, job_id: str) -> Path:
+    """Return Slurm's log of a job or task of a chain."""
+    return Path(folder) / f"slurm-{job_id}.log"

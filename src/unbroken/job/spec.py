@@ -1,0 +1,199 @@
+"""`spec.json`: all that the jobs of a run on Slurm need to know; written at each start, read by each job that starts.
+
+It lies in the chain's folder, `.snakemake/unbroken/chains/<run>`.  A later start writes it again, so a task that has
+waited in the queue for days works by the newest settings, and a job that ends asks it for the newest goal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unbroken.errors import ConfigError
+from unbroken.runs import formats
+from unbroken.runs.identity import IdentityKeys
+from unbroken.runs.layout import CHAINS, RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+from unbroken.runs.run import CopySettings, Run
+from unbroken.segment.job import Assignment
+from unbroken.system import fs, jsontext
+
+VERSION = 1
+_KEY = "version"
+
+
+@dataclass(frozen=True)
+class RuleJob:
+    """How the job of the rule is run inside a job on Slurm.
+
+    By its `script`, with what Snakemake would hand to it; or by Snakemake's own `command` where only Snakemake can run
+    it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how long a file may need
+    until it is seen on another machine, `benchmark` the rule's pattern of that name.
+    """
+
+    name: str
+    script: str = ""
+    command: tuple[str, ...] = ()
+    threads: int = 1
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    latency_seconds: float = 0.0
+    benchmark: str = ""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """How jobs of the run are submitted: sbatch's `words`, the command in them (`batch`), the folder of their `logs`.
+
+    At most `most_tasks` of them are in the queue at a time.  A job that finds none behind it submits the next ones if
+    it `refills`; it does not where Snakemake asks for each.  The log of a job that ended well is removed, but for
+    `keeps_logs`.
+    """
+
+    words: tuple[str, ...] = ()
+    batch: str = ""
+    logs: str = ""
+    most_tasks: int = 1
+    refills: bool = True
+    keeps_logs: bool = False
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What the jobs of a run do: segments up to `last_segment`, each tried again at most `retries` times.
+
+    `start` names the start of snakemake that wrote it: attempts of earlier ones do not count.  `key` names the chain;
+    it is the run's name, but for a rule of the user's own, whose jobs know their run only when they have begun.
+    """
+
+    key: str
+    run: Run
+    keys: IdentityKeys | None
+    rule_job: RuleJob
+    submission: Submission
+    last_segment: int
+    retries: int
+    start: str
+
+    @property
+    def assignment(self) -> Assignment:
+        """Return what the plan gives to every segment of the run."""
+        if self.keys is None:
+            raise ValueError(self.key)
+        return Assignment(self.run, self.keys)
+
+    @property
+    def folder(self) -> RunFolder:
+        """Return the map of the run's files."""
+        return RunFolder(self.run.name)
+
+    def missing_segments(self) -> Iterator[int]:
+        """Yield the segments that are wanted and have no record, in order.
+
+        A folder is listed, not each file asked for: on NFS a file that was missing a moment ago may stay missing for a
+        client for a minute, while opening a folder asks the server.
+        """
+        try:
+            names = set(os.listdir(self.folder.segments))
+        except FileNotFoundError:
+            names = set()
+        for number in range(1, self.last_segment + 1):
+            if self.folder.record(number).name not in names:
+                yield number
+
+    def next_segment(self) -> int | None:
+        """Return the first segment without a record; None if all that are wanted have one."""
+        return next(self.missing_segments(), None)
+
+    def remaining_segments(self) -> int:
+        """Return how many segments are still to be done; 0 for a run that is over."""
+        return 0 if self.is_over() else len(list(self.missing_segments()))
+
+    def is_over(self) -> bool:
+        """Return True if all segments are done, or the newest record says that the goal is reached that is set now."""
+        missing = self.next_segment()
+        if missing is None:
+            return True
+        record = read_record(self.folder.record(missing - 1)) if missing > 1 else None
+        is_finished = record is not None and record.outcome is Outcome.FINISHED
+        return is_finished and record is not None and self.run.is_content_with(record.progress)
+
+    def write(self, base: Path = Path()) -> Path:
+        """Write it in one step; return its path relative to `base`.
+
+        FormatError if that of a newer unbroken is there.
+        """
+        path = path_of(self.key)
+        refuse_newer(self.key, base)
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(base / path, json.dumps({_KEY: VERSION, **asdict(self)}) + "\n")
+        return path
+
+
+def chain_folder(key: str) -> Path:
+    """Return the folder with the notes on a chain."""
+    return CHAINS / key
+
+
+def path_of(key: str) -> Path:
+    """Return the path of a chain's spec."""
+    return chain_folder(key) / "spec.json"
+
+
+def refuse_newer(key: str, base: Path = Path()) -> None:
+    """Raise FormatError if a newer unbroken wrote the spec; a corrupt one is written again."""
+    with suppress(OSError, ValueError, AttributeError):
+        formats.refuse_newer(jsontext.parse((base / path_of(key)).read_text()), VERSION, base / path_of(key), _KEY)
+
+
+def read(path: Path) -> JobSpec:
+    """Read the spec at `path`; ConfigError with what to type if it is missing, corrupt or of another version.
+
+    FormatError if a newer unbroken wrote it.
+    """
+    try:
+        data = jsontext.parse(path.read_text())
+        formats.refuse_newer(data, VERSION, path, _KEY)
+        version = data.pop(_KEY)
+        if version != VERSION:
+            raise ConfigError([f"{path}: found version {version}, allowed: {VERSION}; start snakemake again"])
+        return _parsed(data)
+    except FileNotFoundError as error:
+        raise ConfigError([f"{path}: missing; start snakemake again"]) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError([f"{path}: corrupt ({error!r}); start snakemake again"]) from error
+
+
+def newest(spec: JobSpec) -> JobSpec:
+    """Return what the newest start wants of the run; the same spec if that cannot be read now."""
+    with suppress(ConfigError, OSError):
+        return read(path_of(spec.key))
+    return spec
+
+
+def exists(run: str, base: Path = Path()) -> bool:
+    """Return True if a start has ever sent the run to Slurm from this folder."""
+    return (base / path_of(run)).exists()
+
+
+def _parsed(data: Mapping[str, Any]) -> JobSpec:
+    rule_job = RuleJob(**{**data["rule_job"], "command": tuple(data["rule_job"]["command"])})
+    submission = Submission(**{**data["submission"], "words": tuple(data["submission"]["words"])})
+    run, keys = _run(data["run"]), data["keys"] and _identity_keys(data["keys"])
+    return JobSpec(**{**data, "run": run, "keys": keys, "rule_job": rule_job, "submission": submission})
+
+
+def _run(data: Mapping[str, Any]) -> Run:
+    lists = {name: tuple(data[name]) for name in ("slurm_extra", "modules", "enter", "container_options")}
+    copies = CopySettings(**data["copies"]) if data["copies"] else None
+    return Run(**{**data, **lists, "copies": copies})
+
+
+def _identity_keys(data: Mapping[str, Any]) -> IdentityKeys:
+    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+    return IdentityKeys(**{**data, **lists})

@@ -1,0 +1,85 @@
+"""Jobs of a run that are over and left no line in its history: their lines, by what Slurm says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from unbroken.job.array import is_of
+from unbroken.runs import attempts, driver_start, submissions
+from unbroken.runs.history import RECENT, Attempt
+from unbroken.runs.job_note import BeforeWork, said_by_exit_code
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.obstacles import obstacle
+from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
+from unbroken.slurm.jobs_out import Queue
+from unbroken.slurm.queue import MyJob, my_jobs
+
+# Of more jobs that ended before their work a run has stopped long before.
+MOST_ASKED = 5
+
+
+def unrecorded(folder: RunFolder, key: str, start: str, log: Callable[[str], None], segment: int = 0) -> list[Attempt]:
+    """Return the lines that cannot be written into the history now either; the others are in it afterwards.
+
+    A job that never started, such as one that was canceled while it waited, has none; nor has one that ended well, or
+    before this start of snakemake.
+    """
+    known = attempts.all_attempts(folder)
+    recorded = {attempt.slurm_job for attempt in known}
+    lost = []
+    for job in _over(key, my_jobs() or [], recorded):
+        if _leaves_line(job) and (job.end_unix is None or job.end_unix >= driver_start.began_unix(start)):
+            line = line_of(folder, job, segment or (known[-1].segment if known else 1), known[-1] if known else None)
+            if not attempts.note(folder, line, log):
+                lost.append(line)
+    return lost
+
+
+def is_held(job: EndedJob) -> bool:
+    """Return True for a job that left because another one does the run's work."""
+    return said_by_exit_code(job.exit_code) is BeforeWork.HELD
+
+
+def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None) -> Attempt:
+    """Return what the history is to say of a job that ended before it could say it itself."""
+    why = said_by_exit_code(job.exit_code)
+    where = f" on {job.node}" if job.node else ""
+    found = obstacle(folder)
+    message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
+    fields = {"slurm_job": job.job_id, "slurm_node": job.node, "cause": job.state}
+    return attempts.before_work(last, segment, why, message, **fields)
+
+
+def why_no_job(folder: RunFolder, queue: Queue) -> str:
+    """Return why the last job ended that left no line, and what is in the way now, of a run that has no job left.
+
+    Empty if Slurm lists none, or does not answer.
+    """
+    if any(job.run == folder.name for job in queue.out):
+        return ""
+    recorded = {attempt.slurm_job for attempt in attempts.all_attempts(folder, RECENT)}
+    for listed in reversed([job for job in queue.over if job.run == folder.name]):
+        job = ended_job(listed.job_id)
+        if job is None or not job.has_started:  # one that was canceled while it waited
+            continue
+        is_told = job.job_id in recorded or not _leaves_line(job)
+        return "" if is_told else line_of(folder, job, 1, None).message
+    return ""
+
+
+def _leaves_line(job: EndedJob) -> bool:
+    return job.has_started and job.state != "COMPLETED" and not is_held(job)
+
+
+def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:
+    """Yield the jobs of a chain that are over and left no line, oldest first.
+
+    By the controller, which remembers them for some minutes; by accounting if it has forgotten all.
+    """
+    over = [job.job_id for job in jobs if not job.is_alive and is_of(job, key)]
+    if over:
+        asked = [job_id for job_id in over if job_id not in recorded][-MOST_ASKED:]
+        yield from (job for job_id in asked if (job := ended_job(job_id)) is not None)
+    else:
+        found = ended_in_accounting(submissions.job_ids(key)[-1:])
+        yield from [job for job in found if job.job_id not in recorded][-MOST_ASKED:]

@@ -1,0 +1,115 @@
+"""What the waiting tasks of a run ask for, changed after one of them failed, or as a new start wants it.
+
+They were submitted with what was known then.  A user may change what a job asks for while it waits [man scontrol:
+MinMemoryNode, ExcNodeList].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unbroken.job.array import cancel
+from unbroken.job.spec import JobSpec
+from unbroken.runs import submissions
+from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of, ran_out_of_memory
+from unbroken.runs.history import Attempt
+from unbroken.slurm.commands import ask
+from unbroken.slurm.excluded_nodes import more_to_exclude
+from unbroken.slurm.nodes import numbers_of, own_partition, own_spare_nodes
+from unbroken.slurm.tables import table
+
+
+def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:
+    """Change the waiting tasks of a run after its last attempt; yield a line for each thing that was changed."""
+    if ran_out_of_memory(last):
+        yield _give_more_memory(spec.run.name, jobs, last.mem_mb, spec.run.memory_growth)
+    elif not last.outcome.settles and (avoid := nodes_to_avoid(spec.run.name)):
+        yield from _keep_off(jobs, avoid, own_spare_nodes())
+
+
+def _give_more_memory(run: str, jobs: Sequence[str], mem_mb: int, growth: float) -> str:
+    """At most what a node of this partition has; `mem_mb` is what the config says."""
+    times = out_of_memory_kills_of(run, mem_mb)
+    wanted = grown_memory(mem_mb, growth, times, max(numbers_of(own_partition(), "%m"), default=0))
+    if not _change(jobs, f"MinMemoryNode={wanted}"):
+        return f"out of memory; Slurm refused to raise the waiting tasks' limit; type mem_mb: {wanted}"
+    ended = f"{times} attempt{'s' if times > 1 else ''} ran out of memory"
+    return f"{ended}; the waiting tasks now ask for {wanted} MB; to start with that, set mem_mb: {wanted}"
+
+
+def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
+    """Excludes nodes beside those that the jobs exclude already; in all no more than the partition can spare."""
+    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
+    already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
+    if not (fresh := more_to_exclude(already, avoid, spare)):
+        return
+    where = f"{', '.join(fresh)}, where it failed repeatedly"
+    is_done = _change(jobs, f"ExcNodeList={','.join([*already, *fresh])}")
+    yield f"the waiting tasks avoid {where}" if is_done else f"Slurm refused to let the waiting tasks avoid {where}"
+
+
+def _change(jobs: Sequence[str], what: str) -> bool:
+    return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in _together(jobs))
+
+
+# What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
+# UPDATE COMMAND, JOBS].
+_CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
+# squeue's letters for them, to see what became of each task.
+_SHOWN = {"TimeLimit": "%l", "Partition": "%P", "MinMemoryNode": "%m"}
+
+
+def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Iterator[str]:
+    """Change the waiting tasks to what the newest start wants; yield a line for each thing that was changed.
+
+    Tasks of which Slurm does not change what differs are canceled; whoever looks next submits others.
+    """
+    before = submissions.words_of_newest(spec.key)
+    if not waiting or before is None or before == list(spec.submission.words):
+        return
+    changes = _changes(before, spec.submission.words)
+    if changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
+        submissions.note_words(spec.key, spec.submission.words)
+        yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}"
+    elif cancel(list(waiting)) is not None:
+        yield "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
+    else:
+        yield "the waiting tasks still ask for what the config said before: Slurm does not answer"
+
+
+def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
+    """Return what differs as scontrol calls it; None if anything else differs."""
+    old, new = _options(before), _options(now)
+    differing = {option for option in {*old, *new} if old.get(option) != new.get(option)}
+    if not all(option in _CHANGEABLE and option in new for option in differing):
+        return None
+    return {_CHANGEABLE[option]: new[option] for option in sorted(differing)}
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """Return the options of sbatch's words with their values: `--mem 2000`, `--mem=2000`, `--requeue`."""
+    found, last = dict[str, str](), ""
+    for word in words:
+        if word.startswith("-"):
+            last, _, value = word.partition("=")
+            found[last] = value
+        elif last:
+            found[last] = word
+    return found
+
+
+def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
+    """Return True if each task that still waits asks for it afterwards: scontrol fails if one has started meanwhile."""
+    for numbers in _together(waiting):
+        ask("scontrol", "update", f"JobId={numbers}", f"{name}={value}")
+    rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=(_SHOWN[name],))
+    return rows is not None and len({shown for (shown,) in rows}) <= 1
+
+
+def _together(waiting: Sequence[str]) -> list[str]:
+    """Return `17_[3-6]` for the tasks 3 to 6 of an array, by which all of them are changed at once."""
+    arrays = dict[str, list[int]]()
+    for number in waiting:
+        array, _, task = number.partition("_")
+        arrays.setdefault(array, []).extend([int(task)] if task else [])
+    return [f"{array}_[{','.join(map(str, tasks))}]" if tasks else array for array, tasks in arrays.items()]

@@ -1,0 +1,82 @@
+"""One job's part of a chain: a segment's work and, while it is done, the tasks behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unbroken.job import array
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.next_attempt import next_attempt
+from unbroken.job.page_keeper import PageKeeper
+from unbroken.job.run_end import submit_left_out
+from unbroken.job.segment_process import CommandEnd, SegmentProcess, is_being_ended
+from unbroken.runs import notify_process
+from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
+from unbroken.slurm.commands import has_command
+from unbroken.slurm.queue import my_jobs
+
+
+class Work:
+    """The segment that this job does; afterwards `is_followed` and `has_no_room` say how the queue was left."""
+
+    def __init__(self, job: ChainJob) -> None:
+        self._job = job
+        self._page = PageKeeper()
+        self._has_successor = False
+        self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
+        self.is_followed = False  # the segment was done, more are to be done, and a task behind this one does them
+
+    def do(self) -> CommandEnd:
+        """Do one segment; segments whose record only had to be made again do not count."""
+        ended = CommandEnd(0)
+        try:
+            while (segment := self._job.now().next_segment()) is not None:
+                ended = self._do(segment)
+                record = read_record(self._job.folder.record(segment))
+                if ended.code != 0 or self._has_worked() or record is None or record.outcome is Outcome.FINISHED:
+                    break
+        finally:
+            self._page.end()  # before the last page of all, which none may replace
+        self.is_followed = self._has_successor and self._has_paused() and self._job.now().next_segment() is not None
+        return ended
+
+    def _do(self, segment: int) -> CommandEnd:
+        job = self._job
+        attempt = next_attempt(job, segment)
+        job.log(f"segment {segment} of {job.now().last_segment}")
+        words = job.command_for(segment, attempt)
+        return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self._look_ahead)
+
+    def _has_worked(self) -> bool:
+        return any(line.slurm_job == self._job.job_id for line in History(self._job.folder.history).attempts())
+
+    def _has_paused(self) -> bool:
+        attempts = History(self._job.folder.history).attempts()
+        is_ours = bool(attempts) and attempts[-1].slurm_job == self._job.job_id
+        return is_ours and attempts[-1].outcome is Outcome.PAUSED
+
+    def _look_ahead(self) -> None:
+        """Do what is done next to this segment's work, not before that begins."""
+        self._submit_ahead()
+        self._page.begin()
+
+    def _submit_ahead(self) -> None:
+        """Submit the next array if no task waits and more than one segment is left."""
+        job = self._job
+        if not has_command("sbatch") or is_being_ended():
+            return
+        submit_left_out(job.log)
+        notify_process.start(Path())
+        spec = job.now()
+        if not spec.submission.refills or spec.remaining_segments() < 2:
+            return
+        jobs = my_jobs()
+        if jobs is None:
+            return  # asked again at the end
+        if not array.waiting(jobs, job.key):
+            done = array.submit(spec, at_work=job.job_id)
+            job.log(f"no task of this run waits: submitting the next ones; {done.line}")
+            self.has_no_room = done.answer is array.Answer.FULL
+        self._has_successor = array.has_waiting(job.key)
