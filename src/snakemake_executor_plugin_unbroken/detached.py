@@ -11,9 +11,8 @@ from pathlib import Path
 from snakemake_executor_plugin_unbroken.parent import behind
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit
-from unbroken.detached.early_start import JOBS, dependency, early_minutes
 from unbroken.detached.resubmit import Again
-from unbroken.detached.successors import BEFORE, Template, tasks
+from unbroken.detached.successors import BEFORE, Template, dependency, tasks
 from unbroken.runs import driver_start
 from unbroken.runs.run import Run
 
@@ -21,14 +20,12 @@ from unbroken.runs.run import Run
 STARTED_IN = os.getcwd()
 
 
-def chain_command(exec_job: str, segment: Segment, retries: int, is_driven: bool = False) -> str:
+def chain_command(exec_job: str, segment: Segment, retries: int) -> str:
     """What a job runs that does whichever segment of its run comes next; `BEFORE` in it stands for the jobs before."""
     words = ["--run", segment.run.name, "--segments", str(segment.run.segments), f"--after={BEFORE}"]
     words += ["--start", driver_start.current(), "--retries", str(retries)]
     words += ["--idle-attempts", str(segment.run.attempts_without_progress)]
     words += ["--memory-growth", str(segment.run.memory_growth)]
-    words += [] if early_minutes(segment.run) is None else ["--early"]
-    words += ["--driven"] if is_driven else []
     return behind(exec_job, "unbroken.detached.chain_job", words)
 
 
@@ -37,7 +34,7 @@ def template_of(
 ) -> Template:
     """How jobs of the run are submitted without Snakemake; `script` is a `chain_command`."""
     run = segment.run
-    more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, early_minutes(run), is_array
+    more = run.mem_mb, run.memory_growth, run.nodes or run.tasks, is_array
     return Template(ahead, segment.rule, str(logs), tuple(words), script, *more)
 
 
@@ -45,7 +42,7 @@ class Detached:
     """The chains of jobs that are being submitted."""
 
     def __init__(self, ahead: int, makes_arrays: bool = False) -> None:
-        self._ahead = ahead
+        self.ahead = ahead  # so many jobs of a run may be in the queue
         self._makes_arrays = makes_arrays
         self._single: set[str] = set()
         self._tasks: dict[str, list[str]] = {}  # of the array of a run those that no segment has yet
@@ -61,17 +58,13 @@ class Detached:
 
         Jobs of a driver do not count: they submit no other ones.
         """
-        if len(self._undriven(segment.run)) >= self.ahead_of(segment):
+        if len(self._undriven(segment.run)) >= self.ahead:
             self._full.add(segment.run.name)
         return segment.run.name not in self._full
 
-    def ahead_of(self, segment: Segment) -> int:
-        """How many jobs of the run may be in the queue."""
-        return self._ahead if early_minutes(segment.run) is None else min(JOBS, self._ahead)
-
     def is_array(self, run: Run) -> bool:
         """True if several jobs of the run are to be one array."""
-        return self._makes_arrays and run.name not in self._single and early_minutes(run) is None
+        return self._makes_arrays and run.name not in self._single
 
     def make_no_array(self, segment: Segment) -> None:
         """The site has no room for one: its jobs are submitted one by one."""
@@ -79,7 +72,7 @@ class Detached:
 
     def array_size(self, segment: Segment, last_number: int) -> int:
         """How many segments from this one on the array that is submitted now is for."""
-        room = self.ahead_of(segment) - len(self._undriven(segment.run))
+        room = self.ahead - len(self._undriven(segment.run))
         return max(1, min(room, last_number - segment.number + 1))
 
     def split(self, segment: Segment, job_id: str, size: int) -> str:
@@ -133,7 +126,7 @@ class Detached:
             return ""
         run = self.now.run
         chain = [job for job in (self._others.get(run.name), *self._chains.get(run.name, [])) if job]
-        return " ".join(["", *map(shlex.quote, dependency(chain, early_minutes(run)))])
+        return " ".join(["", *map(shlex.quote, dependency(chain))])
 
     def behind_chain(self, command: str, segment: Segment) -> str:
         """The same for the job that is submitted now."""

@@ -69,7 +69,6 @@ class Executor(Submitting):
             if out.segment in arrived:
                 self._succeed(infos[out], out.segment)
         ended = self._watch.look(waiting, self._tell)
-        self._holes.look(waiting)
         for out in waiting:
             end = ended.get(out.job_id)
             if end is None or time.monotonic() < out.not_before or not self._close(infos[out], out, end):
@@ -195,8 +194,6 @@ class Executor(Submitting):
     def _fail(self, info: SubmittedJobInfo, segment: Segment, verdict: JobOutcome) -> None:
         self._forget(info)
         submissions.drop(segment.key)
-        if verdict.follows is Follows.STOP or info.job.attempt > self.retries_of(info.job):
-            self._early.cancel([segment.run.name])
         if verdict.follows is Follows.STOP:
             self._watch.forget(segment)
             self.give_up(info.job)
@@ -232,13 +229,10 @@ class Executor(Submitting):
         """Also those that the other thread is just looking at."""
         with self._out_lock:
             infos = {info.external_jobid: info for info in [*active_jobs, *self._out.values()]}
-        self._early.cancel(only_pending=False)
         super().cancel_jobs(list(infos.values()))
 
     def shutdown(self) -> None:
         """As the parent; then what is left to say."""
-        if not self.is_told_to_end():
-            self._early.cancel()
         super().shutdown()
         if self._detached is not None:
             self._tell(self._detached.summary())

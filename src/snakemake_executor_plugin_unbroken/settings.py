@@ -37,7 +37,7 @@ class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
         default=False,
         metadata={
             "help": "With --immediate-submit: the jobs of a run are one array (--array=1-N%1), whose tasks age in the "
-            "queue from its submission on; not of runs with queue_wait_minutes."
+            "queue from its submission on."
         },
     )
 

@@ -14,7 +14,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_executor_plugin_unbroken import interruptible, still_needed
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS, Adoption
 from snakemake_executor_plugin_unbroken.detached import Detached
-from snakemake_executor_plugin_unbroken.early import EarlyJobs
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
 from snakemake_executor_plugin_unbroken.job_commands import JobCommands
 from snakemake_executor_plugin_unbroken.others import Others
@@ -28,14 +27,11 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out
 from snakemake_executor_plugin_unbroken.ticket_jobs import began_unix, ticket_of
 from snakemake_executor_plugin_unbroken.watch import JobWatch
 from unbroken.detached import resubmit, targets
-from unbroken.detached.early_start import early_minutes
 from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.run import Run
 from unbroken.runs.submissions import Submission
-from unbroken.slurm import time_min
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.refusals import is_no_array, is_queue_full, is_transient, refusal
 from unbroken.system import fs
@@ -71,7 +67,6 @@ class Submitting(JobCommands):
         self._watch, self._interruptible_watch = JobWatch(*times), JobWatch(*times)
         self._adoption = Adoption(Path(workflow.workdir_init))
         self._others = Others()
-        self._early = EarlyJobs()
         self._others_seconds = 0.0
         self._others_due = 0.0
         self._pending_due = 0.0
@@ -132,19 +127,12 @@ class Submitting(JobCommands):
             begun.note_if_there(RunFolder(run.name))
             if (ticket := ticket_of(job, segment, self.latency_seconds())) is not None:
                 ticket.write()
-            template = self.template(job, segment) if ticket is not None and self._needs_template(run) else None
             if self._detached is not None:
-                if run.least_minutes is not None and not self._holes.are_given_whole:
-                    self._tell(f"{run.name}: {time_min.ONLY_WITH_DRIVER}")
+                template = self.template(job, segment, self._detached) if ticket is not None else None
                 self._detached.keep(segment, template)
-            elif template is not None:
-                self._early.keep(run.name, template, self.last_segment(run.name))
         if run.name not in self._noted and (self._detached is not None or targets.wanted(run.name) is not None):
             targets.keep(run)
             self._noted.add(run.name)
-
-    def _needs_template(self, run: Run) -> bool:
-        return self._detached is not None or early_minutes(run) is not None
 
     def _submit_job(self, job: Any) -> None:
         self.run_job_pre(job)
@@ -165,7 +153,6 @@ class Submitting(JobCommands):
         try:
             if still_needed.is_done(segment, self._tell):
                 self._tell(f"{segment.name}: its work is done, no job needed")
-                self._early.cancel([segment.run.name])
                 self._succeed(SubmittedJobInfo(job), segment)
                 return
         except LeaseError:
@@ -188,8 +175,7 @@ class Submitting(JobCommands):
         elif found.job_id:
             if self._detached is not None and not found.submits_the_next:
                 self._detached.found_driven(found.job_id)
-            if not self._early.is_waiting(segment.places.name, found.job_id):
-                self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
+            self._tell(f"{segment.name}: job {found.job_id} is in the queue or running already, taken over")
             self.report_job_submission(self.adopted(job, found.job_id))
         elif self._detached is not None and (task := self._detached.task(segment)):
             submissions.take(segment.key, found.ticket)
@@ -239,8 +225,6 @@ class Submitting(JobCommands):
                 self._detached.add(segment, job_info.external_jobid)
             with self._out_lock:
                 self._out[job_info.external_jobid] = job_info
-            if not isinstance(segment, Interruptible):
-                self._follow_early(segment, job_info.external_jobid)
         super().report_job_submission(job_info, register_job=register_job)
 
     def _as_task(self, info: SubmittedJobInfo, segment: Segment | Interruptible) -> SubmittedJobInfo:
@@ -250,15 +234,6 @@ class Submitting(JobCommands):
         if (size := self.array_size(segment)) == 1:
             return info
         return self.adopted(info.job, self._detached.split(segment, str(info.external_jobid), size))
-
-    def _follow_early(self, segment: Segment, job_id: str) -> None:
-        if self._detached is not None:
-            return
-        try:
-            if self._early.follow(segment, job_id, self._tell):
-                self._adoption.forget()  # that job may be needed for this segment too
-        except (UnbrokenError, OSError) as error:  # the next job is submitted when its time has come
-            self._tell(f"{segment.name}: no job waits behind job {job_id} yet ({error})")
 
     def is_taken_care_of(self, job: Any, said: str) -> bool:
         """True if the segment's job is to be submitted later, by us or by a job of its run."""

@@ -92,7 +92,7 @@ class JobWatch:
             if not out.leaves_record
             or end.state != "COMPLETED"
             or now - end.since > self._latency_seconds
-            or _has_used_a_hole(out)
+            or _got_less_time(out)
         }
 
     def verdict(self, out: Out, state: str, partition: str, nodes: int, tell: Callable[[str], None]) -> JobOutcome:
@@ -188,8 +188,8 @@ class JobWatch:
             self._unanswered = now + 4 * SILENT_CONTROLLER_SECONDS
 
 
-def _has_used_a_hole(out: Out) -> bool:
-    """True if the job has done all that it could, and leaves no record: it had less time than a segment."""
+def _got_less_time(out: Out) -> bool:
+    """Return True if the job has done all that it could, and leaves no record: it had less time than a segment."""
     if out.segment.run.least_minutes is None:
         return False
     with suppress(OSError, FormatError):

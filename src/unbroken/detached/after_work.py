@@ -9,7 +9,7 @@ from pathlib import Path
 from unbroken.detached import adjust_pending, resubmit
 from unbroken.detached.detached_job import DetachedJob
 from unbroken.detached.next_attempt import Stop, next_attempt
-from unbroken.detached.pending_jobs import cancel_waiting, has_waiting, is_detached_job_of, waiting
+from unbroken.detached.pending_jobs import has_waiting, waiting
 from unbroken.detached.run_end import end_run
 from unbroken.detached.segment_command import give_up_at, is_being_ended, rest_seconds
 from unbroken.detached.successors import DONE, ENDED
@@ -55,14 +55,6 @@ def look_after_the_rest(this_job: DetachedJob, job_id: str, has_no_room: bool) -
         _learn(this_job, job_id, numbers)
     else:  # there may be too little time in the seconds (KillWait) of a job at its limit
         _go_on(this_job, job_id, has_no_room or is_leaving)
-
-
-def look_after_the_next(this_job: DetachedJob, job_id: str) -> None:
-    """The job that a driver has queued early would start with our end, before the driver knows of it."""
-    if is_over(this_job.run, this_job.told_segments):
-        cancel_waiting(this_job.run)
-    else:
-        _learn(this_job, job_id, waiting(my_jobs() or [], this_job.run, Path()))
 
 
 def _learn(this_job: DetachedJob, job_id: str, numbers: Sequence[str]) -> None:
@@ -134,6 +126,5 @@ def how_slurm_ends(job_id: str) -> str:
 
 
 def _is_followed(this_job: DetachedJob, job_id: str, jobs: Sequence[MyJob]) -> bool:
-    """True if a job of the run waits, or one that may start early is there to take over from this one."""
-    others = [job for job in jobs if job.job_id != job_id and is_detached_job_of(job, this_job.run, Path())]
-    return any(job.state == "PENDING" or (this_job.is_early and job.is_alive) for job in others)
+    """Return True if another job of the run waits."""
+    return bool(set(waiting(jobs, this_job.run, Path())) - {job_id})

@@ -16,13 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from unbroken.detached import last_look, resubmit
-from unbroken.detached.after_work import is_quiet, look_after_the_next, look_after_the_rest
+from unbroken.detached.after_work import is_quiet, look_after_the_rest
 from unbroken.detached.detached_job import DetachedJob
-from unbroken.detached.early_start import ask_to_leave, wait_until_left
 from unbroken.detached.ended_before_work import leave_before_work, leave_to_holder
 from unbroken.detached.next_attempt import Stop, next_attempt
 from unbroken.detached.page_keeper import PageKeeper
-from unbroken.detached.pending_jobs import has_waiting, waiting
+from unbroken.detached.pending_jobs import has_waiting, wait_until_left, waiting
 from unbroken.detached.run_end import end_run, submit_left_out
 from unbroken.detached.segment_command import CommandEnd, SegmentCommand, become_deaf, is_being_ended
 from unbroken.detached.successors import DONE
@@ -51,8 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
     wait_until_left(tasks_before)
     job_id = own_job_id()
     last_look.has_come_back(job_id)
-    if not this_job.is_driven:
-        _tell_missing_commands(this_job)
+    _tell_missing_commands(this_job)
     page = PageKeeper()
     try:
         refuse_newer(this_job.places)
@@ -61,18 +59,14 @@ def main(words: Sequence[str] | None = None) -> int:
             ended = chain.work()
         finally:
             page.end()  # before the last page of all, which none may replace
-        if this_job.is_driven:
-            look_after_the_next(this_job, job_id)
-        elif ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
+        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
             leave_before_work(this_job, job_id, ended.why, ended.message)
         elif ended.why is BeforeWork.HELD:
             leave_to_holder(this_job, job_id)
-        elif this_job.is_early or not (chain.has_successor and is_quiet(this_job, job_id)):
+        elif not (chain.has_successor and is_quiet(this_job, job_id)):
             look_after_the_rest(this_job, job_id, chain.has_no_room)
     except Stop as stop:
         this_job.tell(f"the run stops: {stop}")
-        if this_job.is_driven:
-            return 1
         end_run(this_job.run, this_job.start, my_jobs() or [], job_id, this_job.tell)
         return 1
     except FormatError as error:  # the jobs behind may be those of the newer one, so none is cancelled
@@ -93,8 +87,6 @@ class _Chain:
     def work(self) -> CommandEnd:
         """One segment's work; segments whose record only had to be made anew do not count."""
         this_job, ended = self.this_job, CommandEnd(0)
-        if this_job.is_early:
-            ask_to_leave(this_job.places, this_job.after, self.job_id, this_job.tell)
         while (segment := this_job.next_segment()) is not None:
             attempt = next_attempt(this_job, segment)
             self._segment = segment
@@ -109,8 +101,6 @@ class _Chain:
 
     def _look_ahead(self) -> None:
         """What is done beside this segment's work, not before that begins."""
-        if self.this_job.is_driven:
-            return
         self._submit_ahead()
         self._page.begin()
 

@@ -25,8 +25,6 @@ class DetachedJob:
     idle_attempts: int
     memory_growth: float
     command: tuple[str, ...]
-    is_early: bool = False  # it may start while the one before is at work
-    is_driven: bool = False  # a driver submits the jobs behind it
 
     @classmethod
     def parse(cls, words: Sequence[str] | None, description: str | None) -> DetachedJob:
@@ -39,8 +37,6 @@ class DetachedJob:
         parser.add_argument("--retries", type=int, default=0)
         parser.add_argument("--idle-attempts", type=int, default=2)
         parser.add_argument("--memory-growth", type=float, default=1.0)
-        parser.add_argument("--early", action="store_true")
-        parser.add_argument("--driven", action="store_true")
         parser.add_argument("command", nargs=argparse.REMAINDER)
         given = parser.parse_args(words)
         command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
@@ -53,8 +49,6 @@ class DetachedJob:
             given.idle_attempts,
             given.memory_growth,
             command,
-            given.early,
-            given.driven,
         )
 
     @property

@@ -1,18 +1,21 @@
-"""The pending jobs of a detached run, and how it ends them when it has reached its goal or stops."""
+"""The jobs of a detached run in the queue, and how it ends those that wait when it has reached its goal or stops."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from unbroken.detached.segment_command import is_being_ended
 from unbroken.slurm.commands import ask
 from unbroken.slurm.job_comment import run_in
 from unbroken.slurm.queue import MyJob, my_jobs
 
 # How the names of detached jobs begin; such a job does whichever segment of its run comes next.
 DETACHED_JOB_NAME = "unbroken-slot"
-# How those of them begin that a driver has queued early: they submit no other ones.
-DRIVEN_JOB_NAME = f"{DETACHED_JOB_NAME}-driven"
+# How long a job that Slurm ends may take to leave (KillWait), and how often the queue is asked.
+LEAVING_SECONDS = 300.0
+LOOK_SECONDS = 1.0
 
 
 def is_detached_job_of(job: MyJob, run: str, base: Path) -> bool:
@@ -22,8 +25,8 @@ def is_detached_job_of(job: MyJob, run: str, base: Path) -> bool:
 
 
 def submits_the_next(job: MyJob) -> bool:
-    """True for a job that looks after those behind it, whoever has submitted it."""
-    return job.name.startswith(DETACHED_JOB_NAME) and not job.name.startswith(DRIVEN_JOB_NAME)
+    """Return True for a job that looks after those behind it, whoever has submitted it."""
+    return job.name.startswith(DETACHED_JOB_NAME)
 
 
 def run_of_detached_job(job: MyJob) -> str:
@@ -52,9 +55,9 @@ def wait_for(job_id: str, numbers: Sequence[str]) -> bool:
 
 
 def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
-    """Cancels the jobs of a run that have not started yet; their numbers, None if Slurm does not answer.
+    """Cancel the jobs of a detached run that have not started yet; return their numbers, None if Slurm does not answer.
 
-    A detached run has such jobs, and one with `queue_wait_minutes`; for any other this does nothing.
+    An attached run has no such jobs: for it this does nothing.
     """
     jobs = my_jobs()
     if jobs is None:
@@ -62,3 +65,16 @@ def cancel_waiting(run: str, base: Path = Path()) -> list[str] | None:
     numbers = waiting(jobs, run, base)
     # Only while they wait: one that has started meanwhile is somebody's work.
     return numbers if not numbers or ask("scancel", "--state=PENDING", *numbers) is not None else None
+
+
+def wait_until_left(tasks: Sequence[str]) -> None:
+    """Wait until these tasks of an array, which come before the task that asks, have left their nodes.
+
+    The next task of an array starts while Slurm still ends the one before, so nobody can say yet how that one ended.  A
+    job that depends on another one starts when that has left.
+    """
+    give_up = time.monotonic() + LEAVING_SECONDS
+    while tasks and time.monotonic() < give_up and not is_being_ended():
+        if not any(job.is_leaving and job.job_id in tasks for job in my_jobs() or []):
+            return
+        time.sleep(LOOK_SECONDS)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.detached import targets
-from unbroken.detached.early_start import dependency
 from unbroken.detached.segment_command import is_being_ended
 from unbroken.runs import submissions
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
@@ -28,7 +27,7 @@ from unbroken.slurm.sbatch import sbatch
 from unbroken.slurm.this_job import own_job_id
 
 # Changes with the meaning of a field of `Template`; Snakemake submits where it is another one.
-VERSION = 1
+VERSION = 2
 # Stands in `Template.script` for the numbers of the jobs before.
 BEFORE = "@BEFORE@"
 DONE = "done"
@@ -36,7 +35,6 @@ DONE = "done"
 ENDED = "ended with this job"
 # How it begins where another try would be refused too.
 REFUSED = "Slurm refuses them"
-NAME = "--job-name"
 # In the name of a log: the number of an array and of its task [man sbatch, filename pattern].
 ARRAY_LOG = "%A_%a"
 NO_ROOM = "the queue takes no more jobs now"
@@ -48,7 +46,7 @@ class Template:
 
     `ahead` is how many of them may be out; `words` are sbatch's, those that name a segment among them; `logs` is the
     folder of Slurm's logs, and `script` what a job runs.  The config asks for `mem_mb`, which grows by `memory_growth`,
-    and for `nodes`.  `early_minutes` after its start a job may be followed (`early_start`).
+    and for `nodes`.
     """
 
     ahead: int
@@ -59,14 +57,8 @@ class Template:
     mem_mb: int
     memory_growth: float
     nodes: int
-    early_minutes: int | None = None
     is_array: bool = False  # several jobs are submitted as one array, whose tasks follow each other
     version: int = VERSION
-
-    def named(self, start: str) -> Template:
-        """The same, with names of the jobs that begin so."""
-        name = f"{start}_{_value(self.words, NAME)}"
-        return replace(self, words=tuple(_with(self.words, {NAME: name})))
 
 
 def from_json(data: Mapping[str, Any] | None) -> Template | None:
@@ -121,21 +113,6 @@ def submit(run: str, template: Template | None, leaving: str = "", at_work: int 
     return DONE
 
 
-def submit_behind(key: Key, template: Template, job_id: str, after: Submission | None = None) -> tuple[str, str]:
-    """Submits the job of a segment behind another one: its number, or '' and in one line why there is none.
-
-    `after` is the segment's newest submission so far.  There is neither where somebody else submits it.
-    """
-    if not submissions.take(key, after):
-        return "", ""
-    chain = [job_id]
-    said = _submit_together([key], template, chain)
-    if said:
-        submissions.drop(key)
-        return "", said
-    return chain[-1], ""
-
-
 def _count(alive: Sequence[MyJob], leaving: str) -> int:
     """How many of these jobs do a segment each: where this one is at work, no other one that has started is."""
     own = own_job_id()
@@ -185,7 +162,7 @@ def _submit_together(keys: Sequence[Key], template: Template, chain: list[str]) 
     log.parent.mkdir(parents=True, exist_ok=True)
     words = _with(template.words, {"--comment": comment_of(template.rule, names), "--output": str(log)})
     words = _as_learnt(key.run, words, template)
-    words += [*dependency(chain, template.early_minutes), *array(len(keys))]
+    words += [*dependency(chain), *array(len(keys))]
     answer = sbatch([*words, f"--wrap={template.script.replace(BEFORE, ','.join(chain))}"])
     if not answer.job_id:
         if answer.is_ended or is_being_ended():
@@ -196,6 +173,14 @@ def _submit_together(keys: Sequence[Key], template: Template, chain: list[str]) 
         submissions.fill(key, job_id)
         chain.append(job_id)
     return ""
+
+
+def dependency(chain: Sequence[str]) -> list[str]:
+    """Return the words for sbatch that put a job behind all others of its run.
+
+    Behind all, not the last one: if one that waits is cancelled, the next must not start beside the one that runs.
+    """
+    return [f"--dependency=afterany:{':'.join(chain)}"] if chain else []
 
 
 def array(count: int) -> list[str]:
