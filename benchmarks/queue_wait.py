@@ -1,4 +1,4 @@
-"""The wait beside the work: chains on a cluster whose queue is kept full, jobs ordered by their age.
+"""Waits in a full queue: chains on a cluster whose queue is kept full, jobs ordered by their age.
 
 A real slurmctld with priority/multifactor, age alone; hours are minutes here.  All chains wait in the same queue at the
 same time.  Others' jobs take a node each for 30 to 90 s, and so many of them always wait.
@@ -85,15 +85,12 @@ def array(here: Lab, minutes: int, segments: int) -> Started:
     return folder, None
 
 
-def chain(
-    here: Lab, minutes: int, segments: int, wait: int, profile: str, *words: str
-) -> tuple[Path, subprocess.Popen[bytes] | None]:
+def chain(here: Lab, minutes: int, segments: int, profile: str, *words: str) -> Started:
     """A run of unbroken with as much work; its driver, if it has one that stays."""
     run = {
         "engine": "toy",
         "segments": 3 * segments,
         "segment_minutes": minutes,
-        "queue_wait_minutes": wait,
         "first_margin_seconds": 5,
         "threads": 4,
         "settings": {"goal": _goal(minutes, segments), "step_seconds": STEP_SECONDS, "save_steps": 0},
@@ -130,15 +127,13 @@ def _unix(local: str) -> float:
     return datetime.fromisoformat(local).timestamp()
 
 
-def measure(here: Lab, minutes: int, segments: int, wait: int, copies: int, queued: int, fill_seconds: float) -> str:
+def measure(here: Lab, minutes: int, segments: int, copies: int, queued: int, fill_seconds: float) -> str:
     """All chains at once; a table."""
     ways = {
         "`--array=1-N%1`": lambda: array(here, minutes, segments),
-        "detached": lambda: chain(here, minutes, segments, 0, "slurm-detached"),
-        "detached, as an array": lambda: chain(here, minutes, segments, 0, "slurm-detached", "--unbroken-array-chains"),
-        "attached": lambda: chain(here, minutes, segments, 0, "slurm"),
-        f"detached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm-detached"),
-        f"attached, `queue_wait_minutes: {wait}`": lambda: chain(here, minutes, segments, wait, "slurm"),
+        "detached": lambda: chain(here, minutes, segments, "slurm-detached"),
+        "detached, as an array": lambda: chain(here, minutes, segments, "slurm-detached", "--unbroken-array-chains"),
+        "attached": lambda: chain(here, minutes, segments, "slurm"),
     }
     with full_queue(here, queued):
         time.sleep(fill_seconds)  # until those that wait are of all ages
@@ -175,12 +170,11 @@ if __name__ == "__main__":
         queued=(int, 50, "how many jobs of others always wait"),
         minutes=(int, 3, "length of a segment"),
         segments=(int, 3, "how many of them the work fills"),
-        wait=(int, 2, "`queue_wait_minutes`"),
         copies=(int, 3, "how many chains of each kind"),
         fill=(float, 120.0, "seconds for which the queue is filled before"),
     )
     where = machine("snakemake", "snakemake-executor-plugin-slurm")
     with slurm.lab(chosen.nodes + 1) as here:
         order_by_age(here)
-        text = measure(here, chosen.minutes, chosen.segments, chosen.wait, chosen.copies, chosen.queued, chosen.fill)
+        text = measure(here, chosen.minutes, chosen.segments, chosen.copies, chosen.queued, chosen.fill)
     publish("queue_wait", f"{where} Minutes: median of {chosen.copies} (least-most).\n\n{text}", chosen.write)

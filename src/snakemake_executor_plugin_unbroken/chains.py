@@ -27,6 +27,7 @@ from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import LOGS
+from unbroken.runs.run import Run
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.system import fs
@@ -48,6 +49,7 @@ class Host(Protocol):
     """What a chain needs of the executor."""
 
     def chain_words(self, job: Any) -> list[str]: ...
+    def takes_less_time(self, run: Run) -> bool: ...
     def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]: ...
     def jobs_of_run(self, run: str) -> list[Any]: ...
     def latency_seconds(self) -> float: ...
@@ -285,6 +287,8 @@ class Chains:
         try:
             rule_job = rule_job_of(job, segment, self._host.latency_seconds())
             why = why_no_array(job, jobs or [job], self._host.chain_words)
+            if not why and self._host.takes_less_time(segment.run):
+                why = "the tasks of an array would all get segment_minutes: at_least"
         except NotAsItCame as found:
             rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), found.why
         last = max((number.number for other in jobs if (number := segment_of(other)) is not None), default=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from snakemake_executor_plugin_unbroken.settled import is_done
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
+from unbroken.runs.run import Run
 from unbroken.segment.already_done import settle
+from unbroken.slurm import time_min
 
 
 class Executor(SlurmParent):
@@ -86,8 +89,22 @@ class Executor(SlurmParent):
     def chain_words(self, job: Any) -> list[str]:
         """Return the words for sbatch of a segment's job, the same for all of its run."""
         segment = segment_of(job)
-        name = f"{segment.run.name}-segments" if segment is not None else job.name
-        return [f"--job-name={name}", *chain_words(self.sbatch_words(job))]
+        if segment is None:
+            return []
+        words = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
+        return [f"--job-name={segment.run.name}-segments", *chain_words(self.sbatch_words(job)), *words]
+
+    def takes_less_time(self, run: Run) -> bool:
+        """Return True if jobs of the run may start with less time than a segment."""
+        return run.least_minutes is not None and self._gives_all_time
+
+    @cached_property
+    def _gives_all_time(self) -> bool:
+        return time_min.gives_all_time()
+
+    def files_to_wait_for(self, job: Any) -> list[str] | None:
+        """Return none for a segment's job, whose number is known only when it starts; None for the parent's."""
+        return None if segment_of(job) is None else []
 
     def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]:
         """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""

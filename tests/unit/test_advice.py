@@ -19,14 +19,10 @@ def test_each_segment_waits_and_loses_what_a_cut_costs() -> None:
     work = Work(10 * HOUR, 360.0)
 
     # 4 hours less 6 minutes: three segments.
-    assert estimate(work, 240, KNOWN) == Estimate(3, 10 * HOUR + 3 * 360 + 3 * HOUR, 10 * HOUR + 3 * 360 + HOUR)
-    # A wait of an hour beside half an hour of work: the job may start a minute after the one before.
-    short = estimate(work, 31, KNOWN)
-    assert short is not None
-    assert short.segments == 24
-    assert short.beside_seconds == 10 * HOUR + 24 * 360 + HOUR + 23 * (HOUR - 30 * 60)
+    assert estimate(work, 240, KNOWN) == Estimate(3, 10 * HOUR + 3 * 360 + 3 * HOUR)
+    assert estimate(work, 31, KNOWN) == Estimate(24, 10 * HOUR + 24 * 360 + 24 * HOUR)
     assert estimate(work, 6, KNOWN) is None
-    assert estimate(Work(60.0, 0.0), 60, Waits(300.0)) == Estimate(1, 360.0, 360.0)
+    assert estimate(Work(60.0, 0.0), 60, Waits(300.0)) == Estimate(1, 360.0)
 
 
 def test_few_past_waits_count_less_than_what_slurm_guesses() -> None:
@@ -68,11 +64,11 @@ def choice(partition: str, minutes: int, wait: float) -> Choice:
     return Choice(partition, minutes, waits, estimate(WORK, minutes, waits))
 
 
-def test_the_soonest_is_typed_with_the_waits_beside_the_work() -> None:
+def test_the_soonest_is_typed_with_its_partition() -> None:
     (line,) = lines(RUN, [choice("short", 60, HOUR), choice("long", 240, HOUR)], WORK, "short")
 
     typed, told = line.split(": done about ")
-    assert typed == "type `segment_minutes: 240`, `partition: long`, `queue_wait_minutes: 60`"
+    assert typed == "type `segment_minutes: 240`, `partition: long`"
     assert " instead of about " in told
 
 

@@ -28,7 +28,7 @@ TINY = {
     "keras_fit": ["--epochs=1", "--segments=2", "--width=20", "--rounds=1"],
     "process_end": ["--rounds=1"],
     "plan": ["--runs=2", "--segments=2", "--rounds=1", "--large"],
-    "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--wait=0", "--copies=1"],
+    "queue_wait": ["--nodes=8", "--queued=1", "--fill=1", "--minutes=1", "--segments=1", "--copies=1"],
     "queue_replay": ["--loads=0.7", "--hours=6", "--base=`afterany`, 8 h", "--seeds=1", "--arrivals=1"],
     "report_cost": ["--runs", "2", "--segments=2", "--times=1"],
     "save": ["--megabytes=0.1", "--rounds=1"],

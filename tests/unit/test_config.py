@@ -78,7 +78,6 @@ def test_a_run_gets_every_default_of_the_schema():
         "settings": {"goal": 9, "seed": 0, "step_seconds": 0.01, "save_steps": 0},
         "metric_goals": {},
         "copies": None,
-        "queue_wait_minutes": 0,
         "least_minutes": None,
         "container": None,
         "container_options": (),

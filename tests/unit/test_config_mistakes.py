@@ -18,13 +18,14 @@ TOY = "settings: {goal: 9}"
 RUN_KEYS = (
     "engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
-    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, "
+    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, "
     "modules, enter, container, container_options, conda, venv, environment, settings"
 )
 NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and hyphens"
 PATH = "the path of a file"
 COPIES = "a mapping such as {folder: /backup/me, keep: 2, every_minutes: 0}, or null"
 ENGINES = listed(SCHEMAS.engines)
+REMOVED = "but this key was removed: the tasks of a run's job array wait in the queue while the one before works"
 LENGTH = "a number above 0, or {at_least: 60, at_most: 480}"
 YES = "true (so YAML reads yes, on and true)"
 
@@ -38,7 +39,8 @@ def mistakes(text: str, base: Path = ROOT) -> list[str]:
 IN_RUN = {  # what stands in the run beside the good keys: what is said after `runs.demo`
     "segmets: 4": [".segmets: unknown key; did you mean `segments`?"],
     "walltime: 4": [f".walltime: unknown key, allowed: {RUN_KEYS}"],
-    "queue_wait_minutes: 1.5": [".queue_wait_minutes: found 1.5, but segment_minutes is 2; allowed: at most 1, or 0"],
+    "queue_wait_minutes: 60": [f".queue_wait_minutes: found 60, {REMOVED}; remove the line"],
+    "queue_wait_minutes: null": [f".queue_wait_minutes: found nothing, {REMOVED}; remove the line"],
     "1: 4": [f".1: unknown key, allowed: {RUN_KEYS}"],
     "goal: 4": [".goal: `goal` is a setting; type it under `settings`"],
     "engine: tory": [".engine: found 'tory', allowed: {engines}; did you mean `toy`?"],
@@ -176,6 +178,7 @@ WHOLE = {  # the whole file: all that is said
     f"threads: 4\nruns: {{demo: {RUN}}}": [
         "threads: `threads` is a key of a run; type it under `defaults` or under a run"
     ],
+    f"queue_wait_minutes: 60\nruns: {{demo: {RUN}}}": [f"queue_wait_minutes: found 60, {REMOVED}; remove the line"],
     f"2: 4\nruns: {{demo: {RUN}}}": ["2: unknown key, allowed: runs, defaults, runs_table, site, notify"],
     f"runs: {{x{'ab' * 20}: {RUN}}}": [
         f"runs.x{'ab' * 20}: found 'x{'ab' * 20}', allowed: another name ('ab' stands 20 times or more at its end, and "
@@ -207,6 +210,9 @@ WHOLE = {  # the whole file: all that is said
     f"runs: {{demo: {{{GOOD}}}}}": ["runs.demo.settings: `goal` is missing; type for example `goal: 400`"],
     f"defaults: [keep]\nruns: {{demo: {RUN}}}": [
         'defaults: found a list ["keep"], allowed: keys of a run; type `name:` lines, not `- ` lines'
+    ],
+    f"defaults: {{queue_wait_minutes: 9}}\nruns: {{a: {RUN}, b: {RUN}}}": [
+        f"defaults.queue_wait_minutes: found 9, {REMOVED}; remove the line"
     ],
     f"defaults: {{kep: 3, note: all, keep: 0, goal: 4}}\nruns: {{a: {RUN}, b: {RUN}}}": [
         "defaults.kep: unknown key; did you mean `keep`?",

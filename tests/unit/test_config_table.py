@@ -12,7 +12,7 @@ NAME = "a letter or digit, then up to 99 letters, digits, dots, underscores and 
 COLUMNS = (
     "run, engine, segments, segment_minutes, place, note, threads, tasks, nodes, mem_mb, memory_growth, "
     "gpus, partition, account, qos, constraint, gpu_type, slurm_extra, keep, milestone_every, copies, save_minutes, "
-    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, queue_wait_minutes, modules, enter, "
+    "mtbf_hours, stall_minutes, first_margin_seconds, attempts_without_progress, modules, enter, "
     "container, container_options, conda, venv, environment, "
 )
 
@@ -102,6 +102,10 @@ WRONG = {  # table: all that is said
     "run|segment_minutes\na|1e999\nb|nan\n": [
         f"runs.tsv line 2, column segment_minutes: found '1e999', allowed: {LENGTH}",
         f"runs.tsv line 3, column segment_minutes: found 'nan', allowed: {LENGTH}",
+    ],
+    "run|queue_wait_minutes\na|9\n": [
+        "runs.tsv line 1, column queue_wait_minutes: this key was removed: the tasks of a run's job array wait in the "
+        "queue while the one before works; remove the column"
     ],
     "run|place\na|gqu\n": ["runs.tsv line 2, column place: found 'gqu', allowed: short or gpu; did you mean `gpu`?"],
     "run|modules\na|gcc\n": [

@@ -3,40 +3,27 @@
 from pathlib import Path
 
 import pytest
-from support.slurm_commands import Slurm, job_of_a_chain, template_in
+from support.slurm_commands import Slurm, job_of_a_chain
 
 from unbroken.detached import (
     after_work,
-    early_start,
     ended_before_work,
     pending_jobs,
     resubmit,
     segment_command,
-    successors,
 )
 from unbroken.detached.detached_job import DetachedJob
-from unbroken.detached.early_start import ask_to_leave, wait_until_left
+from unbroken.detached.pending_jobs import wait_until_left
 from unbroken.detached.resubmit import Again
-from unbroken.detached.successors import Template
-from unbroken.errors import StorageError
-from unbroken.runs import lease, submissions
+from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.submissions import Key
-from unbroken.system import fs
-
-REFUSED = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return job_of_a_chain(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def template(tmp_path: Path) -> Template:
-    return template_in(tmp_path)
 
 
 @pytest.fixture
@@ -49,26 +36,6 @@ def job(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> tuple[DetachedJob, lis
 
 def held_by(slurm_job: str) -> lease.Lease:
     return lease.take(RunFolder("demo").lease, 1, 0.0, print, environment={"SLURM_JOB_ID": slurm_job})
-
-
-# --- a job behind another one ---
-
-
-def test_a_job_that_slurm_refuses_leaves_no_trace_of_a_submission(slurm: Slurm, template: Template) -> None:
-    slurm.refuses(REFUSED)
-
-    job, said = successors.submit_behind(Key("demo", 2), template, "17")
-
-    assert job == "" and "Invalid account" in said
-    assert submissions.newest(Key("demo", 2)) is None
-
-
-def test_where_somebody_else_submits_the_job_nobody_submits_it_twice(slurm: Slurm, template: Template) -> None:
-    assert submissions.take(Key("demo", 2), None)
-
-    assert successors.submit_behind(Key("demo", 2), template, "17") == ("", "")
-
-    assert slurm.told == []
 
 
 def test_nothing_is_cancelled_where_slurm_does_not_answer(slurm: Slurm) -> None:
@@ -155,47 +122,10 @@ def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_sa
     assert after_work.how_slurm_ends("17") == "TIMEOUT"
 
 
-# --- a job that starts while the one before is at work ---
-
-
-def test_nobody_is_asked_to_leave_where_the_lease_does_not_say_who_works(slurm: Slurm) -> None:
-    path = claim_path(RunFolder("demo").lease, 1)
-    path.parent.mkdir(parents=True)
-    path.write_text("spoilt")
-
-    ask_to_leave(RunFolder("demo"), ("16", "17"), "18", lambda line: pytest.fail(line))
-
-
-def test_a_holder_that_is_dead_is_not_waited_for(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early_start, "HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(early_start, "LOOK_SECONDS", 0.01)
-    held = held_by("17")
-    path = claim_path(held.folder, 1)
-    path.write_text(path.read_text().replace(f'"host": "{held.claim.host}"', '"host": "elsewhere"'))
-    told: list[str] = []
-
-    ask_to_leave(RunFolder("demo"), ("16", "17"), "18", told.append)
-
-    assert told == ["Slurm job 17 is at work: it is asked to save and leave (queue_wait_minutes)"]
-
-
-def test_where_the_disk_takes_no_request_the_job_waits_as_ever(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> bool:
-        raise StorageError("no room")
-
-    told: list[str] = []
-    with held_by("17"):
-        monkeypatch.setattr(fs, "create_exclusive", refuse)
-        ask_to_leave(RunFolder("demo"), ("16", "17"), "18", told.append)
-        monkeypatch.undo()
-
-    assert told[-1] == "it cannot be asked: no room"
-
-
 def test_an_array_s_next_task_waits_until_the_one_before_has_left(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early_start, "QUEUE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pending_jobs, "LOOK_SECONDS", 0.01)
     gone = f"echo x >> {slurm.folder}/looks; [ $(wc -l < {slurm.folder}/looks) -gt 3 ] || cat {slurm.folder}/queue"
     slurm.shows("17_1", "COMPLETING")
     slurm.answer("squeue", gone)

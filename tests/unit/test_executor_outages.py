@@ -8,14 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support.slurm_commands import WORDS, Slurm
+from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken import adoption
 from snakemake_executor_plugin_unbroken.adoption import LOOK_SECONDS, AdoptedJob, Adoption
-from snakemake_executor_plugin_unbroken.early import EarlyJobs
-from unbroken.detached.pending_jobs import DETACHED_JOB_NAME, DRIVEN_JOB_NAME
-from unbroken.detached.successors import BEFORE, Template
 from unbroken.runs import submissions
 
 AGED_SECONDS = 200.0  # a ticket that was written before anything was asked
@@ -141,71 +138,3 @@ def test_a_job_whose_machine_is_lost_seems_to_be_leaving_for_ever_and_is_not_wai
         waits.append(jobs.find(segment(), [], []).must_wait)
 
     assert waits == [True, True, True, False]
-
-
-# --- the job that is to wait behind one ---
-
-
-@pytest.fixture
-def template(tmp_path: Path) -> Template:
-    return Template(1, "toy_segment", str(tmp_path / "logs"), (*WORDS, "--job-name", "7"), f"do {BEFORE}", 100, 1.5, 1)
-
-
-def follow(template: Template, told: list[str], last: int = 5) -> EarlyJobs | None:
-    """What there is of early jobs if one waits behind job 17 of segment 1."""
-    jobs = EarlyJobs()
-    jobs.keep("demo", template, last)
-    return jobs if jobs.follow(segment(1), "17", told.append) else None
-
-
-def test_nobody_submits_a_second_job_while_somebody_else_submits_it(slurm: Slurm, template: Template) -> None:
-    told: list[str] = []
-    ticket(2, age_seconds=0.0)
-
-    assert follow(template, told) is None
-    assert slurm.told == []
-    assert told == ["demo segment 1: no job waits behind job 17 yet (somebody else submits it just now)"]
-
-
-def test_no_job_is_submitted_ahead_while_squeue_is_silent_and_one_may_be_there(
-    slurm: Slurm, template: Template
-) -> None:
-    told: list[str] = []
-    ticket(2, "18")
-    slurm.answer("squeue", "exit 1")
-
-    assert follow(template, told) is None
-    assert slurm.told == []
-    assert told == ["demo segment 1: no job waits behind job 17 yet (squeue does not answer)"]
-
-
-@pytest.mark.parametrize(("name", "is_ours"), [(DRIVEN_JOB_NAME, True), (DETACHED_JOB_NAME, False)])
-def test_a_job_that_waits_already_is_found_and_no_second_one_submitted(
-    slurm: Slurm, template: Template, name: str, is_ours: bool
-) -> None:
-    """One of a detached chain is not ours to cancel."""
-    told: list[str] = []
-    ticket(2, "18")
-    shows(slurm, "18", "PENDING", f"{name}_1", 2)
-
-    found = follow(template, told)
-
-    assert (slurm.told, told) == ([], [])
-    assert (found is not None) == is_ours
-    assert found is None or found.is_waiting("demo", "18")
-
-
-def test_behind_a_job_that_is_gone_another_one_is_submitted(slurm: Slurm, template: Template) -> None:
-    ticket(2, "18")
-    shows(slurm, "18", "CANCELLED", f"{DRIVEN_JOB_NAME}_1", 2)
-
-    found = follow(template, [])
-
-    assert found is not None and found.is_waiting("demo", "101")
-    newest = submissions.newest(segment(2).key)
-    assert newest is not None and (newest.number, newest.job_id) == (2, "101")
-
-
-def test_no_job_waits_behind_the_last_segment(slurm: Slurm, template: Template) -> None:
-    assert follow(template, [], last=1) is None
-    assert slurm.told == [] and submissions.newest(segment(2).key) is None

@@ -13,19 +13,18 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from support.driver import Driver
 from support.slurm_commands import Slurm
 from support.toyrun import toy
-from unit.test_executor_outages import shows, slurm, template, ticket
+from unit.test_executor_outages import shows, slurm, ticket
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.segments import segment_of
 from snakemake_executor_plugin_unbroken.submitting import _refuse_other_clusters
 from snakemake_executor_plugin_unbroken.ticket_jobs import _only_hands_on
-from unbroken.detached.successors import Template
 from unbroken.runs import submissions
-from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 
-__all__ = ["slurm", "template"]  # fixtures
+__all__ = ["slurm"]  # a fixture
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
 NEVER = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
 
@@ -141,19 +140,6 @@ def test_an_error_without_words_of_sbatch_is_an_attempt_like_any_other(driver: D
 
 
 # --- after it was submitted ---
-
-
-def test_a_job_counts_as_out_although_none_can_be_put_behind_it(driver: Driver, template: Template) -> None:
-    job = driver.job(segment())
-    driver.executor._early.keep("demo", template, 5)
-    NOTES.mkdir(parents=True)
-    (NOTES / "demo").write_text("")
-
-    driver.executor.report_job_submission(SubmittedJobInfo(job, external_jobid="17"))
-
-    assert (driver.submitted, list(driver.executor._out), driver.failed) == ([job], ["17"], [])
-    (line,) = driver.lines()
-    assert line.startswith("demo segment 1: no job waits behind job 17 yet (")
 
 
 def test_a_driver_that_is_told_to_end_leaves_to_the_next_start_what_it_has_postponed(driver: Driver) -> None:

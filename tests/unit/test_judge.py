@@ -89,8 +89,6 @@ CASES = [
     (20, 10, 85, StopReason.WARNED, Outcome.PAUSED, "paused at 20"),
     (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; saved at 20 of 100 steps"),
     (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; nothing to save yet; start "),
-    (20, 10, 85, StopReason.HANDED_OVER, Outcome.PAUSED, "paused at 20"),
-    (10, 10, 85, StopReason.HANDED_OVER, Outcome.INTERRUPTED, "takes over; there was nothing newer to save"),
     (20, 10, 85, StopReason.STALLED, Outcome.FAILED, "no progress in 3 minutes (stall_minutes); read "),
 ]
 
@@ -208,7 +206,7 @@ def test_nothing_is_added_to_a_failure_of_which_nobody_knows_more(tmp_path: Path
 
 
 # A run with segments of eight hours that takes jobs of one hour and more: this one had two hours, 110 minutes of work.
-HOLE = {"segment_minutes": 480, "least_minutes": 60, "given_seconds": 7200, "worked_seconds": 6600}
+LESS = {"segment_minutes": 480, "least_minutes": 60, "given_seconds": 7200, "worked_seconds": 6600}
 
 
 @pytest.mark.parametrize(
@@ -222,16 +220,15 @@ HOLE = {"segment_minutes": 480, "least_minutes": 60, "given_seconds": 7200, "wor
         ({"given_seconds": 432 * 60, "worked_seconds": 432 * 60 - 2}, ""),  # the job had the time of a segment
         ({"worked_seconds": 3600}, "60"),
         ({"worked_seconds": 3599}, ""),  # it left much too early
-        ({"stop_reason": StopReason.HANDED_OVER}, ""),
         ({"stop_reason": StopReason.WARNED}, ""),
         ({"stop_reason": StopReason.DEADLINE}, "110"),
         ({"least_minutes": None}, ""),
     ],
 )
-def test_a_job_in_a_hole_of_the_queue_is_a_part_of_a_segment(
+def test_a_job_that_got_less_time_is_a_part_of_a_segment(
     tmp_path: Path, changes: dict[str, object], minutes: str
 ) -> None:
-    outcome, message = Attempt(tmp_path, checkpoint(20), checkpoint(10), **{**HOLE, **changes}).judged()  # type: ignore[arg-type]
+    outcome, message = Attempt(tmp_path, checkpoint(20), checkpoint(10), **{**LESS, **changes}).judged()  # type: ignore[arg-type]
 
     assert outcome is (Outcome.INTERRUPTED if minutes else Outcome.PAUSED)
     assert (f"this segment has had {minutes} of 480 minutes and goes on in the next job" in message) is bool(minutes)

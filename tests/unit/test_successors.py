@@ -11,6 +11,8 @@ from support.making import ATTEMPT
 from support.slurm_commands import Slurm, job_of_a_chain, template_in
 from support.toyrun import toy, toy_run
 
+from snakemake_executor_plugin_unbroken.detached import Detached
+from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.detached import resubmit, segment_command, successors, targets
 from unbroken.detached.resubmit import Again
 from unbroken.detached.successors import DONE, ENDED, NO_ROOM, VERSION, NeedsSnakemake, Template
@@ -127,15 +129,21 @@ def test_a_program_does_not_see_that_its_job_is_the_task_of_an_array(monkeypatch
     assert own_job_id() == "40"
 
 
-def test_of_a_run_whose_jobs_start_early_one_waits_behind_the_last(slurm: Slurm, template: Template) -> None:
-    """The job before is still about to leave, and counts for nothing: this one has the run."""
-    slurm.shows(16, "RUNNING")
-    slurm.shows(17, "RUNNING", segment=2)
+def test_a_job_waits_for_the_end_of_all_jobs_before_it() -> None:
+    assert successors.dependency([]) == []
+    assert successors.dependency(["17", "18"]) == ["--dependency=afterany:17:18"]
 
-    assert successors.submit("demo", replace(template, ahead=2, early_minutes=40)) == DONE
 
-    assert slurm.said("--dependency") == ["afterany:17?after:17+40"]
-    assert slurm.said("--wrap") == ["do --after=16,17 it"]
+def test_jobs_of_a_driver_submit_none_so_they_take_no_room_in_a_chain() -> None:
+    segment, chain = Segment(toy_run(), 1, "toy_segment", ("demo", "001")), Detached(2)
+    for job in ("17", "18"):
+        chain.found_driven(job)
+        chain.add(segment, job)
+
+    assert chain.has_room(segment)
+    chain.add(segment, "19")
+    chain.add(segment, "20")
+    assert not chain.has_room(segment)
 
 
 def test_a_job_that_leaves_is_waited_for_and_counts_for_no_segment(slurm: Slurm, template: Template) -> None:

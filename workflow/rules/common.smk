@@ -8,7 +8,7 @@ from unbroken.plan import ctrl_c
 from unbroken.plan.after_goal import leave_out_finished
 from unbroken.plan.page_writer import PageWriter
 from unbroken.plan.snakemake_speed import asked_often
-from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_holes
+from unbroken.plan.slurm_jobs import jobs_of_earlier_starts, unused_least_minutes
 from unbroken.plan.unrehearsed import unrehearsed
 from unbroken.plan.tell import tell_full_disk_at_exit
 from unbroken.plan.work_times import give_true_times
@@ -101,7 +101,7 @@ def check_start():
     rebuild_lost(plan.runs, plan.base, tell, outputs_of)
     tell(unrehearsed(plan.runs, plan.base))
     tell(jobs_of_earlier_starts(executor))
-    tell(unused_holes(plan.runs, executor))
+    tell(unused_least_minutes(plan.runs, executor))
     notify_process.want(bool(config.get("notify")), plan.base)
     leave_out_finished(workflow, plan.runs, tell_line)
     ctrl_c.listen(plan.runs, tell_line)

@@ -52,11 +52,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds to the goal: each wait after the segment before, and with the waits beside the work."""
+    """How many segments the rest of the work takes, and the seconds to the goal if each of them waits in the queue."""
 
     segments: int
     seconds: float
-    beside_seconds: float
 
 
 def estimate(work: Work, minutes: float, waits: Waits) -> Estimate | None:
@@ -66,9 +65,7 @@ def estimate(work: Work, minutes: float, waits: Waits) -> Estimate | None:
         return None
     count = max(math.ceil(work.left_seconds / usable - 1e-9), 1)
     spent = work.left_seconds + count * work.cut_seconds
-    # A job may start a minute after the one before at the earliest, and so waits beside it for the rest.
-    uncovered = max(waits.likely - max(minutes - 1, 0) * 60, 0.0)
-    return Estimate(count, spent + count * waits.likely, spent + waits.likely + (count - 1) * uncovered)
+    return Estimate(count, spent + count * waits.likely)
 
 
 def lengths(limit_minutes: float, now_minutes: float, work: Work | None) -> list[int]:

@@ -118,21 +118,20 @@ def lines(run: Run, allowed: Sequence[Choice], work: Work | None, partition: str
         yield "too little is known of its pace; after its first segment type: unbroken advise"
         return
     known = [choice for choice in allowed if choice.estimate is not None]
-    best = min(known, key=lambda choice: _seconds(choice, beside=True), default=None)
+    best = min(known, key=_seconds, default=None)
     now = next((each for each in known if each.partition == partition and each.minutes == _now(run)), None)
     if best is None or best.estimate is None:
         yield "no length that is allowed here is longer than what a cut costs"
         return
-    is_beside = best.estimate.segments > 1 and best.estimate.beside_seconds < best.estimate.seconds * (1 - WORTH)
-    soonest = _seconds(best, is_beside)
-    before = _seconds(now, beside=bool(run.queue_wait_minutes)) if now else math.inf
+    soonest = _seconds(best)
+    before = _seconds(now) if now else math.inf
     chosen = best
     if now is not None and soonest > before * (1 - WORTH):
         chosen = now
         yield f"it is well as it is: done {_at(before)}; nothing here is sooner by a tenth"
     else:
         instead = f" instead of {_at(before)}" if now else ""
-        yield f"type {_typed(run, best, is_beside)}: done {_at(soonest)}{instead}"
+        yield f"type {_typed(run, best)}: done {_at(soonest)}{instead}"
     if chosen.estimate is not None and chosen.estimate.segments == 1:
         yield "one job of that length does all the rest: segments bring nothing here but safety"
     if not chosen.waits.is_known:
@@ -142,20 +141,15 @@ def lines(run: Run, allowed: Sequence[Choice], work: Work | None, partition: str
         )
 
 
-def _typed(run: Run, best: Choice, is_beside: bool) -> str:
+def _typed(run: Run, best: Choice) -> str:
     words = [f"`segment_minutes: {best.minutes}`", f"`partition: {best.partition}`"]
     if best.estimate is not None and best.estimate.segments > run.segments:
         words.append(f"`segments: {best.estimate.segments}` or more")
-    if is_beside and (minutes := min(math.ceil(best.waits.likely / 60), best.minutes - 1)) > 0:
-        words.append(f"`queue_wait_minutes: {minutes}`")
     return ", ".join(words)
 
 
-def _seconds(choice: Choice, beside: bool) -> float:
-    found = choice.estimate
-    if found is None:
-        return math.inf
-    return min(found.seconds, found.beside_seconds) if beside else found.seconds
+def _seconds(choice: Choice) -> float:
+    return math.inf if choice.estimate is None else choice.estimate.seconds
 
 
 def _now(run: Run) -> int:
@@ -170,14 +164,14 @@ def _print_table(name: str, allowed: Sequence[Choice], work: Work | None) -> Non
     console = Console()
     if not console.is_terminal:
         console.width = 1000
-    columns = ("partition", "segment", "wait now", "your waits", "segments", "goal in", "beside")
+    columns = ("partition", "segment", "wait now", "your waits", "segments", "goal in")
     table = Table(*columns, box=None, pad_edge=False)
     for choice in allowed:
         waits, found = choice.waits, choice.estimate
         seen = f"{duration(waits.likely)} ({duration(waits.late)}, {len(waits.seen)})" if waits.is_known else "-"
         cells = [choice.partition, duration(choice.minutes * 60), duration(waits.guessed), seen]
         if found is not None:
-            cells += [str(found.segments), duration(found.seconds), duration(found.beside_seconds)]
+            cells += [str(found.segments), duration(found.seconds)]
         table.add_row(*cells)
     if work is not None:
         say(f"{name}: {duration(work.left_seconds)} of work are left; a cut costs {duration(work.cut_seconds)}")

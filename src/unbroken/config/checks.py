@@ -10,6 +10,7 @@ from typing import Any
 from unbroken.config.location import Branch, Entry, Spot, mapping
 from unbroken.config.messages import listed, near, refused, unknown, unusable_file, wrong_values
 from unbroken.config.notify import notify_mistakes
+from unbroken.config.removed_keys import REMOVED, removed_key
 from unbroken.config.schema import Schema, Schemas
 from unbroken.config.site_checks import extra_mistakes, site_mistakes
 from unbroken.config.table import Table
@@ -38,7 +39,7 @@ class Checker:
         for name, value in config.items():
             key = self.schemas.config.keys.get(name) if isinstance(name, str) else None
             if key is None:
-                yield f"{name}: {unknown(name, self.schemas.config.keys, elsewhere)}"
+                yield f"{name}: {removed_key(name, value) or unknown(name, self.schemas.config.keys, elsewhere)}"
             elif name == "notify":
                 yield from notify_mistakes(value, self.schemas.config)
             elif wrong := wrong_values(key, value, Branch()):
@@ -113,6 +114,9 @@ class Checker:
             if name == "slurm_extra" and not wrong:
                 yield from extra_mistakes(key.name, value, spot)
             return
+        if removed := removed_key(name, value):
+            yield f"{spot.at(name)}: {removed}"
+            return
         settings = {setting for schema in self.schemas.engines.values() for setting in schema.keys}
         elsewhere = dict.fromkeys(settings, "is a setting; type it under `settings`")
         yield f"{spot.at(name)}: {unknown(name, self.schemas.run.keys, elsewhere)}"
@@ -149,7 +153,8 @@ class Checker:
 
 def _missing(schema: Schema, written: Sequence[Mapping[Any, object]], spot: Spot, *parent: str) -> Iterator[str]:
     """Required keys that stand nowhere; not those that an unknown key was probably meant for."""
-    meant = {near(name, schema.keys) for values in written for name in values if name not in schema.keys}
+    unknown_names = (name for values in written for name in values if name not in schema.keys and name not in REMOVED)
+    meant = {near(name, schema.keys) for name in unknown_names}
     for name in schema.required:
         if name not in meant and not any(name in values for values in written):
             yield spot.lacks(schema.keys[name], *parent)

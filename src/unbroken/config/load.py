@@ -9,7 +9,6 @@ from typing import Any
 from unbroken.config.checks import Checker
 from unbroken.config.location import Branch, Entry, mapping
 from unbroken.config.messages import NO_SUCH_FILE
-from unbroken.config.queue_wait import mistakes as wait_mistakes
 from unbroken.config.schema import Schema, Schemas, SettingKey
 from unbroken.config.segment_length import lengths
 from unbroken.config.segment_length import mistakes as length_mistakes
@@ -51,7 +50,7 @@ def read_runs(
         raise ConfigError(mistakes or [_NO_RUNS])
     runs = tuple(_complete(entry, defaults, book) for entry in entries)
     each = list(zip(runs, entries, strict=True))
-    checks = task_mistakes, length_mistakes, wait_mistakes
+    checks = task_mistakes, length_mistakes
     found = [line for run, entry in each for check in checks for line in check(run, entry.spot)]
     if found:
         raise ConfigError(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unbroken.config.location import Entry, dotted
 from unbroken.config.messages import allowed, number_in, unknown, unusable_file
+from unbroken.config.removed_keys import removed_column
 from unbroken.config.schema import Schemas, SettingKey
 
 NAME_COLUMN = "run"
@@ -112,7 +113,7 @@ def _wrong_columns(header: tuple[str, ...], schemas: Schemas) -> Iterator[str]:
         if not name:
             yield f"column {number}: found no name, allowed: {', '.join(known)}"
         elif name not in known:
-            yield f"column {name}: {unknown(name, known, elsewhere)}"
+            yield f"column {name}: {removed_column(name) or unknown(name, known, elsewhere)}"
         elif name in header[: number - 1]:
             yield f"column {name}: stands here twice; remove one"
     if NAME_COLUMN not in header:

@@ -18,6 +18,7 @@ from unbroken.plan.snakemake_speed import asked_often
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
+from unbroken.slurm import time_min
 from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.jobs_out import jobs_out
 from unbroken.slurm.partitions import ask_partitions
@@ -39,14 +40,22 @@ def jobs_of_earlier_starts(executor: str, folder: Path = Path()) -> list[str]:
     return [f"{job.run}: {job.describe()}, of an earlier start; {beside}" for job in jobs_out(folder)]
 
 
-def unused_holes(runs: Sequence[Run], executor: str) -> list[str]:
-    """One line if jobs could start in shorter holes of the queue, but not under this executor."""
-    names = [run.name for run in runs if run.least_minutes is not None]
-    if executor != "slurm" or not names:
+def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:
+    """Return one line if runs accept less time (`at_least`) and this executor, or this Slurm, cannot give them less."""
+    ours = [run for run in runs if run.least_minutes is not None]
+    if not ours or executor not in EXECUTORS:
         return []
-    more = f" (and {len(names) - 1} more run{'s' if len(names) > 2 else ''})" if len(names) > 1 else ""
-    why = "under executor: slurm only at_most counts; for shorter holes in the queue type executor: unbroken"
-    return [f"runs.{names[0]}.segment_minutes{more}: {why} in the profile"]
+    first, count = ours[0], len(ours) - 1
+    where = f"runs.{first.name}.segment_minutes" + (
+        f" (and {count} more run{'s' if count > 1 else ''})" if count else ""
+    )
+    if executor == "slurm":
+        why = "executor: slurm counts at_most alone; to start jobs with less, type executor: unbroken in the profile"
+    elif time_min.gives_all_time():
+        return []
+    else:
+        why = f"before Slurm 25.05.3 at_most alone counts; to say so, type segment_minutes: {first.segment_minutes:g}"
+    return [f"{where}: {why}"]
 
 
 class SlurmPlan:

@@ -13,7 +13,6 @@ class StopReason(Enum):
     TAKEN_AWAY = "preempted or cancelled"
     CTRL_C = "stopped by Ctrl-C"
     HUNG_UP = "its terminal was closed"
-    HANDED_OVER = "the next job of the run has started and takes over"
     STALLED = "it does not advance"
 
     @property

@@ -325,7 +325,7 @@ class Course:
         """Segments that end by us and not by their time."""
         return replace(
             run, segment_minutes=max(6 * self.minutes, 2.0), attempts_without_progress=99, keep=max(run.keep, 3),
-            least_minutes=None, queue_wait_minutes=0.0, copies=None,
+            least_minutes=None, copies=None,
         )  # fmt: skip
 
     def _is_told_by_progress(self) -> bool:

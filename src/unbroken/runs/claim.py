@@ -33,11 +33,6 @@ class Claim:
         return f"segment {self.segment} by process {self.pid} on {self.host}{job} since {self.started_utc}"
 
 
-def request_path(folder: Path, token: int) -> Path:
-    """The file by which another job asks the holder of a claim to save and leave; it is forgotten with the claim."""
-    return claim_path(folder, token).with_suffix(".request.json")
-
-
 def claim_path(folder: Path, token: int) -> Path:
     """The file of a claim."""
     return folder / f"{token:06d}.json"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from unbroken.errors import FencedError, LeaseError, OutageError, StorageError, UnbrokenError
 from unbroken.runs import formats
-from unbroken.runs.claim import FORMAT, Claim, claim_path, request_path
+from unbroken.runs.claim import FORMAT, Claim, claim_path
 from unbroken.runs.driver_start import START
 from unbroken.runs.holder import STALE_POLLS, HolderWatch, Life, life_of
 from unbroken.slurm.this_job import own_job_id
@@ -50,17 +50,11 @@ class Lease:
         self.clock_ahead_seconds = _ahead_seconds(claim_path(folder, claim.token))
         self._left = threading.Event()
         self._lost = threading.Event()
-        self._asked = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
 
     @property
     def is_lost(self) -> bool:
         return self._lost.is_set()
-
-    @property
-    def is_asked_for(self) -> bool:
-        """True once another job of the run has asked this one to save and leave; a heartbeat later at most."""
-        return self._asked.is_set()
 
     def confirm(self) -> None:
         """FencedError if another process has taken the run over, StorageError if the run's folder is not there.
@@ -127,8 +121,6 @@ class Lease:
                 return
             except (OSError, StorageError):
                 continue
-            if request_path(self.folder, self.claim.token).exists():
-                self._asked.set()
 
 
 def take(

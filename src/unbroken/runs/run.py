@@ -57,7 +57,6 @@ class Run:
     # True if a checkpoint that is so far is the end, as the schema says (`is_counted`); else the program ends the run.
     has_counted_goal: bool = False
     copies: CopySettings | None = None
-    queue_wait_minutes: float = 0.0
     # What the user accepts where Slurm can give no `segment_minutes` at once (sbatch --time-min); None: nothing less.
     least_minutes: float | None = None
     # What the program is started in, beside `modules` and `enter`; no part of the identity.

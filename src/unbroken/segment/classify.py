@@ -62,8 +62,6 @@ def judge(work: Work) -> Judgement:
             return Judgement(Outcome.INTERRUPTED, told, is_partial=True)
         if has_advanced and last is not None:
             return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
-        if work.stop_reason is StopReason.HANDED_OVER:
-            return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; there was nothing newer to save")
         said = f"; {work.error}" if work.error else ""
         return Judgement(Outcome.FAILED, f"the program {left} and left no newer checkpoint{said}{where}")
     kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"
@@ -131,11 +129,11 @@ def _is_nearly_over(work: Work) -> bool:
 def _minutes_if_partial(work: Work) -> float | None:
     """What the segment has had in all its jobs, where that is less than a whole one although this job is used up.
 
-    Only of a run that accepts holes in the queue, so that these do not use up the run's segments.  Who asks a job to
-    leave, the next one or somebody by a signal, wants the segment to end; so does a program that leaves much too early.
+    Only of a run that accepts less time, so that short jobs do not use up the run's segments.  A job that is asked to
+    leave by a signal ends the segment; so does a program that leaves much too early.
     """
     run = work.job.run
-    if run.least_minutes is None or work.stop_reason in {StopReason.HANDED_OVER, StopReason.WARNED}:
+    if run.least_minutes is None or work.stop_reason is StopReason.WARNED:
         return None
     worked = work.publisher.worked_seconds
     if work.given_seconds >= NEARLY_ALL * run.segment_minutes * 60 or worked < work.given_seconds / 2:

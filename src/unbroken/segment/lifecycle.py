@@ -367,7 +367,7 @@ class _Segment:
         )  # fmt: skip
         return Work(
             self.job, self.engine, task, publisher, deadline, margin, self.alarm, slurm_job, moments,
-            lambda: self.held.is_asked_for, self.attempts.worked_seconds(),
+            self.attempts.worked_seconds(),
         )  # fmt: skip
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:

@@ -42,7 +42,7 @@ TERM_PATIENCE_SECONDS = 30.0
 SHORTEST_STOP_SECONDS = 15.0
 TERMED_CODES = frozenset({-signal.SIGTERM, 128 + signal.SIGTERM})
 # Reasons to stop after which the program has the margin, or a patience that grows with it.
-_WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED, StopReason.HANDED_OVER})
+_WITH_MARGIN = frozenset({StopReason.DEADLINE, StopReason.WARNED})
 
 
 @dataclass
@@ -58,7 +58,6 @@ class Work:
     alarm: Alarm
     slurm_job: SlurmJob | None
     moments: Moments
-    is_asked_for: Callable[[], bool] = lambda: False  # by the next job, which has started early
     had_seconds: float = 0.0  # what the segment's attempts before this one have worked
     # ---
     given_seconds: float = field(init=False)  # what the job has, or the segment where that is less
@@ -299,9 +298,7 @@ class Work:
             return self.alarm.interruption
         if self.alarm.heard and not self._is_only_reminded():
             return StopReason.WARNED
-        if self.deadline.left_seconds() <= self.margin.stop_seconds:
-            return StopReason.DEADLINE
-        return StopReason.HANDED_OVER if self.is_asked_for() else None
+        return StopReason.DEADLINE if self.deadline.left_seconds() <= self.margin.stop_seconds else None
 
     def _is_only_reminded(self) -> bool:
         """True if Slurm's early warning says no more than the clock knows, which uses the time to its end.

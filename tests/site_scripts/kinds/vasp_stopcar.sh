@@ -1,5 +1,5 @@
 #!/bin/bash
-# comes to: engine command, segments of 2 to 48 h (a job may start in a hole), stopped by STOPCAR and its text; the restart files asked
+# comes to: engine command, segments of 2 to 48 h (a job may start with less time), stopped by STOPCAR and its text; the restart files asked
 #SBATCH -J vasp
 #SBATCH -q regular
 #SBATCH -C knl
