@@ -9,19 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
 from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, began_unix, rule_job_of, why_no_array
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
-from unbroken.job import array, waiting_tasks
+from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
@@ -123,7 +124,7 @@ class Chains:
                 return
         self._leaving.pop(segment, None)
         spec = self._spec(job, segment)
-        if self._settings.is_detached and segment.run.name in self._submitted:
+        if self._settings.is_detached and segment.key in self._submitted:
             self._host.goes_on_without(job)
             return
         self._find_or_submit(job, segment, spec)
@@ -150,10 +151,10 @@ class Chains:
 
     def _adopt(self, job: Any, segment: Segment, alive: Sequence[MyJob]) -> None:
         number = alive[0].job_id.partition("_")[0]
-        if segment.run.name not in self._submitted:
+        if segment.key not in self._submitted:
             self._host.log(f"{segment.name}: job {number} of its run is in the queue or running already, taken over")
-            self._submitted[segment.run.name] = Submitted(Answer.DONE, number, len(alive))
-            self._bring_up_to_date(segment.run.name, alive)
+            self._submitted[segment.key] = Submitted(Answer.DONE, number, len(alive))
+            self._bring_up_to_date(segment.key, alive)
         self._report(job, segment, number)
 
     def _bring_up_to_date(self, run: str, alive: Sequence[MyJob]) -> None:
@@ -163,10 +164,12 @@ class Chains:
             self._forget_queue()
 
     def _submit(self, job: Any, segment: Segment, spec: JobSpec) -> None:
+        if spec.is_rule:
+            rule_state.begin_again(spec.key)
         done = array.submit(spec)
         self._forget_queue()
         if done.answer is Answer.DONE and done.job_id:
-            self._submitted[segment.run.name] = done
+            self._submitted[segment.key] = done
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
             self._host.log(f"{segment.run.name}: submitted {tasks} {done.job_id}")
             self._report(job, segment, done.job_id)
@@ -174,8 +177,8 @@ class Chains:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
             self._host.failed(SubmittedJobInfo(job), line, is_final=True)
         elif self._settings.is_detached and done.answer is Answer.FULL:
-            self._submitted[segment.run.name] = done
-            leave_out(segment.run.name)
+            self._submitted[segment.key] = done
+            leave_out(segment.key)
             self._host.log(f"{segment.run.name}: {done.line}; a job of another run submits it later")
             self._host.goes_on_without(job)
         else:
@@ -231,7 +234,7 @@ class Chains:
     def fail(self, info: SubmittedJobInfo, segment: Segment, line: str, is_final: bool) -> None:
         """The segment failed; no further attempt is made if it `is_final`."""
         self.forget(segment)
-        logs = sorted(Path(self._specs[segment.run.name].submission.logs).glob(f"slurm-{info.external_jobid}*.log"))
+        logs = sorted(Path(self._specs[segment.key].submission.logs).glob(f"slurm-{info.external_jobid}*.log"))
         self._host.failed(info, line, is_final, [str(log) for log in logs[-1:]])
 
     def forget(self, segment: Segment) -> None:
@@ -240,19 +243,19 @@ class Chains:
             self._out.pop(segment, None)
         self._told.pop(segment.name, None)
 
-    def is_single(self, segment: Segment) -> bool:
-        """Return True if each of the run's segments is submitted when Snakemake asks for it."""
-        return not self._specs[segment.run.name].submission.refills
+    def is_retried_by_snakemake(self, segment: Segment) -> bool:
+        """Return True if Snakemake counts the attempts: of single jobs, and of a rule's job that no job could begin."""
+        return isinstance(segment, Interruptible) or not self._specs[segment.key].submission.refills
 
     def spec_of(self, segment: Segment) -> JobSpec:
         """Return what the jobs of the run were told."""
-        return self._specs[segment.run.name]
+        return self._specs[segment.key]
 
     def cancel(self, extra: Iterable[SubmittedJobInfo] = ()) -> None:
         """Cancel all jobs of the runs of this driver, those at work and those that wait."""
         with self._lock:
-            keys = {segment.run.name for segment in self._out} | {
-                segment.run.name for info in extra if (segment := segment_of(info.job)) is not None
+            keys = {segment.key for segment in self._out} | {
+                segment.key for info in extra if (segment := work_of(info.job)) is not None
             }
         jobs = my_jobs()
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
@@ -269,46 +272,49 @@ class Chains:
 
     def _spec(self, job: Any, segment: Segment) -> JobSpec:
         """Return the run's spec, written once for each start; for single jobs once for each of them."""
-        known = self._specs.get(segment.run.name)
+        known = self._specs.get(segment.key)
         if known is not None and known.submission.refills:
             return known
-        if known is None:
+        if known is None and not isinstance(segment, Interruptible):
             begun.note_if_there(segment.places)
         spec, why = self._made(job, segment)
         if why and known is None:
             self._host.log(f"{segment.run.name}: single jobs instead of one array: {why}")
         spec.write()
-        self._specs[segment.run.name] = spec
+        self._specs[segment.key] = spec
         return spec
 
     def _made(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
-        jobs = self._host.jobs_of_run(segment.run.name)
-        batch, command = self._host.chain_batch(job, path_of(segment.run.name))
+        """Return the spec, and why the segments are single jobs; empty for an array."""
+        batch, command = self._host.chain_batch(job, path_of(segment.key))
+        if isinstance(segment, Interruptible):
+            rule_job, why = RuleJob(job.rule.name, command=command), ""
+            return self._with(job, segment, rule_job, self._submission(job, segment, batch, ""), segment.allowed), why
+        jobs = self._host.jobs_of_run(segment.run.name) or [job]
         try:
             rule_job = rule_job_of(job, segment, self._host.latency_seconds())
-            why = why_no_array(job, jobs or [job], self._host.chain_words)
+            why = why_no_array(job, jobs, self._host.chain_words)
             if not why and self._host.takes_less_time(segment.run):
                 why = "the tasks of an array would all get segment_minutes: at_least"
-        except NotAsItCame as found:
-            rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), found.why
-        last = max((number.number for other in jobs if (number := segment_of(other)) is not None), default=0)
-        is_single = bool(why)
-        submission = Submission(
+        except NotAsItCame as error:
+            rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), error.why
+        last = max(found.number for other in (*jobs, job) if (found := segment_of(other)) is not None)
+        return self._with(job, segment, rule_job, self._submission(job, segment, batch, why), last), why
+
+    def _submission(self, job: Any, segment: Segment, batch: str, why_single: str) -> Submission:
+        return Submission(
             tuple(self._host.chain_words(job)),
             batch,
-            str(LOGS / segment.run.name),
-            1 if is_single else self._settings.most_tasks,
-            refills=self._settings.is_detached or not is_single,
+            str(LOGS / segment.key.lstrip(".")),
+            1 if why_single else self._settings.most_tasks,
+            refills=self._settings.is_detached or not why_single,
             keeps_logs=self._settings.keep_logs,
         )
-        run = replace(segment.run)
-        assignment = job.params.assignment
-        retries = self._host.retries_of(job)
-        spec = JobSpec(
-            run.name, run, assignment.keys, rule_job, submission, max(last, segment.number), retries,
-            driver_start.current(),
-        )  # fmt: skip
-        return spec, why
+
+    def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:
+        keys = None if isinstance(segment, Interruptible) else job.params.assignment.keys
+        start, retries = driver_start.current(), self._host.retries_of(job)
+        return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start)
 
     # --- the queue ---
 

@@ -16,6 +16,13 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken.chains import AWAY, HELD_SECONDS, LEAVING_SECONDS, Chains, Settings
+from snakemake_executor_plugin_unbroken.interruptible import (
+    Interruptible,
+    early_signal,
+    interruptible_of,
+    refuse_mistakes,
+    work_of,
+)
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.parent import (
     OTHER_CLUSTER,
@@ -25,8 +32,9 @@ from snakemake_executor_plugin_unbroken.parent import (
     is_immediate,
     note_began,
     snakemake_words,
+    with_our_commands,
 )
-from snakemake_executor_plugin_unbroken.records import Records, is_near_end, is_record_of
+from snakemake_executor_plugin_unbroken.records import Records, is_near_end
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, segment_of
 from snakemake_executor_plugin_unbroken.settled import is_done
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
@@ -35,6 +43,9 @@ from unbroken.runs import driver_start
 from unbroken.runs.run import Run
 from unbroken.segment.already_done import settle
 from unbroken.slurm import time_min
+
+# More inputs make too long a command line; the parent then writes them into a file in a folder of the driver's.
+MOST_INPUTS = 20
 
 
 class Executor(SlurmParent):
@@ -57,6 +68,7 @@ class Executor(SlurmParent):
     def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         _refuse_other_clusters(self.workflow.rules)
+        refuse_mistakes(self.rules_to_be_run())
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
 
@@ -64,7 +76,7 @@ class Executor(SlurmParent):
 
     def is_complete(self, job: Any) -> bool:
         """Return True for a segment, which the chain of its run takes."""
-        segment = segment_of(job)
+        segment = work_of(job)
         if segment is not None:
             self._chains.run_job(job, segment)
         return segment is not None
@@ -88,9 +100,12 @@ class Executor(SlurmParent):
 
     def chain_words(self, job: Any) -> list[str]:
         """Return the words for sbatch of a segment's job, the same for all of its run."""
-        segment = segment_of(job)
+        segment = work_of(job)
         if segment is None:
             return []
+        if isinstance(segment, Interruptible):
+            warning = early_signal(job.resources.get("runtime"))
+            return [f"--job-name={job.rule.name}-segments", *warning, *chain_words(self.sbatch_words(job))]
         words = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
         return [f"--job-name={segment.run.name}-segments", *chain_words(self.sbatch_words(job)), *words]
 
@@ -103,13 +118,22 @@ class Executor(SlurmParent):
         return time_min.gives_all_time()
 
     def files_to_wait_for(self, job: Any) -> list[str] | None:
-        """Return none for a segment's job, whose number is known only when it starts; None for the parent's."""
+        """Return none for a segment's job, whose number is known only when it starts; None for the parent's.
+
+        A job of a user's own rule may wait in the queue for longer than its driver lives.
+        """
+        if interruptible_of(job) is not None:
+            inputs = self.inputs_to_wait_for(job)
+            return inputs if len(inputs) <= MOST_INPUTS else None
         return None if segment_of(job) is None else []
 
     def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]:
         """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""
         command = self.command_alone(job)
-        return chain_command(command, spec_path), snakemake_words(command)
+        is_rule = interruptible_of(job) is not None
+        if is_rule:
+            command = with_our_commands(command)
+        return chain_command(command, spec_path), snakemake_words(command, keeps_incomplete=not is_rule)
 
     def jobs_of_run(self, run: str) -> list[Any]:
         """Return all jobs of a run that Snakemake is to run, in the order of their segments."""
@@ -194,7 +218,7 @@ class Executor(SlurmParent):
         """Act when no job of the run is left and there is no record; return False if it is too early to say."""
         segment = out.segment
         try:
-            if is_record_of(segment) or is_done(segment, self.log):
+            if segment.has_record() or is_done(segment, self.log):
                 self._chains.succeed(info, segment)
                 return True
         except LeaseError:
@@ -225,7 +249,7 @@ class Executor(SlurmParent):
 
     def _follow(self, info: SubmittedJobInfo, segment: Segment, outcome: JobOutcome) -> None:
         is_retry = outcome.follows is Follows.RETRY
-        if outcome.follows is Follows.STOP or (is_retry and self._chains.is_single(segment)):
+        if outcome.follows is Follows.STOP or (is_retry and self._chains.is_retried_by_snakemake(segment)):
             if not is_retry:
                 self._watch.forget(segment)
             self._chains.fail(info, segment, outcome.line, is_final=not is_retry)

@@ -271,9 +271,9 @@ def chain_command(command: str, spec_path: Path) -> str:
     return f"{_PATIENT_SHELL}{before}{sys.executable} {shlex.join(['-m', 'unbroken.job', str(spec_path)])}"
 
 
-def snakemake_words(command: str) -> tuple[str, ...]:
+def snakemake_words(command: str, keeps_incomplete: bool) -> tuple[str, ...]:
     """Return the command by which a job's own Snakemake is started, without a second one in a step of its own."""
-    _, found, after = in_the_batch_step(command).partition(_SNAKEMAKE)
+    _, found, after = in_the_batch_step(command, keeps_incomplete).partition(_SNAKEMAKE)
     if not found:
         raise WorkflowError(_changed(_SNAKEMAKE))
     return (sys.executable, "-m", "snakemake", *shlex.split(after))

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable
 
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
-from unbroken.errors import FormatError
-from unbroken.runs.record import read_record
 
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
@@ -55,7 +53,7 @@ class Records:
             folder, name = segment.record_place
             if folder not in listed:
                 listed[folder] = _names(folder)
-            if name in listed[folder] and is_record_of(segment):
+            if name in listed[folder] and segment.has_record():
                 found.add(segment)
         self._listed = listed
         seconds = min(self._seconds, NEAR_SECONDS) if is_near_end else self._seconds
@@ -80,19 +78,6 @@ def is_near_end(outs: Iterable[Out]) -> bool:
         out.first_heard is not None and now - out.first_heard > out.segment.run.segment_minutes * 60 - EARLY_SECONDS
         for out in outs
     )
-
-
-def is_record_of(segment: Segment) -> bool:
-    """True if the record can be read and names this segment.
-
-    Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or says
-    that it cannot.
-    """
-    try:
-        record = read_record(segment.record)
-    except FormatError:
-        return True
-    return record is not None and (record.run, record.segment) == (segment.run.name, segment.number)
 
 
 def _names(folder: str) -> frozenset[str]:

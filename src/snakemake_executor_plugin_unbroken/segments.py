@@ -9,7 +9,9 @@ from typing import Any
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
+from unbroken.errors import FormatError
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 
@@ -46,8 +48,29 @@ class Segment:
         return self.places.lease
 
     @property
+    def key(self) -> str:
+        """Return the name of its chain."""
+        return self.run.name
+
+    @property
     def name(self) -> str:
         return f"{self.run.name} segment {self.number}"
+
+    def has_begun(self) -> bool:
+        """Return True if the run has, or may have, a folder."""
+        return True
+
+    def has_record(self) -> bool:
+        """Return True if the record can be read and names this segment.
+
+        Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or
+        says that it cannot.
+        """
+        try:
+            record = read_record(self.record)
+        except FormatError:
+            return True
+        return record is not None and (record.run, record.segment) == (self.run.name, self.number)
 
 
 def segment_of(job: Any) -> Segment | None:

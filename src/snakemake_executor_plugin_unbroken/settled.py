@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from snakemake_executor_plugin_unbroken.records import is_record_of
+from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
@@ -16,12 +16,14 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
 
     LeaseError if the work is done, the record is missing and a job holds the run, such as one that is just leaving.
     """
+    if isinstance(segment, Interruptible):
+        return False
     try:
         if settle(segment.run, segment.number, log) is not None:
             return True
     except LeaseError:
         # A job may have gone on to a later segment long ago; it holds the run for hours.
-        if is_record_of(segment):
+        if segment.has_record():
             return True
         raise
     _remove_stale_record(segment, log)

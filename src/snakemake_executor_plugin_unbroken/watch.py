@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
-from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, JobOutcome, verdict
+from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Follows, JobOutcome, verdict
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.job import array
 from unbroken.job.spec import JobSpec
+from unbroken.job.stop_note import stop_of
 from unbroken.job.unrecorded import is_held, line_of
 from unbroken.runs import driver_start, policy, submissions
 from unbroken.runs.attempts import all_attempts, note, with_causes
@@ -93,9 +94,15 @@ class ChainWatch:
         OSError or OutageError while the file server is away.
         """
         segment = out.segment
+        if why := stop_of(segment.key, driver_start.current()):
+            return JobOutcome(
+                Follows.STOP, f"{segment.name}: job {end.job_id} ended as {end.state}; this run stops: {why}"
+            )
         job = ended_job(end.job_id) or EndedJob(end.job_id, end.state, "", 0)
         if is_held(job):
             return verdict(segment, end.job_id, Evidence(end.state, None, is_held=True))
+        if not segment.has_begun():
+            return verdict(segment, end.job_id, Evidence(end.state, None))
         attempts = self._attempts(segment, replace(job, state=end.state), log)
         own = [attempt for attempt in attempts if attempt.slurm_job == end.job_id]
         recent = with_causes(policy.of_start(attempts, driver_start.current()))
@@ -151,7 +158,7 @@ class ChainWatch:
         self._interval = min(self._interval + GROWTH_SECONDS, LONGEST_SECONDS)
         by_chain = array.by_chain(jobs)
         for out in outs:
-            own = by_chain.get(out.segment.run.name, [])
+            own = by_chain.get(out.segment.key, [])
             alive = [job for job in own if job.is_alive]
             if alive:
                 self._note_alive(out, alive, now, log)
@@ -169,7 +176,7 @@ class ChainWatch:
     def _note_end(self, out: Out, own: Sequence[MyJob], now: float) -> None:
         # Not one that was canceled while it waited.
         last = next((job for job in reversed(own) if job.node), own[-1] if own else None)
-        job_id, state = (last.job_id, last.state) if last else _in_accounting(out.segment.run.name)
+        job_id, state = (last.job_id, last.state) if last else _in_accounting(out.segment.key)
         out.ended.append(state)
         if len(out.ended) >= (LOST_LOOKS if state == UNKNOWN else LOOKS):
             self._ended.setdefault(out, EndedChain(job_id, state, now))

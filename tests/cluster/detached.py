@@ -41,5 +41,5 @@ def wait_for_jobs(cluster: Cluster, seconds: float = PATIENCE_SECONDS) -> None:
 
 def slurm_logs(work: WorkDir) -> str:
     """What Slurm kept of all jobs' own words."""
-    logs = sorted((work.root / ".snakemake/slurm_logs").rglob("*.log"))
+    logs = sorted(work.root.glob("logs/*/slurm-*.log"))
     return "".join(path.read_text(errors="replace") for path in logs)

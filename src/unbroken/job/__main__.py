@@ -21,9 +21,11 @@ from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.before_work import leave_before_work, leave_to_owner
 from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
+from unbroken.job.rule_work import RuleWork
 from unbroken.job.run_end import end_run
 from unbroken.job.segment_process import ignore_signals
 from unbroken.job.spec import read
+from unbroken.job.stop_note import note_stop
 from unbroken.job.work import Work
 from unbroken.runs import driver_start
 from unbroken.runs.job_note import BeforeWork, exit_code_for
@@ -53,6 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _do_next_segment(job)
     except Stop as stop:
         job.log(f"the run stops: {stop}")
+        note_stop(job.key, job.spec.start, str(stop))
         end_run(job, my_jobs() or [])
         return 1
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
@@ -65,7 +68,7 @@ def _do_next_segment(job: ChainJob) -> int:
     wait_until_left(job)
     requeue.has_come_back(job.job_id)
     _log_missing_commands(job)
-    work = Work(job)
+    work = RuleWork(job) if job.spec.is_rule else Work(job)
     ended = work.do()
     if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
         leave_before_work(job, ended.why, ended.message)

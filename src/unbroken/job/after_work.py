@@ -47,7 +47,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     last = History(job.folder.history).attempts()[-1:]
-    if last and last[0].slurm_job == job.job_id:
+    if last and last[0].slurm_job == job.job_id and not job.spec.is_rule:
         for line in waiting_tasks.learn(job.spec, numbers, last[0]):
             job.log(line)
 

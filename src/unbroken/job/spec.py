@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.errors import ConfigError
+from unbroken.job import rule_state
 from unbroken.runs import formats
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
@@ -81,6 +82,11 @@ class JobSpec:
     start: str
 
     @property
+    def is_rule(self) -> bool:
+        """Return True for the chain of a rule of the user's own."""
+        return self.keys is None
+
+    @property
     def assignment(self) -> Assignment:
         """Return what the plan gives to every segment of the run."""
         if self.keys is None:
@@ -90,7 +96,7 @@ class JobSpec:
     @property
     def folder(self) -> RunFolder:
         """Return the map of the run's files."""
-        return RunFolder(self.run.name)
+        return rule_state.read_state(self.key).folder(self.key) if self.is_rule else RunFolder(self.run.name)
 
     def missing_segments(self) -> Iterator[int]:
         """Yield the segments that are wanted and have no record, in order.
@@ -108,17 +114,23 @@ class JobSpec:
 
     def next_segment(self) -> int | None:
         """Return the first segment without a record; None if all that are wanted have one."""
+        if self.is_rule:
+            return None if rule_state.is_done(self.key) else rule_state.read_state(self.key).pauses + 1
         return next(self.missing_segments(), None)
 
     def remaining_segments(self) -> int:
         """Return how many segments are still to be done; 0 for a run that is over."""
-        return 0 if self.is_over() else len(list(self.missing_segments()))
+        if self.is_over():
+            return 0
+        if self.is_rule:
+            return max(1, self.last_segment - rule_state.read_state(self.key).pauses)
+        return len(list(self.missing_segments()))
 
     def is_over(self) -> bool:
         """Return True if all segments are done, or the newest record says that the goal is reached that is set now."""
         missing = self.next_segment()
-        if missing is None:
-            return True
+        if missing is None or self.is_rule:
+            return missing is None
         record = read_record(self.folder.record(missing - 1)) if missing > 1 else None
         is_finished = record is not None and record.outcome is Outcome.FINISHED
         return is_finished and record is not None and self.run.is_content_with(record.progress)

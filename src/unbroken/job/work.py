@@ -30,16 +30,20 @@ class Work:
 
     def do(self) -> CommandEnd:
         """Do one segment; segments whose record only had to be made again do not count."""
-        ended = CommandEnd(0)
         try:
-            while (segment := self._job.now().next_segment()) is not None:
-                ended = self._do(segment)
-                record = read_record(self._job.folder.record(segment))
-                if ended.code != 0 or self._has_worked() or record is None or record.outcome is Outcome.FINISHED:
-                    break
+            ended = self._do_next()
         finally:
             self._page.end()  # before the last page of all, which none may replace
         self.is_followed = self._has_successor and self._has_paused() and self._job.now().next_segment() is not None
+        return ended
+
+    def _do_next(self) -> CommandEnd:
+        ended = CommandEnd(0)
+        while (segment := self._job.now().next_segment()) is not None:
+            ended = self._do(segment)
+            record = read_record(self._job.folder.record(segment))
+            if ended.code != 0 or self._has_worked() or record is None or record.outcome is Outcome.FINISHED:
+                break
         return ended
 
     def _do(self, segment: int) -> CommandEnd:

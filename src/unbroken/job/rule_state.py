@@ -1,0 +1,65 @@
+"""How far the chain of a user's own rule is (`resources: segments=N` with `unbroken exec`, or a training, in it).
+
+Its tasks run the rule's job until that ends well.  Which run it works for is known when it has begun, by its note; so
+each task writes here what the next one, and a driver, need to know.  `.snakemake/unbroken/chains/<key>/state.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unbroken.runs.exec_note import ExecNote
+from unbroken.runs.layout import CHAINS, NOTES, RunFolder
+from unbroken.system import fs, jsontext
+
+# An empty file beside the state: the rule's job has ended well.
+DONE = "done"
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """The newest note of a job of the chain, its pauses so far, and its failures in a row that were no run's."""
+
+    note: ExecNote | None = None
+    pauses: int = 0
+    failures: int = 0
+
+    def folder(self, key: str) -> RunFolder:
+        """Return the map of the run's files; of a folder that does not exist as long as no run has begun."""
+        if self.note is None:
+            return RunFolder(key, Path(), NOTES / "no-run-yet")
+        return RunFolder(self.note.name, Path(), Path(self.note.store))
+
+    def write(self, key: str) -> None:
+        """Write it in one step."""
+        (CHAINS / key).mkdir(parents=True, exist_ok=True)
+        fs.write_atomic(CHAINS / key / "state.json", json.dumps(asdict(self)) + "\n")
+
+
+def read_state(key: str) -> RuleState:
+    """Return what was written last; nothing known yet if nothing was, or it is corrupt."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        data = jsontext.parse((CHAINS / key / "state.json").read_text())
+        return RuleState(ExecNote(**data["note"]) if data["note"] else None, int(data["pauses"]), int(data["failures"]))
+    return RuleState()
+
+
+def is_done(key: str) -> bool:
+    """Return True if the rule's job has ended well."""
+    return (CHAINS / key / DONE).exists()
+
+
+def note_done(key: str) -> None:
+    """Write that the rule's job has ended well."""
+    (CHAINS / key).mkdir(parents=True, exist_ok=True)
+    (CHAINS / key / DONE).touch()
+
+
+def begin_again(key: str) -> None:
+    """Forget that the rule's job had ended well, and its failures: Snakemake asks for it again."""
+    (CHAINS / key / DONE).unlink(missing_ok=True)
+    state = read_state(key)
+    RuleState(state.note, state.pauses).write(key)
