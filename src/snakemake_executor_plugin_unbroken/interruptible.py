@@ -1,4 +1,4 @@
-"""Jobs of a user's own rules with `resources: segments`, which have `unbroken exec`, or a training, in them: chains too."""
+"""Jobs of a user's own rules with `resources: segments`: chains, with `unbroken exec`, or a training, in them."""
 
 from __future__ import annotations
 
