@@ -118,6 +118,13 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
     jobs = my_jobs()
     if jobs is None:
         return Submitted(Answer.LATER, said="squeue does not answer")
+    return submit_knowing(spec, newest, jobs, at_work)
+
+
+def submit_knowing(
+    spec: JobSpec, newest: submissions.Submission | None, jobs: Sequence[MyJob], at_work: str = ""
+) -> Submitted:
+    """Submit as `submit` does, with the run's newest submission and this user's jobs, which were asked for after it."""
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
         return Submitted(Answer.DONE, found[0], len(found))
     wanted = tasks_wanted(spec, jobs, at_work)
