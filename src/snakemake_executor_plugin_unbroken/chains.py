@@ -65,9 +65,8 @@ class Host(Protocol):
 class Chains:
     """The runs that this driver was asked for; called from threads."""
 
-    def __init__(self, host: Host, words: ChainWords, most_tasks: int, keeps_logs: bool) -> None:
-        self._host, self._words = host, words
-        self._most_tasks, self._keeps_logs = most_tasks, keeps_logs
+    def __init__(self, host: Host, words: ChainWords, most_tasks: int) -> None:
+        self._host, self._words, self._most_tasks = host, words, most_tasks
         self._specs: dict[str, JobSpec] = {}
         self._later = Later()
         self._others = Others()
@@ -306,7 +305,6 @@ class Chains:
             str(LOGS / segment.key.lstrip(".")),
             1 if why_single else self._most_tasks,
             refills=self._host.is_detached or not why_single,
-            keeps_logs=self._keeps_logs,
         )
 
     def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:

@@ -52,7 +52,7 @@ class Executor(BatchStepExecutor):
         self._is_detached = bool(workflow.remote_execution_settings.immediate_submit)
         self._words = ChainWords(self)
         self._plain = PlainJobs(self)
-        self._chains = Chains(self, self._words, settings.ahead, bool(settings.keep_successful_logs))
+        self._chains = Chains(self, self._words, settings.ahead)
         self._records = Records(settings.record_seconds)
         self._watch = ChainWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._newest_done: dict[str, Segment] = {}

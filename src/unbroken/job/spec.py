@@ -52,8 +52,7 @@ class Submission:
     """How jobs of the run are submitted: sbatch's `words`, the command in them (`batch`), the folder of their `logs`.
 
     At most `most_tasks` of them are in the queue at a time.  A job that finds none behind it submits the next ones if
-    it `refills`; it does not where Snakemake asks for each.  The log of a job that ended well is removed, but for
-    `keeps_logs`.
+    it `refills`; it does not where Snakemake asks for each.
     """
 
     words: tuple[str, ...] = ()
@@ -61,7 +60,6 @@ class Submission:
     logs: str = ""
     most_tasks: int = 1
     refills: bool = True
-    keeps_logs: bool = False
 
 
 @dataclass(frozen=True)
