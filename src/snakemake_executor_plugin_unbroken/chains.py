@@ -17,7 +17,13 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_executor_plugin_unbroken import settled
 from snakemake_executor_plugin_unbroken.chain_words import ChainWords
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
-from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, began_unix, rule_job_of, why_no_array
+from snakemake_executor_plugin_unbroken.job_specs import (
+    NotAsItCame,
+    began_unix,
+    memory_by_attempt,
+    rule_job_of,
+    why_no_array,
+)
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
@@ -27,7 +33,6 @@ from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
 from unbroken.runs import begun, driver_start, submissions
-from unbroken.runs.layout import LOGS
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.system import fs
@@ -145,13 +150,13 @@ class Chains:
         if segment.key not in self._submitted:
             self._host.log(f"{segment.name}: job {number} of its run is in the queue or running already, taken over")
             self._submitted[segment.key] = Submitted(Answer.DONE, number, len(alive))
-            self._bring_up_to_date(segment.key, alive)
+            self._bring_up_to_date(segment, alive)
         self._report(job, segment, number)
 
-    def _bring_up_to_date(self, run: str, alive: Sequence[MyJob]) -> None:
+    def _bring_up_to_date(self, segment: Segment, alive: Sequence[MyJob]) -> None:
         waiting = [other.job_id for other in alive if other.state == "PENDING"]
-        for line in waiting_tasks.follow_plan(self._specs[run], waiting):
-            self._host.log(f"{run}: {line}")
+        for line in waiting_tasks.follow_plan(self._specs[segment.key], waiting):
+            self._host.log(f"{segment.chain_name}: {line}")
             self._forget_queue()
 
     def _submit(
@@ -168,7 +173,7 @@ class Chains:
         if done.answer is Answer.DONE and done.job_id:
             self._submitted[segment.key] = done
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
-            self._host.log(f"{segment.run.name}: submitted {tasks} {done.job_id}")
+            self._host.log(f"{segment.chain_name}: submitted {tasks} {done.job_id}")
             self._report(job, segment, done.job_id)
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
@@ -176,7 +181,7 @@ class Chains:
         elif self._host.is_detached and done.answer is Answer.FULL:
             self._submitted[segment.key] = done
             leave_out(segment.key)
-            self._host.log(f"{segment.run.name}: {done.line}; a job of another run submits it later")
+            self._host.log(f"{segment.chain_name}: {done.line}; a job of another run submits it later")
             self._host.goes_on_without(job)
         else:
             self._say_once(segment, f"{done.line}; tried again")
@@ -187,7 +192,7 @@ class Chains:
             self._host.goes_on_without(job)
             return
         info = SubmittedJobInfo(job, external_jobid=job_id)
-        keep_out(info, Out(segment, job_id))
+        keep_out(info, Out(segment, job_id, told_pauses=segment.pauses()))
         with self._lock:
             self._out[segment] = info
         self._host.submitted(info)
@@ -285,8 +290,9 @@ class Chains:
         """Return the spec, and why the segments are single jobs; empty for an array."""
         batch, command = self._words.batch(job, segment, path_of(segment.key))
         if isinstance(segment, Interruptible):
-            rule_job, why = RuleJob(job.rule.name, command=command), ""
-            return self._with(job, segment, rule_job, self._submission(job, segment, batch, ""), segment.allowed), why
+            memory_mb = memory_by_attempt(job)
+            rule_job = RuleJob(job.rule.name, command=command, outputs=tuple(map(str, job.output)), memory_mb=memory_mb)
+            return self._with(job, segment, rule_job, self._submission(job, segment, batch, ""), segment.allowed), ""
         jobs = self._host.jobs_of_run(segment.run.name) or [job]
         try:
             rule_job = rule_job_of(job, segment, self._host.latency_seconds())
@@ -302,7 +308,7 @@ class Chains:
         return Submission(
             tuple(self._words.of_sbatch(job, segment)),
             batch,
-            str(LOGS / segment.key.lstrip(".")),
+            str(segment.logs),
             1 if why_single else self._most_tasks,
             refills=self._host.is_detached or not why_single,
         )

@@ -23,7 +23,7 @@ from snakemake_executor_plugin_unbroken.interruptible import (
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
 from snakemake_executor_plugin_unbroken.records import Records, is_near_end
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, segment_of
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, pause_lines, segment_of
 from snakemake_executor_plugin_unbroken.settled import is_done
 from snakemake_executor_plugin_unbroken.slurm_plugin import (
     OTHER_CLUSTER,
@@ -187,6 +187,8 @@ class Executor(BatchStepExecutor):
         waiting = [out for out in infos if out.segment not in arrived]
         for out in infos:
             if out.segment in arrived:
+                for line in pause_lines(out):
+                    self.log(line)
                 self._chains.succeed(infos[out], out.segment)
         ended = self._watch.look(waiting, self.log)
         for out in waiting:
@@ -207,6 +209,8 @@ class Executor(BatchStepExecutor):
     def _close(self, info: SubmittedJobInfo, out: Out, end: EndedChain) -> bool:
         """Act when no job of the run is left and there is no record; return False if it is too early to say."""
         segment = out.segment
+        for line in pause_lines(out):
+            self.log(line)
         try:
             if segment.has_record() or is_done(segment, self.log):
                 self._chains.succeed(info, segment)

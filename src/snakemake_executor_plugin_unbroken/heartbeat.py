@@ -31,7 +31,7 @@ def feel(out: Out) -> Pulse:
     if claim is None:
         return Pulse.UNKNOWN
     if (claim.token, changed) != out.claim:
-        if claim.segment != out.segment.number:
+        if claim.segment != out.segment.at_work().number:
             return Pulse.UNKNOWN
         out.claim, out.heard, out.has_left = (claim.token, changed), now, bool(claim.released_utc)
         out.first_heard = now if out.first_heard is None else out.first_heard

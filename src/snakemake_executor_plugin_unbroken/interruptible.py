@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,10 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_executor_plugin_unbroken.segments import Segment, segment_of
 from unbroken.job.rule_state import DONE, read_state
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS
-from unbroken.runs.layout import CHAINS, RunFolder
+from unbroken.runs.history import History
+from unbroken.runs.layout import CHAINS, LOGS, RunFolder
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
 
 RESOURCE = "segments"
@@ -47,9 +49,33 @@ class Interruptible(Segment):
         """Return the file by which its jobs say that it has ended well."""
         return CHAINS / self.key / DONE
 
-    @cached_property
-    def lease(self) -> Path:
+    @property
+    def lease(self) -> Path:  # type: ignore[override]  # its run is known when a job has begun
         return self.places.lease
+
+    @property
+    def chain_name(self) -> str:
+        return self.name
+
+    @property
+    def logs(self) -> Path:
+        return LOGS / "rules" / f"{self.rule}-{self.key.rpartition('/')[2]}"
+
+    def at_work(self) -> Segment:
+        return replace(self, number=read_state(self.key).segment)
+
+    def pauses(self) -> tuple[str, int]:
+        state = read_state(self.key)
+        return state.store, state.pauses
+
+    def pause_lines(self, after: int) -> list[str]:
+        history = History(self.places.history).attempts()
+        paused = [attempt for attempt in history if attempt.outcome is Outcome.PAUSED]
+        return [
+            f"{self.name}: segment {number} of {self.allowed} paused, {amount(attempt.progress_to)} {attempt.unit} done"
+            for number, attempt in enumerate(paused, 1)
+            if number > after
+        ]
 
     @property
     def name(self) -> str:

@@ -74,6 +74,18 @@ def why_no_array(job: Any, jobs: Sequence[Any], words_of: Callable[[Any], list[s
         return "" if words_of(job) == words else "its resources depend on the attempt"
 
 
+def memory_by_attempt(job: Any) -> tuple[int, ...]:
+    """Return the mem_mb of a job at each attempt that Snakemake would make; nothing where a job asks for none."""
+    found = list[int]()
+    for attempt in range(1, int(job.restart_times) + 2):
+        with _at_attempt(job, attempt):
+            mem_mb = job.resources.get("mem_mb")
+        if not isinstance(mem_mb, int):
+            return ()
+        found.append(mem_mb)
+    return tuple(found)
+
+
 class _at_attempt:
     """Inside the `with` block a job of Snakemake is at another attempt."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from unbroken.errors import FormatError
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import LOGS, RunFolder
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
@@ -56,6 +57,28 @@ class Segment:
     def name(self) -> str:
         return f"{self.run.name} segment {self.number}"
 
+    @property
+    def chain_name(self) -> str:
+        """Return what a line calls its chain."""
+        return self.run.name
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of Slurm's logs of its chain."""
+        return LOGS / self.run.name
+
+    def at_work(self) -> Segment:
+        """Return the segment that the chain's jobs are at, if the chain is one job of Snakemake's."""
+        return self
+
+    def pauses(self) -> tuple[str, int]:
+        """Return the folder of the run and its pauses so far, if the chain is one job of Snakemake's."""
+        return "", 0
+
+    def pause_lines(self, after: int) -> list[str]:
+        """Return a line for each pause after the first so many."""
+        return []
+
     def has_begun(self) -> bool:
         """Return True if the run has, or may have, a folder."""
         return True
@@ -97,6 +120,7 @@ class Out:
     ended: list[str] = field(default_factory=list)
     told_waiting: str = ""
     told_away: str = ""
+    told_pauses: tuple[str, int] = ("", 0)
     heard: float = 0.0
     first_heard: float | None = None
     claim: tuple[int, int] = (0, 0)  # its number, and when its file was changed
@@ -108,6 +132,17 @@ class Out:
 def out_of(info: SubmittedJobInfo) -> Out | None:
     """What is known of a job that is out, which Snakemake keeps for us in `aux`; None for jobs of other rules."""
     return (info.aux or {}).get(_OUT)
+
+
+def pause_lines(out: Out) -> list[str]:
+    """Return a line for each pause since the last call; for the last one alone where the run is another one."""
+    told, now = out.told_pauses, out.segment.pauses()
+    if now == told:
+        return []
+    out.told_pauses = now
+    with suppress(OSError, FormatError):
+        return out.segment.pause_lines(told[1] if now[0] == told[0] else now[1] - 1)
+    return []
 
 
 def keep_out(info: SubmittedJobInfo, out: Out) -> None:

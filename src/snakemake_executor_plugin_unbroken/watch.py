@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
 from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Follows, JobOutcome, verdict
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
-from snakemake_executor_plugin_unbroken.segments import Out, Segment
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, pause_lines
 from unbroken.job import array
 from unbroken.job.spec import JobSpec
 from unbroken.job.stop_note import stop_of
@@ -76,7 +76,7 @@ class ChainWatch:
 
     def look(self, outs: Sequence[Out], log: Callable[[str], None]) -> dict[Out, EndedChain]:
         """Return the segments without a record whose run has no job left; Slurm is asked only when it is time."""
-        self._feel(outs)
+        self._feel(outs, log)
         if outs and time.monotonic() >= self._due:
             self._ask(outs, log)
         now = time.monotonic()
@@ -93,7 +93,7 @@ class ChainWatch:
 
         OSError or OutageError while the file server is away.
         """
-        segment = out.segment
+        segment = out.segment.at_work()
         if why := stop_of(segment.key, driver_start.current()):
             return JobOutcome(
                 Follows.STOP, f"{segment.name}: job {end.job_id} ended as {end.state}; this run stops: {why}"
@@ -129,12 +129,14 @@ class ChainWatch:
             self._lost.setdefault(segment, []).append(line)
         return [*attempts, *self._lost.get(segment, [])]
 
-    def _feel(self, outs: Sequence[Out]) -> None:
+    def _feel(self, outs: Sequence[Out], log: Callable[[str], None]) -> None:
         """Let Slurm be asked soon about a run whose lease fell silent or was given back."""
         now = time.monotonic()
         if now < self._pulse_due:
             return
         for out in outs:
+            for line in pause_lines(out):
+                log(line)
             was = out.has_left, out.is_silent
             pulse = feel(out)
             out.is_silent = pulse is Pulse.SILENT

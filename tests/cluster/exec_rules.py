@@ -144,8 +144,23 @@ def _words(pid: int) -> list[str]:
         return []
 
 
-def submitted(done: Done) -> int:
+def plain_jobs(done: Done) -> int:
     return done.text.count("has been submitted with SLURM jobid")
+
+
+def submissions(done: Done) -> list[str]:
+    """The lines on arrays, and single jobs, of chains that a driver submitted."""
+    return [line for line in done.text.splitlines() if line.startswith("unbroken: ") and ": submitted " in line]
+
+
+def started(work: WorkDir) -> int:
+    """How many tasks and jobs of chains have begun: each has a log."""
+    return len(list(work.root.glob("logs/rules/*/slurm-*.log")))
+
+
+def chain_logs(work: WorkDir) -> str:
+    """What Slurm kept of the words of all tasks."""
+    return "".join(path.read_text(errors="replace") for path in sorted(work.root.glob("logs/rules/*/slurm-*.log")))
 
 
 def jobs_of(work: WorkDir) -> set[str]:

@@ -3,19 +3,23 @@
 from pathlib import Path
 
 import pytest
+from cluster.detached import wait_for_jobs
 from cluster.endings import wait_until_it_hears
 from cluster.exec_rules import (
     PATIENCE_SECONDS,
     assert_whole,
+    chain_logs,
     checkpoints,
     history,
     jobs_of,
     kill,
     outcomes,
+    plain_jobs,
     prepare,
     program,
     start,
-    submitted,
+    started,
+    submissions,
     uninterrupted,
     until_noted,
     until_saved_after,
@@ -39,8 +43,11 @@ def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
     assert set(outcomes(slurm_work)[:-1]) == {Outcome.PAUSED}
     assert outcomes(slurm_work)[-1] is Outcome.FINISHED
     assert len(history(slurm_work)) >= 3
-    assert submitted(done) == 2 + len(history(slurm_work))
+    assert (plain_jobs(done), len(submissions(done))) == (2, 1)
+    assert len(jobs_of(slurm_work)) == len(history(slurm_work)) == started(slurm_work)
     assert len(done.lines("unbroken: deep/count: segment ")) == len(history(slurm_work)) - 1
+    assert "canceled the waiting tasks" in chain_logs(slurm_work)
+    assert cluster.jobs() == []
 
 
 @pytest.mark.slow
@@ -61,7 +68,7 @@ def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
     assert "Error" not in second.text + done.text
-    assert submitted(Done(0, second.text)) <= 1
+    assert len(submissions(Done(0, first.text + second.text + done.text))) == 1
     assert len(jobs_of(slurm_work)) == len(history(slurm_work)), "two jobs, or two segments in one"
     assert list(overlaps(history(slurm_work))) == []
 
@@ -75,7 +82,7 @@ def test_the_console_has_a_line_for_each_pause_and_none_for_each_job(slurm_work:
 
     assert done.code == 0, done.text
     assert "unbroken: deep/count: segment 1 of 40 paused, " in done.text
-    assert submitted(done) == 0
+    assert plain_jobs(done) == 0
     assert "Error" not in done.text
 
 
@@ -144,7 +151,7 @@ def test_a_cancelled_job_stops_its_rule_and_the_next_start_goes_on(
     done = start(slurm_work).wait(PATIENCE_SECONDS)
 
     assert stopped.code == 1
-    assert submitted(stopped) == 2, "a cancelled job is not tried again"
+    assert len(jobs_of(slurm_work)) == 2, "a canceled job is not tried again"
     assert f"deep/count: job {job} ended as CANCELLED; this run stops" in stopped.text
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
@@ -160,7 +167,9 @@ def test_a_program_that_fails_is_a_failure_of_snakemake(slurm_work: WorkDir, clu
     assert done.code == 1
     assert "Error in rule count" in done.text
     assert outcomes(slurm_work) == [Outcome.FAILED]
-    assert submitted(done) == 2
+    assert started(slurm_work) == 1
+    assert "this run stops: segment 1 failed 1 times; last: " in done.text
+    assert cluster.jobs() == []
     assert not (slurm_work.root / "result.txt").exists()
 
 
@@ -177,8 +186,10 @@ def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
 
     assert used_up.code == 1
     assert outcomes(slurm_work)[:2] == [Outcome.PAUSED] * 2
-    assert submitted(used_up) == 3, "one to prepare, two segments"
-    (line,) = used_up.lines("unbroken: deep/count: its 2 segments are used up, with ")
+    assert len(jobs_of(slurm_work)) >= 3
+    assert used_up.text.count("unbroken: deep/count: segment ") == 2
+    (line,) = [line for line in used_up.text.splitlines() if ": its 2 segments are used up, with " in line]
+    assert line.startswith("unbroken: deep/count: job ")
     assert line.endswith("; to go on, raise `segments` of rule count, then start snakemake again")
 
 
@@ -194,7 +205,8 @@ def test_two_drivers_share_the_jobs_of_one_rule(slurm_work: WorkDir, cluster: Cl
     assert first.code == 0, first.text
     assert codes == [0, 0], text
     assert (slurm_work.root / "result.txt").read_bytes() == uninterrupted(tmp_path / "whole")
-    assert submitted(Done(0, text)) == len(history(slurm_work)) == len(jobs_of(slurm_work))
+    assert len(submissions(Done(0, text))) == 1
+    assert len(history(slurm_work)) == len(jobs_of(slurm_work)) == started(slurm_work)
     assert "Error" not in text
 
 
@@ -219,14 +231,22 @@ def test_a_requeued_job_saves_first_and_goes_on_under_its_number(
     assert history(cgroup_work)[-1].progress_from > 0
 
 
-def test_without_a_driver_it_is_refused_before_anything_is_queued(slurm_work: WorkDir, cluster: Cluster) -> None:
+def test_without_a_driver_its_tasks_go_on_by_themselves(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     prepare(slurm_work)
+    slurm_work.write("data.txt", "7\n")
 
-    done = start(slurm_work, "--immediate-submit", "--notemp").wait(PATIENCE_SECONDS)
+    done = start(slurm_work, "--immediate-submit", "--notemp", "result.txt").wait(PATIENCE_SECONDS)
+    at_once = (slurm_work.root / "result.txt").exists()
+    wait_for_jobs(cluster, PATIENCE_SECONDS)
+    left = start(slurm_work, "--dry-run", "result.txt").wait(PATIENCE_SECONDS)
 
-    assert done.code == 1
-    assert "rule count: found resources: segments, which needs a driver that waits" in done.text
-    assert not (slurm_work.root / ".snakemake" / "slurm_logs").exists() or submitted(done) == 0
+    assert done.code == 0, done.text
+    assert len(submissions(done)) == 1
+    assert not at_once
+    assert (slurm_work.root / "result.txt").read_bytes() == uninterrupted(tmp_path / "whole")
+    assert outcomes(slurm_work) == [Outcome.PAUSED] * (len(history(slurm_work)) - 1) + [Outcome.FINISHED]
+    assert len(history(slurm_work)) == len(jobs_of(slurm_work)) == started(slurm_work) >= 3
+    assert "Nothing to be done" in left.text, "a mark that the result is under way would run the rule again"
 
 
 @pytest.mark.slow

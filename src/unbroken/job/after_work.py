@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from unbroken.job import array, waiting_tasks
+from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.left_out import leave_out
@@ -46,10 +46,21 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
 
 
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
+    if job.spec.is_rule:
+        return _give_memory(job, numbers)
     last = History(job.folder.history).attempts()[-1:]
-    if last and last[0].slurm_job == job.job_id and not job.spec.is_rule:
+    if last and last[0].slurm_job == job.job_id:
         for line in waiting_tasks.learn(job.spec, numbers, last[0]):
             job.log(line)
+
+
+def _give_memory(job: ChainJob, numbers: Sequence[str]) -> None:
+    """Let the waiting tasks of a user's rule ask for what the rule says after this job ran out of memory."""
+    spec = job.now()
+    if job.job_id not in rule_state.read_state(job.key).killed_jobs or not (memory_mb := spec.wanted_memory_mb):
+        return
+    if not waiting_tasks.give_memory(numbers, memory_mb):
+        job.log(f"Slurm refused to let the waiting tasks ask for {memory_mb} MB")
 
 
 def _go_on(job: ChainJob, has_no_room: bool) -> None:

@@ -197,6 +197,8 @@ def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
 
 def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
     """Return the words with the memory, and without the nodes, that attempts since the driver's start have shown."""
+    if memory_mb := spec.wanted_memory_mb:
+        words += [f"--mem={memory_mb}"]
     partition = _value(words, "-p") or own_partition()
     if spec.keys is not None and (times := out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)):
         most = max(numbers_of(partition, "%m"), default=0)

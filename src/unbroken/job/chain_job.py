@@ -52,7 +52,7 @@ class ChainJob:
 
     def log(self, line: str) -> None:
         """Write one line into Slurm's log of this job."""
-        print(f"unbroken {utc_now()} {self.spec.run.name}: {line}", file=sys.stderr, flush=True)
+        print(f"unbroken {utc_now()} {self.spec.name}: {line}", file=sys.stderr, flush=True)
 
 
 def wait_until_left(job: ChainJob) -> None:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from unbroken.runs.layout import NOTES
 
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 1800.0
 def leave_out(run: str) -> None:
     """Note that the queue had no room for any job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
-    (NOTES / f"{run}{LEFT_OUT}").touch()
+    (NOTES / f"{quote(run, safe='')}{LEFT_OUT}").touch()
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def left_out() -> Iterator[str]:
         except OSError:  # another process was quicker
             continue
         try:
-            yield path.name.removesuffix(LEFT_OUT)
+            yield unquote(path.name.removesuffix(LEFT_OUT))
         finally:
             taken.unlink(missing_ok=True)
         return

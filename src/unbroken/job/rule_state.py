@@ -21,17 +21,37 @@ DONE = "done"
 
 @dataclass(frozen=True)
 class RuleState:
-    """The newest note of a job of the chain, its pauses so far, and its failures in a row that were no run's."""
+    """The newest note of a job of the chain, and the pauses of its run so far.
+
+    Since the start of snakemake that `start` names: the failures in a row that were no run's, and the jobs that ran
+    out of memory.
+    """
 
     note: ExecNote | None = None
     pauses: int = 0
     failures: int = 0
+    killed_jobs: tuple[str, ...] = ()
+    start: str = ""
+
+    @property
+    def segment(self) -> int:
+        """Return the segment that the newest job was at."""
+        return max(1, self.note.segment) if self.note else 1
+
+    @property
+    def store(self) -> str:
+        """Return the folder of the run; empty if none has begun."""
+        return self.note.store if self.note else ""
 
     def folder(self, key: str) -> RunFolder:
         """Return the map of the run's files; of a folder that does not exist as long as no run has begun."""
         if self.note is None:
             return RunFolder(key, Path(), NOTES / "no-run-yet")
         return RunFolder(self.note.name, Path(), Path(self.note.store))
+
+    def of_start(self, start: str) -> RuleState:
+        """Return the state for jobs of this start, which counts failures from 0 if it is a new one."""
+        return self if self.start == start else RuleState(self.note, self.pauses, start=start)
 
     def write(self, key: str) -> None:
         """Write it in one step."""
@@ -43,7 +63,9 @@ def read_state(key: str) -> RuleState:
     """Return what was written last; nothing known yet if nothing was, or it is corrupt."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         data = jsontext.parse((CHAINS / key / "state.json").read_text())
-        return RuleState(ExecNote(**data["note"]) if data["note"] else None, int(data["pauses"]), int(data["failures"]))
+        note = ExecNote(**data["note"]) if data["note"] else None
+        counts = int(data["pauses"]), int(data["failures"])
+        return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])
     return RuleState()
 
 
@@ -59,7 +81,5 @@ def note_done(key: str) -> None:
 
 
 def begin_again(key: str) -> None:
-    """Forget that the rule's job had ended well, and its failures: Snakemake asks for it again."""
+    """Forget that the rule's job had ended well: Snakemake asks for it again."""
     (CHAINS / key / DONE).unlink(missing_ok=True)
-    state = read_state(key)
-    RuleState(state.note, state.pauses).write(key)

@@ -1,58 +1,71 @@
-"""The work of a chain whose rule is the user's own: the rule's job is run until it ends well.
-
-Inside the rule's job Snakemake turns the exit code 85 into 1 and removes the rule's outputs, so the code says nothing:
-the job's own note names its run, and the history of that run says how it ended.
-"""
+"""The work of a chain whose rule is the user's own: the rule's job is run until it ends well."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from unbroken.job import rule_state
+from unbroken.job.after_work import how_slurm_ends
 from unbroken.job.next_attempt import Stop, next_attempt
+from unbroken.job.rule_end import RuleEnd, after
 from unbroken.job.rule_state import RuleState
 from unbroken.job.segment_process import CommandEnd, is_being_ended
+from unbroken.job.segment_script import unmark
 from unbroken.job.work import Work
-from unbroken.runs.exec_note import REFUSED, ExecNote, note_path, read_note
+from unbroken.program.memory import Kills, out_of_memory_kills
+from unbroken.runs import attempts, policy
+from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.progress import amount
 
 LOOK_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class Pause:
-    """The pause by which a job has ended, and how many its run has behind it."""
-
-    count: int
-    attempt: Attempt
 
 
 class RuleWork(Work):
     """The rule's job, once; Stop if no further one is to be made."""
 
     def _do_next(self) -> CommandEnd:
-        job, state = self._job, rule_state.read_state(self._job.key)
+        job = self._job
         if rule_state.is_done(job.key):
             return CommandEnd(0)
-        if state.note is not None:
-            next_attempt(job, state.note.segment)
-        code = self._run_rule()
+        state = self._state_before()
+        kills = _memory_kills()
+        code = self._run_rule(1 + len(state.killed_jobs))
         if code == 0:
             rule_state.note_done(job.key)
+            for output in job.spec.rule_job.outputs:
+                unmark(Path(output))
             return CommandEnd(0)
-        note = self._note()
-        after = self._after(state, note)
-        after.write(job.key)
-        return CommandEnd(code)
+        return CommandEnd(0 if self._follow(state, self._end(kills)) else code)
 
-    def _run_rule(self) -> int:
+    def _state_before(self) -> RuleState:
+        """Return the state with the jobs of this start that Slurm ended for want of memory; Stop by the policy."""
+        job = self._job
+        state = rule_state.read_state(job.key).of_start(job.spec.start)
+        if state.note is None:
+            return state
+        next_attempt(job, state.segment)
+        known = policy.of_start(attempts.all_attempts(job.folder), job.spec.start)
+        killed = [line.slurm_job for line in attempts.with_causes(known) if attempts.ran_out_of_memory(line)]
+        state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))
+        state.write(job.key)
+        allowed = job.now().allowed
+        if len(state.killed_jobs) > allowed.retries:
+            raise Stop(f"rule {allowed.rule} ran out of memory; raise its mem_mb, then start snakemake again")
+        return state
+
+    def _run_rule(self, attempt: int) -> int:
         """Run the rule's job; look after the queue once its run has begun."""
-        child = subprocess.Popen(self._job.spec.rule_job.command, stdin=subprocess.DEVNULL)
+        path = note_path(Path())
+        if path is not None:
+            path.unlink(missing_ok=True)  # of another job that had this number
+        words = list(self._job.spec.rule_job.command)
+        words[words.index("--attempt") + 1] = str(attempt)
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         while child.poll() is None and self._note() is None:
             time.sleep(LOOK_SECONDS)
         if child.poll() is None:
@@ -63,45 +76,37 @@ class RuleWork(Work):
         path = note_path(Path())
         return None if path is None else read_note(path)
 
-    def _after(self, before: RuleState, note: ExecNote | None) -> RuleState:
-        """Return the state after a job that did not end well."""
-        if is_being_ended():
-            return RuleState(note or before.note, before.pauses, before.failures)
-        if note is None:
-            return self._failed(before, before.note, "no segment of `unbroken exec`, or of a training, began in it")
-        if note.outcome == REFUSED:
-            raise Stop(note.reason)
-        pause = _pause(RuleState(note), self._job.job_id, self._job.key)
-        if note.outcome == Outcome.FINISHED.value:
-            return self._failed(before, note, "the rest of the rule failed although its program was done")
-        if pause is None:
-            return RuleState(note, before.pauses)  # the history and the policy say it, before the next attempt
-        if pause.count <= before.pauses:
-            return self._failed(before, note, "no more segments than before are done; has the rule --anew in it?")
-        if pause.count >= self._job.spec.last_segment:
-            raise Stop(self._used_up(note, pause))
-        return RuleState(note, pause.count)
+    def _end(self, kills: Kills) -> RuleEnd:
+        """Return how the rule's job ended."""
+        job_id, note = self._job.job_id, self._note()
+        ended_by = how_slurm_ends(job_id) or "REQUEUED" if is_being_ended() else ""
+        history = History(RuleState(note).folder(self._job.key).history).attempts() if note else []
+        own = [attempt for attempt in history if attempt.slurm_job == job_id]
+        return RuleEnd(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
 
-    def _failed(self, before: RuleState, note: ExecNote | None, why: str) -> RuleState:
-        """Count a failure; Stop after as many as the rule may be retried."""
-        failures = before.failures + 1
-        if failures > self._job.spec.retries:
-            RuleState(note, before.pauses, failures).write(self._job.key)
-            raise Stop(f"rule {self._job.spec.rule_job.name} failed{f' {failures} times' * (failures > 1)}: {why}")
-        self._job.log(f"{why}; tried again")
-        return RuleState(note, before.pauses, failures)
-
-    def _used_up(self, note: ExecNote, pause: Pause) -> str:
-        done = f"{amount(pause.attempt.progress_to)} {pause.attempt.unit}"
-        allowed, rule = self._job.spec.last_segment, self._job.spec.rule_job.name
-        used = f"{note.name}: its {allowed} segments are used up, with {done} done"
-        return f"{used}; to go on, raise `segments` of rule {rule}, then start snakemake again"
+    def _follow(self, before: RuleState, end: RuleEnd) -> bool:
+        """Write what the next task needs; return True if the job has paused, Stop if there is to be no next one."""
+        job = self._job
+        follows = after(before, end, job.now().allowed)
+        follows.state.write(job.key)
+        if follows.line:
+            job.log(follows.line)
+        if follows.why_stop:
+            raise Stop(follows.why_stop)
+        if end.note is not None and end.note.outcome == Outcome.FAILED.value and not end.is_out_of_memory:
+            next_attempt(job, follows.state.segment)
+        return end.pause is not None and follows.state.failures == 0
 
 
-def _pause(state: RuleState, job_id: str, key: str) -> Pause | None:
-    """Return the pause by which a job ended; None if it did not."""
-    history = History(state.folder(key).history).attempts()
-    own = [attempt for attempt in history if attempt.slurm_job == job_id]
-    if not own or own[-1].outcome is not Outcome.PAUSED:
-        return None
-    return Pause(sum(attempt.outcome is Outcome.PAUSED for attempt in history), own[-1])
+def _memory_kills() -> Kills:
+    return out_of_memory_kills(os.environ.get("SLURM_JOB_ID", ""))
+
+
+def _lacked_memory(note: ExecNote | None, own: list[Attempt], before: Kills) -> bool:
+    """Return True if the kernel killed the program: by its own line, or where it could write none."""
+    if own and (own[-1].outcome.settles or attempts.ran_out_of_memory(own[-1])):
+        return not own[-1].outcome.settles
+    if note is not None and note.outcome != STARTED:
+        return False
+    now = _memory_kills()
+    return now.is_job and now.count > before.count

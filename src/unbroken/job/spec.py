@@ -16,6 +16,7 @@ from typing import Any
 
 from unbroken.errors import ConfigError
 from unbroken.job import rule_state
+from unbroken.job.rule_end import Allowed
 from unbroken.runs import formats
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
@@ -35,7 +36,8 @@ class RuleJob:
 
     By its `script`, with what Snakemake would hand to it; or by Snakemake's own `command` where only Snakemake can run
     it, with `segment=<number>` and `--attempt <number>` among its words.  `latency_seconds` is how long a file may need
-    until it is seen on another machine, `benchmark` the rule's pattern of that name.
+    until it is seen on another machine, `benchmark` the rule's pattern of that name.  Of a user's own rule also its
+    `outputs`, and `memory_mb`, its mem_mb at the attempts 1, 2, ...
     """
 
     name: str
@@ -45,6 +47,8 @@ class RuleJob:
     resources: Mapping[str, Any] = field(default_factory=dict)
     latency_seconds: float = 0.0
     benchmark: str = ""
+    outputs: tuple[str, ...] = ()
+    memory_mb: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,22 @@ class JobSpec:
         return self.keys is None
 
     @property
+    def name(self) -> str:
+        """Return what a line calls it."""
+        return f"rule {self.rule_job.name}" if self.is_rule else self.run.name
+
+    @property
+    def allowed(self) -> Allowed:
+        """Return what the rule of a user may do."""
+        return Allowed(self.rule_job.name, self.last_segment, self.retries, self.rule_job.memory_mb)
+
+    @property
+    def wanted_memory_mb(self) -> int:
+        """Return what the next job of a user's rule asks for after others ran out of memory; 0 if none did."""
+        kills = len(rule_state.read_state(self.key).of_start(self.start).killed_jobs) if self.is_rule else 0
+        return self.allowed.memory_after(kills) if kills else 0
+
+    @property
     def assignment(self) -> Assignment:
         """Return what the plan gives to every segment of the run."""
         if self.keys is None:
@@ -117,7 +137,7 @@ class JobSpec:
         that is set now.
         """
         if self.is_rule:
-            return None if rule_state.is_done(self.key) else rule_state.read_state(self.key).pauses + 1
+            return None if rule_state.is_done(self.key) else rule_state.read_state(self.key).segment
         missing = next(self.missing_segments(), None)
         record = read_record(self.folder.record(missing - 1)) if missing is not None and missing > 1 else None
         is_finished = record is not None and record.outcome is Outcome.FINISHED
@@ -196,7 +216,8 @@ def exists(run: str, base: Path = Path()) -> bool:
 
 
 def _parsed(data: Mapping[str, Any]) -> JobSpec:
-    rule_job = RuleJob(**{**data["rule_job"], "command": tuple(data["rule_job"]["command"])})
+    lists = {name: tuple(data["rule_job"][name]) for name in ("command", "outputs", "memory_mb")}
+    rule_job = RuleJob(**{**data["rule_job"], **lists})
     submission = Submission(**{**data["submission"], "words": tuple(data["submission"]["words"])})
     run, keys = _run(data["run"]), data["keys"] and _identity_keys(data["keys"])
     return JobSpec(**{**data, "run": run, "keys": keys, "rule_job": rule_job, "submission": submission})

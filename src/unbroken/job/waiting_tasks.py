@@ -48,6 +48,11 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator
     yield f"the waiting tasks avoid {where}" if is_done else f"Slurm refused to let the waiting tasks avoid {where}"
 
 
+def give_memory(jobs: Sequence[str], mem_mb: int) -> bool:
+    """Let the waiting tasks ask for so much; return False if Slurm refuses it."""
+    return _change(jobs, f"MinMemoryNode={mem_mb}")
+
+
 def _change(jobs: Sequence[str], what: str) -> bool:
     return all(ask("scontrol", "update", f"JobId={numbers}", what) is not None for numbers in _together(jobs))
 
