@@ -81,7 +81,17 @@ class Executor(BatchStepExecutor):
                 self.run_job_pre(job)
                 self.hand_over(job)
         if plain:
+            if self._is_detached:
+                self._say_unordered(plain)
             self._plain.run_jobs(plain)
+
+    def _say_unordered(self, jobs: Sequence[Any]) -> None:
+        """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
+        for job in jobs:
+            needed = [] if job.is_group() else self.workflow.dag.dependencies.get(job, {})
+            if rules := sorted({other.rule.name for other in needed if work_of(other) is not None}):
+                what = f"{job.rule.name}: needs files of rule {', '.join(rules)}; without a driver its job starts now"
+                self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
     def run_job(self, job: Any) -> None:
         """See to one job that was announced already, in this thread."""

@@ -50,7 +50,7 @@ class Interruptible(Segment):
         return CHAINS / self.key / DONE
 
     @property
-    def lease(self) -> Path:  # type: ignore[override]  # its run is known when a job has begun
+    def lease(self) -> Path:  # its run is known when a job has begun
         return self.places.lease
 
     @property

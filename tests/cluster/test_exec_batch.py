@@ -13,6 +13,7 @@ import json, os, sys, time
 path = "ckpt/state.json"
 done = json.load(open(path)) if os.path.exists(path) else 0
 open("starts", "a").write(f"{done}\\n")
+open("tasks", "a").write(os.environ.get("SLURM_ARRAY_TASK_ID", "none") + "\\n")
 os.makedirs("ckpt", exist_ok=True)
 while done < 5:
     done += 1
@@ -59,5 +60,6 @@ def test_each_task_of_an_array_is_a_segment_and_those_left_over_compute_nothing(
 
     assert (tmp_path / "starts").read_text() == "0\n2\n"
     assert (tmp_path / "model.pt").read_text() == "5\n"
+    assert (tmp_path / "tasks").read_text() == "1\n2\n", "a user's own array is his program's business"
     assert output(tmp_path).count("train: done before, nothing is computed") == 8
     assert len(list(tmp_path.glob(f"train-{job}_*.out"))) == 10

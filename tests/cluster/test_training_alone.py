@@ -4,10 +4,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from cluster.exec_rules import plain_jobs, started, submissions
 from cluster.lab import Cluster
 from support.alone import batches, prepare, uninterrupted
 from support.toyrun import until
-from support.workdir import Done, Driver, WorkDir
+from support.workdir import Driver, WorkDir
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -34,10 +35,6 @@ def always(work: WorkDir, step: int, accident: int) -> None:
     work.write(f"accident-{step}", str(int(accident)))
 
 
-def submitted(done: Done) -> int:
-    return done.text.count("has been submitted with SLURM jobid")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["script", "shell"])
 def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
@@ -60,7 +57,8 @@ def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
     assert [line.outcome for line in lines] == [Outcome.PAUSED] * (len(lines) - 1) + [Outcome.FINISHED]
     assert len(lines) >= 3
     assert len({line.slurm_job for line in lines}) == len(lines)
-    assert submitted(done) == 1 + len(lines)
+    assert (plain_jobs(done), len(submissions(done))) == (1, 1)
+    assert started(slurm_work) == len(lines)
     assert len(done.lines("unbroken: ckpt: segment ")) == len(lines) - 1
 
 
@@ -78,7 +76,8 @@ def test_a_killed_training_goes_on_and_one_that_fails_is_a_failure_of_snakemake(
 
     lines = history(slurm_work)
     assert failed.code == 1
-    assert submitted(failed) == 3, failed.text
+    assert len({line.slurm_job for line in lines[:3]}) == 3, failed.text
+    assert started(slurm_work) == 4
     assert failed.text.count("Error in rule train") == 1
     assert "ValueError: no such luck" in failed.text
     assert done.code == 0, done.text
@@ -134,7 +133,7 @@ def test_a_training_that_is_killed_at_each_start_is_not_handed_over_for_ever(
     assert done.code == 1
     assert "attempts without progress" in done.text
     # The first came forward, three without progress are allowed on each of two nodes, then one more: the policy's rule.
-    assert submitted(done) <= 8, done.text
+    assert len({line.slurm_job for line in history(slurm_work)}) <= 8, done.text
 
 
 @pytest.mark.slow
@@ -147,6 +146,6 @@ def test_a_training_that_runs_out_of_memory_is_a_failure_of_snakemake(
     done = start(cgroup_work, "--retries", "1").wait(PATIENCE_SECONDS)
 
     assert done.code == 1
-    assert submitted(done) == 2, done.text
-    assert done.text.count("ended as OUT_OF_MEMORY") == 2
+    assert started(cgroup_work) == 2, done.text
+    assert "rule train ran out of memory (900 MB); raise its mem_mb, then start snakemake again" in done.text
     assert [(line.outcome, line.cause) for line in history(cgroup_work)] == [(Outcome.DIED, "OUT_OF_MEMORY")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import Outcome
 
-LOOK_SECONDS = 0.5
+# A file server is asked each time, for as long as the rule begins no run.
+LOOK_SECONDS = 2.0
 
 
 class RuleWork(Work):
@@ -66,10 +67,10 @@ class RuleWork(Work):
         words = list(self._job.spec.rule_job.command)
         words[words.index("--attempt") + 1] = str(attempt)
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-        while child.poll() is None and self._note() is None:
-            time.sleep(LOOK_SECONDS)
-        if child.poll() is None:
-            self._look_ahead()
+        while self._note() is None:
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(LOOK_SECONDS)
+        self._look_ahead()
         return child.wait()
 
     def _note(self) -> ExecNote | None:

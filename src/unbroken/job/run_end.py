@@ -36,7 +36,8 @@ def end_run(job: ChainJob, jobs: Sequence[MyJob]) -> None:
     if any_left_out():
         stay_for_left_out(job)
     elif all(_is_over(key) for key in others):
-        job.log("all runs are over" if is_off() else f"all runs are over: {PAGE}")
+        has_page = not is_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
+        job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
         write_last()
 
 
