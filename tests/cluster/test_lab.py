@@ -4,8 +4,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 
 import pytest
+from cluster.accidents import Accidents
 from cluster.lab import Cluster, LabError
 from cluster.lab_limits import (
     configured,
@@ -17,6 +19,7 @@ from cluster.lab_limits import (
     room_for_jobs,
     user_limited,
 )
+from support.workdir import WorkDir
 
 WAITS = "--begin=now+2"
 
@@ -76,6 +79,28 @@ def test_the_last_task_is_known_by_its_own_name(cluster: Cluster) -> None:
     assert cluster.task_named(first) == f"{array}_1"
     cluster.wait_until(lambda: cluster.tasks(array)[2] == "RUNNING")
     assert cluster.task_named(array) == f"{array}_2"
+
+
+@pytest.mark.parametrize("kind", ["requeue", "cancel"])
+def test_an_accident_meets_the_task_of_its_process_alone(slurm_work: WorkDir, cluster: Cluster, kind: str) -> None:
+    """The last task has the number of its array, by which Slurm would requeue those that are over, too."""
+    pids = slurm_work.root
+    script = f"echo $$ > {pids}/$SLURM_ARRAY_TASK_ID; [ $SLURM_ARRAY_TASK_ID = 2 ] || exec sleep 300"
+    array = cluster.array(script, 3, WAITS)
+    cluster.wait_until(lambda: cluster.tasks(array)[1] == "RUNNING")
+    cluster.run("scontrol", "requeue", f"{array}_1")
+    cluster.wait_until(lambda: cluster.tasks(array)[3] == "RUNNING" and (pids / "3").exists())
+    assert cluster.tasks(array) == {1: "PENDING", 2: "COMPLETED", 3: "RUNNING"}
+
+    accidents = Accidents(slurm_work, cluster, Random(1))
+    getattr(accidents, f"_{kind}")(int((pids / "3").read_text()))
+    cluster.wait_until(lambda: cluster.tasks(array)[1] == "RUNNING", 60)
+
+    assert cluster.tasks(array) == {
+        1: "RUNNING",
+        2: "COMPLETED",
+        3: {"requeue": "PENDING", "cancel": "CANCELLED"}[kind],
+    }
 
 
 def test_starts_of_a_folder_are_those_of_its_jobs_alone(cluster: Cluster) -> None:
