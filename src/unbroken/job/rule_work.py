@@ -15,6 +15,7 @@ from unbroken.job.rule_end import RuleEnd, after
 from unbroken.job.rule_state import RuleState
 from unbroken.job.segment_process import CommandEnd, is_being_ended
 from unbroken.job.segment_script import unmark
+from unbroken.job.stop_note import stop_of
 from unbroken.job.work import Work
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.runs import attempts, policy
@@ -44,8 +45,13 @@ class RuleWork(Work):
         return CommandEnd(0 if self._follow(state, self._end(kills)) else code)
 
     def _state_before(self) -> RuleState:
-        """Return the state with the jobs of this start that Slurm ended for want of memory; Stop by the policy."""
+        """Return the state with the jobs of this start that ran out of memory; Stop by the policy.
+
+        Stop also if the task before has just stopped the chain: while Slurm ends a task at its limit, the next starts.
+        """
         job = self._job
+        if why := stop_of(job.key, job.spec.start):
+            raise Stop(why)
         state = rule_state.read_state(job.key).of_start(job.spec.start)
         if state.note is None:
             return state
