@@ -48,6 +48,7 @@ def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
     assert len(done.lines("unbroken: deep/count: segment ")) == len(history(slurm_work)) - 1
     assert cluster.wait_until(lambda: not cluster.jobs())
     assert "canceled the waiting tasks" in chain_logs(slurm_work)
+    assert {cluster.state(job) for job in jobs_of(slurm_work)} == {"COMPLETED"}, "a pause is no failure to be mailed"
 
 
 @pytest.mark.slow

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
+from unbroken.runs.outcome import Outcome
 from unbroken.system import fs, jsontext
 
 # An empty file beside the state: the rule's job has ended well.
@@ -31,12 +32,14 @@ class RuleState:
     pauses: int = 0
     failures: int = 0
     killed_jobs: tuple[str, ...] = ()
-    start: str = ""
+    start: str = field(default="", compare=False)
 
     @property
     def segment(self) -> int:
-        """Return the segment that the newest job was at."""
-        return max(1, self.note.segment) if self.note else 1
+        """Return the segment that the next job is at."""
+        if self.note is None:
+            return 1
+        return max(1, self.note.segment + (self.note.outcome == Outcome.PAUSED.value))
 
     @property
     def store(self) -> str:

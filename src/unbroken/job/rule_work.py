@@ -22,6 +22,7 @@ from unbroken.runs import attempts, policy
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import Outcome
+from unbroken.slurm.job_end import EndState
 
 # A file server is asked each time, for as long as the rule begins no run.
 LOOK_SECONDS = 2.0
@@ -71,7 +72,8 @@ class RuleWork(Work):
         if path is not None:
             path.unlink(missing_ok=True)  # of another job that had this number
         words = list(self._job.spec.rule_job.command)
-        words[words.index("--attempt") + 1] = str(attempt)
+        if "--attempt" in words:
+            words[words.index("--attempt") + 1] = str(attempt)
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         while self._note() is None:
             with suppress(subprocess.TimeoutExpired):
@@ -86,7 +88,7 @@ class RuleWork(Work):
     def _end(self, kills: Kills) -> RuleEnd:
         """Return how the rule's job ended."""
         job_id, note = self._job.job_id, self._note()
-        ended_by = how_slurm_ends(job_id) or "REQUEUED" if is_being_ended() else ""
+        ended_by = _ended_by(job_id, note) if is_being_ended() else ""
         history = History(RuleState(note).folder(self._job.key).history).attempts() if note else []
         own = [attempt for attempt in history if attempt.slurm_job == job_id]
         return RuleEnd(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
@@ -103,6 +105,12 @@ class RuleWork(Work):
         if end.note is not None and end.note.outcome == Outcome.FAILED.value and not end.is_out_of_memory:
             next_attempt(job, follows.state.segment)
         return end.pause is not None and follows.state.failures == 0
+
+
+def _ended_by(job_id: str, note: ExecNote | None) -> str:
+    """Return Slurm's word for how it ends this job, which is asked for only where that decides."""
+    is_asked = note is None or note.outcome == Outcome.FINISHED.value
+    return (how_slurm_ends(job_id) if is_asked else "") or EndState.REQUEUED.value
 
 
 def _memory_kills() -> Kills:
