@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from support.slurm_commands import Slurm, job_of_a_chain
-
 from unbroken.detached import (
     after_work,
     ended_before_work,
@@ -15,6 +14,7 @@ from unbroken.detached import (
 from unbroken.detached.detached_job import DetachedJob
 from unbroken.detached.pending_jobs import wait_until_left
 from unbroken.detached.resubmit import Again
+
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
 from unbroken.runs.job_note import BeforeWork

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.toyrun import toy, toy_job
-
 from unbroken.detached.unnoted import unnoted, why_no_job
+
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.job_note import BeforeWork, exit_code_for
 from unbroken.runs.obstacles import obstacle
