@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,6 +139,7 @@ def test_a_single_job_has_no_begin_and_a_log_by_its_own_number(tmp_path: Path, s
 
 def test_an_array_waits_for_the_end_of_all_jobs_of_its_run_and_then_has_no_begin(spec: JobSpec, slurm: Slurm) -> None:
     slurm.shows("16_3", "COMPLETING")
+    slurm.shows("16_2", "REQUEUED")  # it comes back after task 3, which alone would not be waited for
     slurm.shows(17, "RUNNING")
     slurm.shows(15, "COMPLETED")
     slurm.shows(18, "RUNNING", key="other")
@@ -145,7 +147,7 @@ def test_an_array_waits_for_the_end_of_all_jobs_of_its_run_and_then_has_no_begin
 
     assert array.submit(spec, at_work="17").answer is Answer.DONE
 
-    assert slurm.said("--dependency") == ["afterany:16_3:17"]
+    assert slurm.said("--dependency") == ["afterany:16:17"]
     assert slurm.said("--begin") == []
 
 
@@ -208,11 +210,41 @@ def test_where_the_user_s_jobs_are_limited_half_as_many_are_tried_down_to_one(
 
 
 def test_where_the_queue_of_the_whole_site_is_full_far_fewer_are_tried_at_once(tmp_path: Path, slurm: Slurm) -> None:
-    """Each of these refusals takes two minutes [measured, 22.05]."""
     slurm.takes_tasks(1, SITE_FULL)
 
     assert array.submit(chain_spec(tmp_path, segments=90, most_tasks=100)).tasks == 1
     assert slurm.sizes == [99, 12, 1]
+
+
+def test_an_sbatch_that_would_try_again_for_minutes_is_ended(tmp_path: Path, slurm: Slurm) -> None:
+    """At MaxJobCount; it has left nothing in the queue when it says so [measured, 22.05]."""
+    slurm.takes_tasks(1, SITE_FULL)
+    path = slurm.folder / "bin" / "sbatch"
+    sleeps = (
+        "{ echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying' >&2; exec sleep 600; }"
+    )
+    path.write_text(path.read_text().replace("[ $n -le 1 ] ||", f"[ $n -le 1 ] || {sleeps} ||"))
+    began = time.monotonic()
+
+    assert array.submit(chain_spec(tmp_path, segments=90)).tasks == 1
+
+    assert slurm.sizes == [99, 12, 1]
+    assert time.monotonic() - began < 300
+
+
+def test_sbatch_is_started_as_outside_of_the_job(spec: JobSpec, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the job around us would bend what it does."""
+    for name in ("SLURM_CPUS_PER_TASK", "SBATCH_PARTITION", "SRUN_CPUS"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    slurm.answer("sbatch", f"env > {slurm.folder}/seen; echo 101")
+
+    array.submit(spec)
+
+    seen = (slurm.folder / "seen").read_text().splitlines()
+    assert [line for line in seen if line.startswith(("SLURM_", "SBATCH_", "SRUN_"))] == [
+        "SLURM_CONF=/etc/slurm/slurm.conf"
+    ]
 
 
 @pytest.mark.parametrize("said", [FULL, SITE_FULL, NO_ARRAY])
@@ -366,7 +398,7 @@ def test_the_waiting_tasks_of_a_run_are_those_of_its_name_and_folder() -> None:
     }
 
 
-def test_only_tasks_that_wait_are_canceled(slurm: Slurm) -> None:
+def test_an_array_is_canceled_as_far_as_it_waits(slurm: Slurm) -> None:
     slurm.shows("17_1", "RUNNING")
     slurm.shows("17_[2-3%1]", "PENDING")
     slurm.shows("18_[1-2%1]", "PENDING", key="other")
@@ -374,7 +406,7 @@ def test_only_tasks_that_wait_are_canceled(slurm: Slurm) -> None:
 
     assert array.cancel_waiting("demo") == ["17_2", "17_3"]
 
-    assert (slurm.folder / "canceled").read_text() == "--state=PENDING 17_2 17_3\n"
+    assert (slurm.folder / "canceled").read_text() == "--state=PENDING 17\n"
 
 
 def test_nothing_is_canceled_where_slurm_does_not_answer(slurm: Slurm) -> None:

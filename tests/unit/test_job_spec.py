@@ -37,7 +37,6 @@ FULL = {
     "logs": "logs/demo",
     "most_tasks": 100,
     "refills": False,
-    "keeps_logs": True,
     "command": ("snakemake", "--attempt", "1"),
     "resources": {"runtime": 1, "disk": "1G", "share": 0.5},
     "latency_seconds": 5.0,

@@ -181,22 +181,22 @@ def followed(waiting: Waiting, *words: str) -> list[str]:
 
 
 CHANGES = {
-    "time": (("-t", "120"), "TimeLimit=120"),
-    "partition": (("-p", "long"), "Partition=long"),
-    "memory": (("--mem", "200"), "MinMemoryNode=200"),
+    "time": (("-t", "120"), "TimeLimit=120", ""),
+    "partition": (("-p", "long"), "Partition=long", "; their age in the queue begins again"),
+    "memory": (("--mem", "200"), "MinMemoryNode=200", ""),
 }
 
 
-@pytest.mark.parametrize(("option", "change"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("option", "change", "age"), CHANGES.values(), ids=CHANGES)
 def test_time_partition_and_memory_of_the_waiting_tasks_follow_the_plan(
-    option: tuple[str, str], change: str, waiting: Waiting
+    option: tuple[str, str], change: str, age: str, waiting: Waiting
 ) -> None:
     words = list(BEFORE)
     words[words.index(option[0]) + 1] = option[1]
 
     told = followed(waiting, *words)
 
-    assert told == [f"the waiting tasks now ask for {change}"]
+    assert told == [f"the waiting tasks now ask for {change}{age}"]
     assert asked(waiting.slurm) == [f"update JobId=101_[3,4,5] {change}"]
     assert waiting.ask_for(change.partition("=")[0]) == [f"shown {option[1]}"] * 3
     assert waiting.canceled == ""
@@ -207,7 +207,7 @@ def test_time_partition_and_memory_of_the_waiting_tasks_follow_the_plan(
 def test_several_things_are_changed_together(waiting: Waiting) -> None:
     told = followed(waiting, "-t", "120", "-p", "long", "--mem", "100", "--requeue")
 
-    assert told == ["the waiting tasks now ask for Partition=long, TimeLimit=120"]
+    assert told == ["the waiting tasks now ask for Partition=long, TimeLimit=120; their age in the queue begins again"]
     assert (waiting.ask_for("TimeLimit"), waiting.ask_for("Partition")) == (["shown 120"] * 3, ["shown long"] * 3)
 
 
@@ -232,7 +232,7 @@ def test_where_slurm_refuses_the_change_the_tasks_are_submitted_again(when: str,
     assert told == [
         "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
     ]
-    assert waiting.canceled == "--state=PENDING 101_3 101_4 101_5"
+    assert waiting.canceled == "--state=PENDING 101"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_what_slurm_cannot_change_of_waiting_tasks_is_submitted_again(words: tup
     assert told == [
         "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
     ]
-    assert (waiting.canceled, asked(waiting.slurm)) == ("--state=PENDING 101_3 101_4 101_5", [])
+    assert (waiting.canceled, asked(waiting.slurm)) == ("--state=PENDING 101", [])
 
 
 def test_where_slurm_does_not_answer_the_tasks_stay_as_they_are(waiting: Waiting) -> None:
