@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from snakemake.benchmark import BenchmarkRecord
+from support.snapshots import Snapshot, snapshot
 from support.toy_spec import toy_spec
 from support.toyrun import PYTHONPATH, toy_run
 
@@ -18,7 +19,8 @@ from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.record import read_record
+from unbroken.runs.progress import Progress
+from unbroken.runs.record import Record, read_record
 from unbroken.runs.store import Store
 
 
@@ -194,3 +196,47 @@ def test_a_record_that_never_comes_is_one_line(tmp_path: Path) -> None:
     assert found.returncode == 1
     assert "results/demo/segments/001.json: not there after 0 s; type: snakemake" in found.stderr
     assert time.monotonic() - began < 600
+
+
+# --- the record of another job ---------------------------------------------------------------------------------------
+
+
+def test_a_record_that_another_job_has_just_published_is_not_removed(begun: RunFolder) -> None:
+    """The job was sent to do the segment before that record was there: a driver takes the record as its end."""
+    before = snapshot(begun.root)
+
+    assert segment_script.main([str(path_of("demo")), "--segment", "1"]) == 0
+
+    assert snapshot(begun.root) == before
+
+
+def test_a_record_that_is_published_while_a_job_waits_for_the_one_before_is_not_removed(
+    begun: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert segment(Path(), 2).returncode == 0
+    hidden, before_it = begun.root / "about-to-come", begun.root / "on-the-server"
+    begun.record(2).rename(hidden)
+    begun.record(1).rename(before_it)
+
+    def show(seconds: float) -> None:
+        hidden.rename(begun.record(2))
+        before_it.rename(begun.record(1))
+        shown.update(snapshot(begun.root))
+
+    shown: Snapshot = {}
+    monkeypatch.setattr(segment_script, "_rest", show)
+    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
+
+    assert shown and snapshot(begun.root) == shown
+
+
+def test_the_record_of_another_run_or_segment_is_cleared(tmp_path: Path) -> None:
+    toy_spec(goal=3).write(tmp_path)
+    folder = RunFolder("demo", tmp_path)
+    folder.segments.mkdir(parents=True)
+    Record("other", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z").write(folder.record(1))
+
+    assert segment(tmp_path, 1).returncode == 0
+
+    record = read_record(folder.record(1))
+    assert record is not None and (record.run, record.outcome) == ("demo", Outcome.FINISHED)
