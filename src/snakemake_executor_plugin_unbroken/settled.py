@@ -8,6 +8,7 @@ from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
+from unbroken.runs.record import read_record
 from unbroken.segment.already_done import settle, settled_record
 
 
@@ -15,9 +16,11 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     """Return True if the segment's work is done and its record stands, which is made now if need be.
 
     LeaseError if the work is done, the record is missing and a job holds the run, such as one that is just leaving.
+    FormatError if a newer unbroken wrote the record, which stays as it is.
     """
     if isinstance(segment, Interruptible):
         return False
+    read_record(segment.record)
     try:
         if settle(segment.run, segment.number, log) is not None:
             return True
