@@ -16,8 +16,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
-from unbroken.job.rule_state import RuleState
-from unbroken.job.rule_work import _pause as pause_of
+from unbroken.job.rule_end import RuleEnd
 from unbroken.runs import policy
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
@@ -113,10 +112,11 @@ def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
     for job in (17, 18):
         in_job(job, ends_in=-5)
         train(tmp_path / "ckpt")
-    found = pause_of(RuleState(ExecNote("train", str(tmp_path / "ckpt"), "paused", 2)), "18", "key")
+    history = History(tmp_path / "ckpt" / "history.jsonl").attempts()
+    found = RuleEnd("18", ExecNote("train", str(tmp_path / "ckpt"), "paused", 2), history)
 
-    assert found is not None
-    assert (found.count, found.attempt.segment, found.attempt.unit) == (2, 2, "epochs")
+    assert found.pause is not None
+    assert (found.pauses, found.pause.segment, found.pause.unit) == (2, 2, "epochs")
 
 
 @pytest.mark.parametrize(("seconds", "is_pause"), [(80.0, False), (91.0, True)])
