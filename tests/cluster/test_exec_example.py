@@ -69,7 +69,8 @@ def test_kills_of_program_job_node_and_driver_change_no_byte(
     until(lambda: example.checkpoints("train") >= 1 and example.program("train"), PATIENCE_SECONDS)
     trained = example.checkpoints("train")
     example.send(example.program("train"), signal.SIGKILL)
-    until(lambda: example.checkpoints("assemble") > known, PATIENCE_SECONDS)
+    # One that works: the task before may just have ended, and the next one may not hold the run yet.
+    until(lambda: example.checkpoints("assemble") > known and example.program("assemble"), PATIENCE_SECONDS)
     cluster.run("scancel", job_of(example, "assemble"))
     until(lambda: re.search("; this run stops: .* was cancel+ed; to go on", first.text), PATIENCE_SECONDS)
     until(lambda: example.checkpoints("train") > trained, PATIENCE_SECONDS)
