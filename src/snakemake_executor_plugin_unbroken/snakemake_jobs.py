@@ -45,7 +45,7 @@ def asks_more_of_snakemake(job: Any) -> bool:
 
 
 def plain_tmpdir(job: Any) -> str | None:
-    """Return what the job's resource `tmpdir` is for its node; '' for the node's own, None if only Snakemake could say."""
+    """Return a job's resource `tmpdir`; '' for the node's own, None if only Snakemake could say."""
     if (job.rule.workflow.resource_settings.overwrite_resources or {}).get(job.rule.name, {}).get("tmpdir"):
         return None
     given = job.rule.resources.get("tmpdir")
