@@ -120,7 +120,7 @@ def _shown(waiting: Sequence[str], name: str) -> dict[str, str] | None:
     """Return what each task that still waits asks for, in Slurm's words; None if it does not answer."""
     words = ("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING")
     rows = table(*words, columns=("%i", _SHOWN[name]))
-    return None if rows is None else dict(row[:2] for row in rows)
+    return None if rows is None else {row[0]: row[1] for row in rows}
 
 
 def _together(waiting: Sequence[str]) -> list[str]:
