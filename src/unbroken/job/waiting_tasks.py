@@ -109,7 +109,9 @@ def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
     units than it was given in, so what counts is that all show the same and that it is not what they showed before.
     """
     before = _shown(waiting, name)
-    is_taken = [ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)]
+    is_taken = [
+        ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)
+    ]
     after = _shown(waiting, name)
     if before is None or after is None or len(set(after.values())) > 1:
         return False
