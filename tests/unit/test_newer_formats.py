@@ -366,6 +366,17 @@ def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
     before = snapshot(base.parent)
 
     assert segment.has_record()
+    assert settled.is_done(segment, print)
+
+    assert snapshot(base.parent) == before
+
+
+def test_a_driver_removes_no_record_of_a_newer_job_for_which_no_work_stands(base: Path) -> None:
+    record = job(base).places.record(DONE + 1)
+    record.write_text(newer_record(job(base).places).read_text())
+    segment = Segment(copied_run(base.parent / "backup"), DONE + 1, "toy_segment", ("demo", f"{DONE + 1:03d}"))
+    before = snapshot(base.parent)
+
     with pytest.raises(FormatError):
         settled.is_done(segment, print)
 

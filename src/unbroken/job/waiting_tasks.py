@@ -114,7 +114,9 @@ def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
     units than it was given in, so what counts is that all show the same and that it is not what they showed before.
     """
     before = _shown(waiting, name)
-    is_taken = [ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)]
+    is_taken = [
+        ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)
+    ]
     after = _shown(waiting, name)
     if before is None or after is None or len(set(after.values())) > 1:
         return False
@@ -125,7 +127,7 @@ def _shown(waiting: Sequence[str], name: str) -> dict[str, str] | None:
     """Return what each task that still waits asks for, in Slurm's words; None if it does not answer."""
     words = ("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING")
     rows = table(*words, columns=("%i", _SHOWN[name]))
-    return None if rows is None else dict(row[:2] for row in rows)
+    return None if rows is None else {row[0]: row[1] for row in rows}
 
 
 def _together(waiting: Sequence[str]) -> list[str]:
