@@ -24,7 +24,7 @@ def account_of(name: str, base: Path, queue: Queue, attempts: Sequence[Attempt] 
     places = run_folder(name, base)
     attempts = all_attempts(places) if attempts is None else attempts
     live = attempt_at_work(places, attempts)
-    waiting = list(_waiting(name, queue))
+    waiting = list(dict.fromkeys(_waiting(name, queue)))  # the tasks of an array wait since the same moment
     return account([*_with_last_end(attempts, queue), *([live] if live else [])], time.time(), waiting)
 
 
