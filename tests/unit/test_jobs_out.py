@@ -1,4 +1,4 @@
-"""The jobs and tasks of a run as `unbroken status` shows them: what works or is next, and once how many wait behind it."""
+"""The jobs and tasks of a run as `unbroken status` shows them: what works or is next, and how many wait behind it."""
 
 import os
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, mo
         f"17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|unbroken chain demo|{tmp_path}",
         f"17_2|COMPLETED|None|1|2|unbroken chain demo|{tmp_path}",
         f"21_[1-9%1]|PENDING|Priority|N/A|N/A|somebody's|{tmp_path}",
-        f"22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
+        "22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
     ]
     answer(tmp_path, monkeypatch, "squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 
