@@ -120,19 +120,32 @@ def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatc
     assert {kind.value for kind, seconds in found.seconds.items() if seconds > 5} == {"queued"}
 
 
+def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(tmp_path, monkeypatch, "squeue", 'echo "17_[4-7%1] $(( $(date +%s) - 100 )) N/A"')
+
+    behind = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7))))
+    held = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7, "JobHeldUser"))))
+
+    assert {kind.value for kind, seconds in behind.seconds.items() if seconds > 5} == {"queued"}
+    assert {kind.value for kind, seconds in held.seconds.items() if seconds > 5} == {"idle"}
+
+
 def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = "2026-11-29T10:00:02"
     rows = [
-        f"17_2|short|60|{begin}|2026-11-29T12:00:03",  # it also waited for the one before
+        "17_2|short|60|2026-11-29T12:00:03|2026-11-29T12:00:03",  # eligible when it started [measured, 22.05]
+        f"17_3|short|60|{begin}|2026-11-29T13:00:03",  # it also waited for those before
         f"17_1|short|60|{begin}|2026-11-29T11:00:02",
-        f"17_[3-7%1]|short|60|{begin}|Unknown",
+        f"17_[4-7%1]|short|60|{begin}|Unknown",
         "18|short|60|2026-11-29T10:00:00|2026-11-29T10:00:30",
     ]
     answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 
-    assert past_waits() == [PastWait("short", 60.0, 3600.0), PastWait("short", 60.0, 30.0)]
+    assert past_waits() == [PastWait("short", 60.0, 30.0), PastWait("short", 60.0, 3600.0)]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,13 @@ def _gaps(attempts: Sequence[Attempt], segment_seconds: float | None) -> list[Ga
 
 def is_array_task(attempt: Attempt) -> bool:
     """Return True for a task of a job array, such as `17_3`."""
-    return "_" in (attempt.slurm_job or "")
+    return array_of(attempt) != ""
+
+
+def array_of(attempt: Attempt) -> str:
+    """Return the number of the array that a task belongs to; empty for other jobs."""
+    array, separator, _ = (attempt.slurm_job or "").partition("_")
+    return array if separator else ""
 
 
 def _is_first_of_later_array(before: Attempt, after: Attempt) -> bool:

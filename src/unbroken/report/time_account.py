@@ -81,7 +81,7 @@ def _waiting(name: str, queue: Queue) -> Iterator[Waiting]:
     for job in waiting:
         found = _times(queue).get(job.job_id)
         if found is not None and found.submitted is not None:
-            yield Waiting(found.submitted, found.eligible)
+            yield Waiting(found.submitted, found.submitted if job.is_behind else found.eligible)
 
 
 @lru_cache(maxsize=1)

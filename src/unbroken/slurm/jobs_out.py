@@ -42,6 +42,11 @@ class OutJob:
         return self.state == "PENDING"
 
     @property
+    def is_behind(self) -> bool:
+        """Return True if it waits for another job or task of its run."""
+        return self.is_waiting and self.reason in _BEHIND
+
+    @property
     def array(self) -> str:
         """Return the number by which Slurm means all tasks of its array; its own number if it is in none."""
         return self.job_id.partition("_")[0]
@@ -66,7 +71,7 @@ def described(jobs: Sequence[OutJob], shows_started: bool = True) -> list[str]:
     """
     started = [job for job in jobs if not job.is_waiting]
     waiting = [job for job in jobs if job.is_waiting]
-    first = next((job for job in waiting if job.reason not in _BEHIND), waiting[0] if waiting else None)
+    first = next((job for job in waiting if not job.is_behind), waiting[0] if waiting else None)
     stuck = {job.array: job for job in reversed(waiting) if needs_hand(job.reason)}
     shown = dict.fromkeys([*([first] if first and not started else []), *stuck.values()])
     shown.update(dict.fromkeys(job for job in waiting if "_" not in job.job_id))
