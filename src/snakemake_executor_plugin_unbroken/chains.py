@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.chain_words import ChainWords
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
 from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, began_unix, rule_job_of, why_no_array
 from snakemake_executor_plugin_unbroken.others import Others
@@ -28,7 +28,6 @@ from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
 from unbroken.runs import begun, driver_start, submissions
 from unbroken.runs.layout import LOGS
-from unbroken.runs.run import Run
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
 from unbroken.system import fs
@@ -42,6 +41,8 @@ LOOK_SECONDS = 3.0
 BUSY_SECONDS = 15.0
 # So old may be what the queue says of a run's jobs.
 FRESH_SECONDS = 5.0
+# A file server's clock and ours may differ by so much.
+SKEW_SECONDS = 60.0
 # The file server, for a moment.
 AWAY = (OSError, OutageError)
 
@@ -49,12 +50,11 @@ AWAY = (OSError, OutageError)
 class Host(Protocol):
     """What a chain needs of the executor."""
 
-    def chain_words(self, job: Any) -> list[str]: ...
-    def takes_less_time(self, run: Run) -> bool: ...
-    def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]: ...
+    @property
+    def is_detached(self) -> bool: ...
     def jobs_of_run(self, run: str) -> list[Any]: ...
     def latency_seconds(self) -> float: ...
-    def retries_of(self, job: Any) -> int: ...
+    def hand_over(self, job: Any) -> None: ...
     def submitted(self, info: SubmittedJobInfo) -> None: ...
     def succeeded(self, info: SubmittedJobInfo, began_unix: float | None) -> None: ...
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None: ...
@@ -62,20 +62,11 @@ class Host(Protocol):
     def log(self, line: str) -> None: ...
 
 
-@dataclass
-class Settings:
-    """What a profile says of chains; `is_detached` if no driver waits for them."""
-
-    most_tasks: int
-    keep_logs: bool
-    is_detached: bool
-
-
 class Chains:
     """The runs that this driver was asked for; called from threads."""
 
-    def __init__(self, host: Host, settings: Settings, resubmit: Callable[[Any], None]) -> None:
-        self._host, self._settings, self._resubmit = host, settings, resubmit
+    def __init__(self, host: Host, words: ChainWords, most_tasks: int) -> None:
+        self._host, self._words, self._most_tasks = host, words, most_tasks
         self._specs: dict[str, JobSpec] = {}
         self._later = Later()
         self._others = Others()
@@ -124,7 +115,7 @@ class Chains:
                 return
         self._leaving.pop(segment, None)
         spec = self._spec(job, segment)
-        if self._settings.is_detached and segment.key in self._submitted:
+        if self._host.is_detached and segment.key in self._submitted:
             self._host.goes_on_without(job)
             return
         self._find_or_submit(job, segment, spec)
@@ -134,7 +125,7 @@ class Chains:
         if newest is not None and newest.is_being_filled:
             self._later.add(1.0, job)
             return
-        jobs = self._jobs()
+        jobs = self._jobs(newest)
         if jobs is None:
             self._say_once(segment, "squeue does not answer; nothing is submitted until it does")
             self._later.add(BUSY_SECONDS, job)
@@ -147,7 +138,7 @@ class Chains:
             self._forget_queue()
             self._later.add(LOOK_SECONDS, job)
         elif not self._waits_for_others(job, segment, newest):
-            self._submit(job, segment, spec)
+            self._submit(job, segment, spec, newest, jobs)
 
     def _adopt(self, job: Any, segment: Segment, alive: Sequence[MyJob]) -> None:
         number = alive[0].job_id.partition("_")[0]
@@ -163,11 +154,17 @@ class Chains:
             self._host.log(f"{run}: {line}")
             self._forget_queue()
 
-    def _submit(self, job: Any, segment: Segment, spec: JobSpec) -> None:
+    def _submit(
+        self,
+        job: Any,
+        segment: Segment,
+        spec: JobSpec,
+        newest: submissions.Submission | None,
+        jobs: Sequence[MyJob],
+    ) -> None:
         if spec.is_rule:
             rule_state.begin_again(spec.key)
-        done = array.submit(spec)
-        self._forget_queue()
+        done = array.submit_knowing(spec, newest, jobs)
         if done.answer is Answer.DONE and done.job_id:
             self._submitted[segment.key] = done
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
@@ -176,7 +173,7 @@ class Chains:
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
             self._host.failed(SubmittedJobInfo(job), line, is_final=True)
-        elif self._settings.is_detached and done.answer is Answer.FULL:
+        elif self._host.is_detached and done.answer is Answer.FULL:
             self._submitted[segment.key] = done
             leave_out(segment.key)
             self._host.log(f"{segment.run.name}: {done.line}; a job of another run submits it later")
@@ -186,7 +183,7 @@ class Chains:
             self._later.add(1.0 if done.answer is Answer.DONE else BUSY_SECONDS, job)
 
     def _report(self, job: Any, segment: Segment, job_id: str) -> None:
-        if self._settings.is_detached:
+        if self._host.is_detached:
             self._host.goes_on_without(job)
             return
         info = SubmittedJobInfo(job, external_jobid=job_id)
@@ -207,7 +204,7 @@ class Chains:
 
     def _look_later(self, job: Any, segment: Segment, error: Exception) -> None:
         """Costs no retry; without a driver nobody looks later, and whoever typed the command reads why."""
-        if self._settings.is_detached:
+        if self._host.is_detached:
             self._host.failed(SubmittedJobInfo(job), str(error), is_final=True)
             return
         self._say_once(segment, f"{error}; tried again every {HELD_SECONDS:g} s")
@@ -225,7 +222,7 @@ class Chains:
         self._host.log(line)
         self.forget(segment)
         self._forget_queue()
-        self._resubmit(info.job)
+        self._host.hand_over(info.job)
 
     def held(self, segment: Segment) -> None:
         """A job of ours has left because another one works on the run."""
@@ -260,7 +257,7 @@ class Chains:
         jobs = my_jobs()
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
         noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
-        if numbers := list(dict.fromkeys(number.partition("_")[0] for number in [*alive, *noted] if number)):
+        if numbers := array.arrays_of(number for number in [*alive, *noted] if number):
             ask("scancel", *numbers)
 
     def summary(self) -> str:
@@ -286,15 +283,15 @@ class Chains:
 
     def _made(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
         """Return the spec, and why the segments are single jobs; empty for an array."""
-        batch, command = self._host.chain_batch(job, path_of(segment.key))
+        batch, command = self._words.batch(job, segment, path_of(segment.key))
         if isinstance(segment, Interruptible):
             rule_job, why = RuleJob(job.rule.name, command=command), ""
             return self._with(job, segment, rule_job, self._submission(job, segment, batch, ""), segment.allowed), why
         jobs = self._host.jobs_of_run(segment.run.name) or [job]
         try:
             rule_job = rule_job_of(job, segment, self._host.latency_seconds())
-            why = why_no_array(job, jobs, self._host.chain_words)
-            if not why and self._host.takes_less_time(segment.run):
+            why = why_no_array(job, jobs, lambda other: self._words.of_sbatch(other, segment))
+            if not why and self._words.takes_less_time(segment.run):
                 why = "the tasks of an array would all get segment_minutes: at_least"
         except NotAsItCame as error:
             rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), error.why
@@ -303,26 +300,29 @@ class Chains:
 
     def _submission(self, job: Any, segment: Segment, batch: str, why_single: str) -> Submission:
         return Submission(
-            tuple(self._host.chain_words(job)),
+            tuple(self._words.of_sbatch(job, segment)),
             batch,
             str(LOGS / segment.key.lstrip(".")),
-            1 if why_single else self._settings.most_tasks,
-            refills=self._settings.is_detached or not why_single,
-            keeps_logs=self._settings.keep_logs,
+            1 if why_single else self._most_tasks,
+            refills=self._host.is_detached or not why_single,
         )
 
     def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:
         keys = None if isinstance(segment, Interruptible) else job.params.assignment.keys
-        start, retries = driver_start.current(), self._host.retries_of(job)
+        start, retries = driver_start.current(), int(job.restart_times)
         return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start)
 
     # --- the queue ---
 
-    def _jobs(self) -> list[MyJob] | None:
-        """Return this user's jobs, asked at most every few seconds for all runs."""
+    def _jobs(self, newest: submissions.Submission | None) -> list[MyJob] | None:
+        """Return this user's jobs, asked at most every few seconds for all runs.
+
+        And asked again where the newest submission of a run may be younger than the last answer.
+        """
         with self._lock:
             asked, jobs = self._queue
-            if jobs is None or time.monotonic() - asked > FRESH_SECONDS:
+            since = time.monotonic() - asked
+            if jobs is None or since > FRESH_SECONDS or _may_be_younger(newest, jobs, since):
                 asked = time.monotonic()
                 jobs = my_jobs()
                 self._queue = (asked, jobs)
@@ -336,3 +336,10 @@ class Chains:
         if self._told.get(segment.name) != line:
             self._told[segment.name] = line
             self._host.log(f"{segment.name}: {line}")
+
+
+def _may_be_younger(newest: submissions.Submission | None, jobs: Sequence[MyJob], since: float) -> bool:
+    """Return True if a submission may have been made after an answer that is so many seconds old."""
+    if newest is None or newest.age_seconds > since + SKEW_SECONDS:
+        return False
+    return all(job.job_id.partition("_")[0] != newest.job_id for job in jobs)

@@ -8,87 +8,93 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from functools import cached_property
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chains import AWAY, HELD_SECONDS, LEAVING_SECONDS, Chains, Settings
+from snakemake_executor_plugin_unbroken.chain_words import ChainWords
+from snakemake_executor_plugin_unbroken.chains import AWAY, HELD_SECONDS, LEAVING_SECONDS, Chains
 from snakemake_executor_plugin_unbroken.interruptible import (
-    Interruptible,
-    early_signal,
-    interruptible_of,
     refuse_mistakes,
     work_of,
 )
 from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
-from snakemake_executor_plugin_unbroken.parent import (
-    OTHER_CLUSTER,
-    SlurmParent,
-    chain_command,
-    chain_words,
-    is_immediate,
-    note_began,
-    snakemake_words,
-    with_our_commands,
-)
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
 from snakemake_executor_plugin_unbroken.records import Records, is_near_end
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, segment_of
 from snakemake_executor_plugin_unbroken.settled import is_done
+from snakemake_executor_plugin_unbroken.slurm_plugin import (
+    OTHER_CLUSTER,
+    BatchStepExecutor,
+    is_told_to_end,
+    leave_own_job,
+    leave_to_next_start,
+)
+from snakemake_executor_plugin_unbroken.snakemake_jobs import note_began
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
-from unbroken.runs.run import Run
+from unbroken.runs.layout import LOGS
 from unbroken.segment.already_done import settle
-from unbroken.slurm import time_min
 
-# More inputs make too long a command line; the parent then writes them into a file in a folder of the driver's.
-MOST_INPUTS = 20
+# Each asks Slurm, which answers several at a time.
+SUBMITTING_THREADS = 2
 
 
-class Executor(SlurmParent):
+class Executor(BatchStepExecutor):
     """Runs the segments of each run as one job array, and takes their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
-        # Before the parent starts the thread that looks after jobs.
-        self._is_detached = is_immediate(workflow)
-        of_chains = Settings(settings.ahead, bool(settings.keep_successful_logs), self._is_detached)
-        self._chains = Chains(self, of_chains, self._hand_over)
+        # Before the thread starts that looks after jobs.
+        self._is_detached = bool(workflow.remote_execution_settings.immediate_submit)
+        self._words = ChainWords(self)
+        self._plain = PlainJobs(self)
+        self._chains = Chains(self, self._words, settings.ahead)
         self._records = Records(settings.record_seconds)
         self._watch = ChainWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
         self._newest_done: dict[str, Segment] = {}
         self._has_told_end = False
-        self._others_seconds = 0.0
-        self._others_due = 0.0
+        self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
 
-    def __post_init__(self, test_mode: bool = False) -> None:
-        super().__post_init__(test_mode)
+    def __post_init__(self) -> None:
+        leave_own_job()
+        refuse_log_folder(self.workflow, LOGS)
         _refuse_other_clusters(self.workflow.rules)
-        refuse_mistakes(self.rules_to_be_run())
+        jobs = self._jobs_to_be_run()
+        refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
+        if any(work_of(job) is None for job in jobs):
+            self._plain.prepare()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
 
-    # --- where jobs are submitted: in the plugin's threads; with --immediate-submit in Snakemake's main thread ---
+    # --- in Snakemake's main thread ---
 
-    def is_complete(self, job: Any) -> bool:
-        """Return True for a segment, which the chain of its run takes."""
+    def run_jobs(self, jobs: list[Any]) -> None:
+        """Hand segments to their chains, and all other jobs to the Slurm plugin."""
+        plain = [job for job in jobs if work_of(job) is None]
+        for job in jobs:
+            if job not in plain:
+                self.run_job_pre(job)
+                self.hand_over(job)
+        if plain:
+            self._plain.run_jobs(plain)
+
+    def run_job(self, job: Any) -> None:
+        """See to one job that was announced already, in this thread."""
         segment = work_of(job)
         if segment is not None:
             self._chains.run_job(job, segment)
-        return segment is not None
+        else:
+            self._plain.run_job(job)
 
-    def _submit_job(self, job: Any) -> None:
-        self.run_job_pre(job)
-        self._hand_over(job)
-
-    def _hand_over(self, job: Any) -> None:
-        """Hand a job to a thread that submits; without a driver, see to each before the next one is looked at."""
+    def hand_over(self, job: Any) -> None:
+        """Hand a segment to a thread that submits; without a driver, see to each before the next one is looked at."""
         if not self._is_detached:
-            self.submit_soon(job)
+            self._threads.submit(self.run_job, job).add_done_callback(self._raise_in_scheduler)
             return
         self.run_job(job)
         while (seconds := self._chains.seconds_to_next()) is not None:
@@ -96,48 +102,29 @@ class Executor(SlurmParent):
             for postponed in self._chains.due():
                 self.run_job(postponed)
 
+    def _raise_in_scheduler(self, done: Future[None]) -> None:
+        """Let an error of ours in a thread end the driver, which would wait for the job for ever."""
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self.workflow.scheduler.executor_error_callback(error)
+
     # --- what chains ask of us ---
 
-    def chain_words(self, job: Any) -> list[str]:
-        """Return the words for sbatch of a segment's job, the same for all of its run."""
-        segment = work_of(job)
-        if segment is None:
-            return []
-        if isinstance(segment, Interruptible):
-            warning = early_signal(job.resources.get("runtime"))
-            return [f"--job-name={job.rule.name}-segments", *warning, *chain_words(self.sbatch_words(job))]
-        words = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
-        return [f"--job-name={segment.run.name}-segments", *chain_words(self.sbatch_words(job)), *words]
+    @property
+    def is_detached(self) -> bool:
+        """Return True if this driver only submits (--immediate-submit)."""
+        return self._is_detached
 
-    def takes_less_time(self, run: Run) -> bool:
-        """Return True if jobs of the run may start with less time than a segment."""
-        return run.least_minutes is not None and self._gives_all_time
+    def latency_seconds(self) -> float:
+        """Return how long a file may need until it is seen here."""
+        return float(self.workflow.execution_settings.latency_wait)
 
-    @cached_property
-    def _gives_all_time(self) -> bool:
-        return time_min.gives_all_time()
-
-    def files_to_wait_for(self, job: Any) -> list[str] | None:
-        """Return none for a segment's job, whose number is known only when it starts; None for the parent's.
-
-        A job of a user's own rule may wait in the queue for longer than its driver lives.
-        """
-        if interruptible_of(job) is not None:
-            inputs = self.inputs_to_wait_for(job)
-            return inputs if len(inputs) <= MOST_INPUTS else None
-        return None if segment_of(job) is None else []
-
-    def chain_batch(self, job: Any, spec_path: Path) -> tuple[str, tuple[str, ...]]:
-        """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""
-        command = self.command_alone(job)
-        is_rule = interruptible_of(job) is not None
-        if is_rule:
-            command = with_our_commands(command)
-        return chain_command(command, spec_path), snakemake_words(command, keeps_incomplete=not is_rule)
+    def _jobs_to_be_run(self) -> list[Any]:
+        return list(self.workflow.dag.needrun_jobs())
 
     def jobs_of_run(self, run: str) -> list[Any]:
         """Return all jobs of a run that Snakemake is to run, in the order of their segments."""
-        found = [(segment.number, job) for job in self.jobs_to_be_run() if (segment := segment_of(job)) is not None]
+        found = [(segment.number, job) for job in self._jobs_to_be_run() if (segment := segment_of(job)) is not None]
         own = [(number, job) for number, job in found if job.params.assignment.run.name == run]
         return [job for _, job in sorted(own, key=lambda pair: pair[0])]
 
@@ -153,21 +140,24 @@ class Executor(SlurmParent):
             self._watch.forget(segment)
             self._newest_done[segment.run.name] = segment
         if self._is_detached:
-            self.go_on_after(info.job)
+            self.goes_on_without(info.job)
         elif began_unix:
             note_began(info.job, began_unix)
         self.report_job_success(info)
 
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None:
         """The segment failed, in one line why."""
-        if is_final:
-            self.give_up(info.job)
+        if is_final:  # Snakemake tries again while `attempt` is at most `restart_times`
+            info.job.attempt = max(info.job.attempt, info.job.restart_times + 1)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 
     def goes_on_without(self, job: Any) -> None:
-        """With --immediate-submit: a job of the run does the segment when it has come so far."""
-        self.go_on_after(job)
+        """With --immediate-submit: a job of the run does the segment when it has come so far.
+
+        Snakemake goes on at a submission, whether there is a number of a job or not.
+        """
+        self.report_job_submission(SubmittedJobInfo(job), register_job=False)
 
     def log(self, line: str) -> None:
         """Print a line of ours among Snakemake's."""
@@ -180,14 +170,14 @@ class Executor(SlurmParent):
         if self._is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        if self.is_told_to_end():
+        if is_told_to_end(self.workflow):
             active_jobs = self._without_segments(active_jobs)
         for job in self._chains.due():
-            self._hand_over(job)
+            self.hand_over(job)
         infos = {out: info for info in active_jobs if (out := out_of(info)) is not None}
         for info in self._check_segments(infos):
             yield info
-        async for info in self._check_others([info for info in active_jobs if out_of(info) is None]):
+        async for info in self._plain.check([info for info in active_jobs if out_of(info) is None]):
             yield info
         self.next_seconds_between_status_checks = self._records.interval_seconds
 
@@ -258,18 +248,6 @@ class Executor(SlurmParent):
             self._chains.held(segment)
         self._chains.resume(info, segment, outcome.line)
 
-    async def _check_others(self, infos: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """Ask about jobs of other rules as the parent does, at its own pace."""
-        if not infos or time.monotonic() < self._others_due:
-            for info in infos:
-                yield info
-            return
-        self.next_seconds_between_status_checks = self._others_seconds or self._watch.first_seconds
-        async for info in super().check_active_jobs(infos):
-            yield info
-        self._others_seconds = self.next_seconds_between_status_checks
-        self._others_due = time.monotonic() + self._others_seconds
-
     # --- the end ---
 
     def _without_segments(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
@@ -278,21 +256,23 @@ class Executor(SlurmParent):
             self._has_told_end = True
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
         for job in self._chains.postponed():
-            self.leave_to_next_start(job)
+            leave_to_next_start(self.workflow, job)
         for info in infos:
             if (out := out_of(info)) is not None:
                 self._chains.forget(out.segment)
-                self.leave_to_next_start(info.job)
+                leave_to_next_start(self.workflow, info.job)
         return [info for info in infos if out_of(info) is None]
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Cancel all jobs of the runs, also those that the other thread is just looking at."""
+        """Cancel all jobs of the runs, also those that the other thread is just looking at, and all plain jobs."""
         self._chains.cancel(active_jobs)
-        super().cancel_jobs([info for info in active_jobs if out_of(info) is None])
+        self._plain.cancel([info for info in active_jobs if out_of(info) is None])
 
     def shutdown(self) -> None:
-        """End as the parent does; then print what is left to say."""
+        """Let submissions end, and what looks after jobs; then print what is left to say."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
         super().shutdown()
+        self._plain.shutdown()
         if self._is_detached:
             self.log(self._chains.summary())
 
@@ -300,6 +280,6 @@ class Executor(SlurmParent):
 def _refuse_other_clusters(rules: Iterable[Any]) -> None:
     """WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
     for rule in rules:
-        if "assignment" in dict(rule.params.items()) and (asked := OTHER_CLUSTER & set(rule.resources)):
+        if "assignment" in dict(rule.params.items()) and (asked := set(OTHER_CLUSTER) & set(rule.resources)):
             found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
             raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_unbroken.parent import (
+from snakemake_executor_plugin_unbroken.segments import Segment
+from snakemake_executor_plugin_unbroken.snakemake_jobs import (
     asks_more_of_snakemake,
     limited_resources,
     local_script,
     plain_benchmark,
     plain_tmpdir,
 )
-from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import FormatError
 from unbroken.job.spec import RuleJob
 from unbroken.runs.history import History

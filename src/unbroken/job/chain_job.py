@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from unbroken.job.array import is_of
 from unbroken.job.segment_process import is_being_ended
@@ -67,8 +66,3 @@ def wait_until_left(job: ChainJob) -> None:
         if not any(other.is_leaving and is_of(other, job.key) and other.job_id != job.job_id for other in jobs):
             return
         time.sleep(LOOK_SECONDS)
-
-
-def log_path(folder: str, job_id: str) -> Path:
-    """Return Slurm's log of a job or task of a chain."""
-    return Path(folder) / f"slurm-{job_id}.log"

@@ -79,8 +79,10 @@ class Work:
         jobs = my_jobs()
         if jobs is None:
             return  # asked again at the end
-        if not array.waiting(jobs, job.key):
-            done = array.submit(spec, at_work=job.job_id)
-            job.log(f"no task of this run waits: submitting the next ones; {done.line}")
-            self.has_no_room = done.answer is array.Answer.FULL
-        self._has_successor = array.has_waiting(job.key)
+        if array.waiting(jobs, job.key):
+            self._has_successor = True
+            return
+        done = array.submit(spec, at_work=job.job_id)
+        job.log(f"no task of this run waits: submitting the next ones; {done.line}")
+        self._has_successor = done.answer is array.Answer.DONE
+        self.has_no_room = done.answer is array.Answer.FULL
