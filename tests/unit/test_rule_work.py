@@ -32,6 +32,7 @@ from pathlib import Path
 from support.making import ATTEMPT
 from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import History
+from unbroken.runs.outcome import Outcome
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]
 folder = Path("ckpt")
