@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.errors import LeaseError
+from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import age_by_name
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
 from unbroken.segment.already_done import settle, settled_record
 
 
@@ -18,6 +21,8 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     """
     if isinstance(segment, Interruptible):
         return False
+    if _has_right_record(segment):
+        return True
     try:
         if settle(segment.run, segment.number, log) is not None:
             return True
@@ -28,6 +33,33 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
         raise
     _remove_stale_record(segment, log)
     return False
+
+
+def _has_right_record(segment: Segment) -> bool:
+    """Return True if the record is there and its work stands: it stays as it is, and no lease is needed.
+
+    A task that ran ahead of Snakemake has left it, and the next one may hold the run.
+    """
+    if not segment.record.exists() or _is_older_than_the_one_before(segment):
+        return False
+    expected = settled_record(segment.run, segment.number, segment.places)
+    try:
+        found = read_record(segment.record)
+    except FormatError:  # of a newer unbroken, which was installed meanwhile
+        return expected is not None
+    if found is None or expected is None or (found.run, found.segment) != (segment.run.name, segment.number):
+        return False
+    if found.outcome is not expected.outcome:  # the goal was raised, or reached since
+        return False
+    if found.outcome is Outcome.FINISHED:
+        return found.checkpoint == expected.checkpoint
+    return age_by_name(found.checkpoint) <= age_by_name(expected.checkpoint)
+
+
+def _is_older_than_the_one_before(segment: Segment) -> bool:
+    """Return True if Snakemake would call the job failed, since its input is newer: the record is made again."""
+    before = segment.places.record(segment.number - 1)
+    return before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns
 
 
 def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:
