@@ -176,7 +176,7 @@ class Chains:
             self._report(job, segment, done.job_id)
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
-            self._host.failed(SubmittedJobInfo(job), line, is_final=True)
+            self.fail(SubmittedJobInfo(job), segment, line, is_final=True)
         elif self._host.is_detached and done.answer is Answer.FULL:
             self._submitted[segment.key] = done
             leave_out(segment.key)
@@ -234,7 +234,13 @@ class Chains:
         self._others.found_held(segment)
 
     def fail(self, info: SubmittedJobInfo, segment: Segment, line: str, is_final: bool) -> None:
-        """The segment failed; no further attempt is made if it `is_final`."""
+        """The segment failed; no further attempt is made if it `is_final`.
+
+        Not if a task has left the record in this moment: Snakemake removes the output of a job that failed.
+        """
+        if segment.has_record():
+            self.succeed(info, segment)
+            return
         self.forget(segment)
         self._host.failed(info, line, is_final, _newest_log(self._specs[segment.key]))
 

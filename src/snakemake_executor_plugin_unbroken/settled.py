@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible
@@ -22,6 +23,7 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     if isinstance(segment, Interruptible):
         return False
     if _has_right_record(segment):
+        _let_it_be_newer_than_the_one_before(segment)
         return True
     try:
         if settle(segment.run, segment.number, log) is not None:
@@ -40,7 +42,7 @@ def _has_right_record(segment: Segment) -> bool:
 
     A task that ran ahead of Snakemake has left it, and the next one may hold the run.
     """
-    if not segment.record.exists() or _is_older_than_the_one_before(segment):
+    if not segment.record.exists():
         return False
     expected = settled_record(segment.run, segment.number, segment.places)
     try:
@@ -49,17 +51,16 @@ def _has_right_record(segment: Segment) -> bool:
         return expected is not None
     if found is None or expected is None or (found.run, found.segment) != (segment.run.name, segment.number):
         return False
-    if found.outcome is not expected.outcome:  # the goal was raised, or reached since
-        return False
-    if found.outcome is Outcome.FINISHED:
-        return found.checkpoint == expected.checkpoint
-    return age_by_name(found.checkpoint) <= age_by_name(expected.checkpoint)
+    if found.outcome is Outcome.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
+        return True  # later segments have gone on from it, perhaps to the goal
+    return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
 
 
-def _is_older_than_the_one_before(segment: Segment) -> bool:
-    """Return True if Snakemake would call the job failed, since its input is newer: the record is made again."""
+def _let_it_be_newer_than_the_one_before(segment: Segment) -> None:
+    """Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output."""
     before = segment.places.record(segment.number - 1)
-    return before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns
+    if before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns:
+        os.utime(segment.record)
 
 
 def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:

@@ -108,9 +108,7 @@ class Driver:
             remote_execution_settings=SimpleNamespace(
                 immediate_submit=is_detached, max_status_checks_per_second=10, jobname="{jobid}", jobscript=None
             ),
-            storage_settings=SimpleNamespace(
-                shared_fs_usage=frozenset(SharedFSUsage), default_storage_provider=None
-            ),
+            storage_settings=SimpleNamespace(shared_fs_usage=frozenset(SharedFSUsage), default_storage_provider=None),
             resource_settings=SimpleNamespace(overwrite_resources={}, resources={}),
             output_settings=SimpleNamespace(benchmark_extended=False),
             scheduler=scheduler,

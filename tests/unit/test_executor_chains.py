@@ -318,28 +318,41 @@ def test_a_record_that_appears_while_the_run_is_submitted_stays_and_no_job_is_ma
 
 def test_a_record_of_an_earlier_goal_is_made_again_for_the_one_that_is_set_now(driver: Driver) -> None:
     toy(Path(), goal=5)
-    record = RunFolder("demo").record(1)
     job = driver.job(segment(goal=9))
 
     driver.executor.run_job(job)
 
-    assert driver.done == []
-    assert not record.exists() or read_record(record) is not None
-    assert len(driver.slurm.told) == 1
+    record = read_record(RunFolder("demo").record(1))
+    assert (driver.done, driver.slurm.told) == ([job], [])
+    assert record is not None and record.outcome is Outcome.PAUSED
 
 
-def test_a_record_that_is_older_than_the_one_before_is_made_again(driver: Driver) -> None:
-    """Files were restored, or a clock set back: Snakemake calls a job failed whose input is newer than its output."""
+def test_a_record_that_is_older_than_the_one_before_becomes_newer(driver: Driver) -> None:
+    """Snakemake touched the one before when it took it; it calls a job failed whose input is newer than its output."""
     for number in (1, 2):
         toy(Path(), number, goal=10**6, segment_minutes=0.001)
     first, second = RunFolder("demo").record(1), RunFolder("demo").record(2)
     os.utime(second, (1000, 1000))
+    before = second.stat().st_ino, second.read_text()
     job = driver.job(segment(2, goal=10**6))
 
     driver.executor.run_job(job)
 
     assert driver.done == [job]
     assert second.stat().st_mtime_ns >= first.stat().st_mtime_ns
+    assert (second.stat().st_ino, second.read_text()) == before
+
+
+def test_the_record_of_a_segment_from_which_later_ones_went_on_to_the_goal_says_what_it_said(driver: Driver) -> None:
+    toy(Path(), 1, goal=3, segment_minutes=0.001)
+    toy(Path(), 2, goal=3)
+    record = RunFolder("demo").record(1)
+    before = state_of(record)
+
+    driver.executor.run_job(driver.job(segment(1, goal=3)))
+
+    assert state_of(record) == before
+    assert (len(driver.done), driver.slurm.told) == (1, [])
 
 
 @pytest.mark.parametrize("text", ["{", "", '{"format": 1}'])

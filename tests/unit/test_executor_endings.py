@@ -134,7 +134,9 @@ def test_an_outage_before_a_submission_is_told_again_once_it_was_over(
         driver.executor.run_job(job)
         driver.executor._chains.forget(segment())  # as its end does
 
-    assert [line for line in driver.lines() if "stale" in line] == ["demo segment 1: [Errno 116] stale; tried again every 10 s"] * 2
+    assert [line for line in driver.lines() if "stale" in line] == [
+        "demo segment 1: [Errno 116] stale; tried again every 10 s"
+    ] * 2
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])

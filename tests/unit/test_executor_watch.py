@@ -19,9 +19,7 @@ def look(chains: ChainWatch, clock: Clock, out: Out, told: list[str], seconds: f
     return chains.look([out], told.append).get(out)
 
 
-def looks(
-    chains: ChainWatch, clock: Clock, out: Out, told: list[str], count: int, seconds: float = 30.0
-) -> list[str]:
+def looks(chains: ChainWatch, clock: Clock, out: Out, told: list[str], count: int, seconds: float = 30.0) -> list[str]:
     """What is known of the end of a run's last job after each of so many looks."""
     found = [look(chains, clock, out, told, seconds) for _ in range(count)]
     return [end.state if end else "" for end in found]
