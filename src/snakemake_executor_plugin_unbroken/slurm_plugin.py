@@ -23,6 +23,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
+from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up
 from unbroken.slurm.commands import ask
 
 # Slurm ends a job by a TERM to the first process of the batch step, a shell. While it waits, its programs have KillWait
@@ -146,5 +147,5 @@ def is_told_to_end(workflow: Any) -> bool:
 
 def leave_to_next_start(workflow: Any, job: Any) -> None:
     """End a job without a further attempt and without the red lines of `report_job_error`."""
-    job.attempt = max(job.attempt, job.restart_times + 1)
+    give_up(job)
     workflow.scheduler.error_callback(job)

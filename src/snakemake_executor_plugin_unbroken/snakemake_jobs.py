@@ -66,6 +66,16 @@ def limited_resources(job: Any) -> list[str]:
     return sorted(name for name in limits if not name.startswith("_") and name in job.resources.keys())  # noqa: SIM118  (no dict)
 
 
+def retries_of(job: Any) -> int:
+    """Return how often Snakemake tries a job again that failed."""
+    return int(job.restart_times)
+
+
+def give_up(job: Any) -> None:
+    """Let Snakemake make no further attempt: it tries again while `attempt` is at most `restart_times`."""
+    job.attempt = max(job.attempt, job.restart_times + 1)
+
+
 def note_began(job: Any, began_unix: float) -> None:
     """When a job's work began: else its wait in the queue counts as run time in Snakemake's report.
 

@@ -28,7 +28,7 @@ def words_of(command: str) -> ChainWords:
 
 @pytest.mark.parametrize("command", ["snakemake --executor local", "python -m snakemakes"])
 def test_a_command_without_a_snakemake_is_refused(command: str) -> None:
-    with pytest.raises(WorkflowError, match="lacks .* another Snakemake than 9.27"):
+    with pytest.raises(WorkflowError, match=r"lacks .* another Snakemake than 9\.27"):
         words_of(command).batch(SimpleNamespace(), segment(), Path("spec.json"))
 
 
