@@ -23,7 +23,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up
 from unbroken.slurm.commands import ask
 
 # Slurm ends a job by a TERM to the first process of the batch step, a shell. While it waits, its programs have KillWait
@@ -143,9 +142,3 @@ def logs_of(info: SubmittedJobInfo) -> list[str]:
 def is_told_to_end(workflow: Any) -> bool:
     """Return True after a TERM to the driver; the scheduler notes it and tells no executor."""
     return getattr(workflow.scheduler, "_user_kill", None) is not None
-
-
-def leave_to_next_start(workflow: Any, job: Any) -> None:
-    """End a job without a further attempt and without the red lines of `report_job_error`."""
-    give_up(job)
-    workflow.scheduler.error_callback(job)

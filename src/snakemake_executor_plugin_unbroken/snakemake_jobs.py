@@ -76,6 +76,12 @@ def give_up(job: Any) -> None:
     job.attempt = max(job.attempt, job.restart_times + 1)
 
 
+def leave_to_next_start(workflow: Any, job: Any) -> None:
+    """End a job without a further attempt and without the red lines of `report_job_error`."""
+    give_up(job)
+    workflow.scheduler.error_callback(job)
+
+
 def note_began(job: Any, began_unix: float) -> None:
     """When a job's work began: else its wait in the queue counts as run time in Snakemake's report.
 
