@@ -47,6 +47,7 @@ def test_tasks_that_have_done_all_segments_before_snakemake_asks_are_taken_by_th
     assert [record.outcome for record in work.records("a")] == [Outcome.PAUSED] * 3 + [Outcome.FINISHED]
     assert [attempt.segment for attempt in work.history("a")] == [1, 2, 3, 4]
     assert is_untouched(slurm, work)
+    assert "SLURM run ID" not in done.text  # the Slurm plugin has no job of its own to submit
     assert work.plan() == 0
 
 
