@@ -91,7 +91,6 @@ def test_requeue_is_on_unless_it_is_switched_off() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"array_jobs": "all"}, "--unbroken-array-jobs: segments follow each other and cannot be an array"),
         (
             {"array_chains": True},
             "--unbroken-array-chains: found, but this setting was removed: each run is one job array",
