@@ -30,9 +30,8 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     BatchStepExecutor,
     is_told_to_end,
     leave_own_job,
-    leave_to_next_start,
 )
-from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, note_began
+from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
@@ -66,7 +65,7 @@ class Executor(BatchStepExecutor):
         _refuse_other_clusters(self.workflow.rules)
         jobs = self._jobs_to_be_run()
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
-        if any(work_of(job) is None for job in jobs):
+        if any(work_of(job) is None and not job.is_local for job in jobs):
             self._plain.prepare()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
