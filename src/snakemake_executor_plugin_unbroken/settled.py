@@ -73,10 +73,11 @@ def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:
     """Remove a record for which no work stands: a task would take the segment for done.
 
     Under the lease, so that no job publishes one in this moment; while a job holds the run, its record is younger than
-    what was asked.
+    what was asked.  FormatError if a newer unbroken wrote it.
     """
     if not segment.record.exists():
         return
+    read_record(segment.record)
     try:
         with lease.take(segment.places.lease, segment.number, 0.0, log) as held:
             if settled_record(segment.run, segment.number, segment.places) is None:

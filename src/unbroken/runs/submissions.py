@@ -68,9 +68,14 @@ def take(key: str, after: Submission | None) -> bool:
     number = after.number + 1 if after else 1
     folder = CHAINS / key
     folder.mkdir(parents=True, exist_ok=True)
-    if not fs.create_exclusive(folder / f"{number}.json", _text("")):
+    taken = folder / f"{number}.json"
+    if not fs.create_exclusive(taken, _text("")):
         return False
-    for old, path in _paths(key, Path())[:-KEPT]:
+    paths = _paths(key, Path())
+    if paths[-1][0] > number:  # others have submitted so often meanwhile that the file of that number is gone
+        taken.unlink(missing_ok=True)
+        return False
+    for old, path in paths[:-KEPT]:
         if old < number - KEPT:
             with suppress(OSError):
                 path.unlink()
