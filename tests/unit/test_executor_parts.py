@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import still_needed
-from snakemake_executor_plugin_unbroken.adoption import Adoption
-from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
+from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.job_outcome import Evidence, verdict
 from snakemake_executor_plugin_unbroken.records import (
     EARLY_SECONDS,
     NEAR_SECONDS,
@@ -26,16 +25,18 @@ from snakemake_executor_plugin_unbroken.records import (
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.errors import LeaseError
+from unbroken.job import array
 from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import EndCause, Outcome
+from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.record import read_record
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
+from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
-from unbroken.system import fs
 
 
 def segment(number: int = 1, **changes: object) -> Segment:
@@ -81,25 +82,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("state", "outcome", "follows"),
     [
-        ("TIMEOUT", None, Follows.AGAIN),
-        ("PREEMPTED", None, Follows.AGAIN),
-        ("NODE_FAIL", None, Follows.AGAIN),
-        ("BOOT_FAIL", None, Follows.AGAIN),
-        ("PREEMPTED", Outcome.FAILED, Follows.AGAIN),
-        ("FAILED", Outcome.INTERRUPTED, Follows.AGAIN),
-        ("FAILED", Outcome.FAILED, Follows.RETRY),
-        ("FAILED", Outcome.DIED, Follows.RETRY),
-        ("FAILED", None, Follows.RETRY),
-        ("OUT_OF_MEMORY", None, Follows.RETRY),
-        ("COMPLETED", None, Follows.RETRY),
-        ("CANCELLED", Outcome.INTERRUPTED, Follows.STOP),
-        ("UNKNOWN", None, Follows.AGAIN),
+        ("TIMEOUT", None, Next.RESUME),
+        ("PREEMPTED", None, Next.RESUME),
+        ("NODE_FAIL", None, Next.RESUME),
+        ("BOOT_FAIL", None, Next.RESUME),
+        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
+        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
+        ("FAILED", Outcome.FAILED, Next.RETRY),
+        ("FAILED", Outcome.DIED, Next.RETRY),
+        ("FAILED", None, Next.RETRY),
+        ("OUT_OF_MEMORY", None, Next.RETRY),
+        ("COMPLETED", None, Next.RETRY),
+        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
+        ("UNKNOWN", None, Next.RESUME),
     ],
 )
-def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Follows) -> None:
+def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Next) -> None:
     found = Evidence(state, attempt(outcome) if outcome else None)
 
-    assert verdict(segment(), "17", found).follows is follows
+    assert verdict(segment(), "17", found).kind is follows
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
@@ -109,51 +110,55 @@ def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_ask
 
     again = verdict(segment(), "17", Evidence("FAILED", earlier))
 
-    assert again.follows is Follows.AGAIN
-    assert again.line.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
-    assert verdict(segment(), "17", Evidence("FAILED", stopping)).follows is Follows.RETRY
-    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).follows is Follows.RETRY
-    assert verdict(segment(), "17", Evidence("FAILED", earlier, "no further one is made")).follows is Follows.STOP
+    assert again.kind is Next.RESUME
+    assert again.why.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
+    assert verdict(segment(), "17", Evidence("FAILED", stopping)).kind is Next.RETRY
+    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).kind is Next.RETRY
+    assert (
+        verdict(segment(), "17", Evidence("FAILED", earlier, NextAction(Next.STOP, "no further one is made"))).kind
+        is Next.STOP
+    )
 
 
 def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
     saved = attempt(Outcome.DIED, to_checkpoint="000002_20")
 
-    assert verdict(segment(), "17", Evidence("FAILED", saved)).follows is Follows.AGAIN
+    assert verdict(segment(), "17", Evidence("FAILED", saved)).kind is Next.RESUME
 
 
 def test_a_job_that_left_because_another_one_holds_the_run_uses_up_no_retry() -> None:
     found = verdict(segment(), "17", Evidence("FAILED", None, is_held=True))
 
-    assert found.follows is Follows.AFTER
-    assert found.line == (
+    assert found.kind is Next.WAIT
+    assert found.why == (
         "demo segment 1: job 17 ended as FAILED: another job holds the run; the same segment goes on after it"
     )
 
 
 def test_a_cancelled_job_is_told_with_what_to_type() -> None:
-    assert verdict(segment(), "17", Evidence("CANCELLED", None)).line == (
+    assert verdict(segment(), "17", Evidence("CANCELLED", None)).why == (
         "demo segment 1: job 17 ended as CANCELLED; this run stops, the others go on; to go on, start snakemake again"
     )
 
 
 def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
-    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).line == (
+    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).why == (
         "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
     )
 
 
 def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
-    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).line == (
+    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).why == (
         "demo segment 3: job 17 ended as COMPLETED and left no record; log: logs/demo/003.log"
     )
 
 
 def test_a_run_that_stops_is_told_in_the_words_of_the_policy() -> None:
-    found = verdict(segment(), "17", Evidence("TIMEOUT", None, "2 attempts without progress; fix the cause"))
+    stop = NextAction(Next.STOP, "2 attempts without progress; fix the cause")
+    found = verdict(segment(), "17", Evidence("TIMEOUT", None, stop))
 
-    assert (found.follows, found.line) == (
-        Follows.STOP,
+    assert (found.kind, found.why) == (
+        Next.STOP,
         "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without progress; fix the cause",
     )
 
@@ -232,7 +237,7 @@ def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
 # --- submissions ---
 
 
-def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
+def test_exactly_one_of_many_processes_may_submit_the_jobs_of_a_run(here: Path) -> None:
     won: list[bool] = []
     barrier = threading.Barrier(8)
 
@@ -249,33 +254,18 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
     assert sorted(won) == [False] * 7 + [True]
 
 
-def test_a_driver_that_drops_the_last_ticket_of_a_run_takes_nobody_the_folder_away(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submissions.take(segment(1).key, None)
-    create, drops = fs.create_exclusive, iter([segment(1)])
-
-    def late(path: Path, text: str) -> bool:
-        for done in drops:
-            submissions.drop(done.key)  # by another driver, in the moment before
-        return create(path, text)
-
-    monkeypatch.setattr(fs, "create_exclusive", late)
-
-    assert submissions.take(segment(2).key, None)
-
-
-def test_a_ticket_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
+def test_a_submission_says_as_which_job_and_with_which_words_a_run_was_submitted(here: Path) -> None:
     submissions.take(segment().key, None)
     empty = submissions.newest(segment().key)
-    submissions.fill(segment().key, "17")
+    submissions.fill(segment().key, "17", ["-p", "short"])
     filled = submissions.newest(segment().key)
 
     assert empty is not None and empty.is_being_filled and empty.job_id == ""
     assert filled is not None and not filled.is_being_filled and filled.job_id == "17"
+    assert submissions.words_of_newest(segment().key) == ["-p", "short"]
 
 
-def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> None:
+def test_after_a_job_that_ended_one_process_may_submit_the_next(here: Path) -> None:
     submissions.take(segment().key, None)
     submissions.fill(segment().key, "17")
     old = submissions.newest(segment().key)
@@ -285,60 +275,44 @@ def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> No
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
+def test_after_a_refusal_another_process_may_submit(here: Path) -> None:
+    assert submissions.take(segment().key, None)
+
+    submissions.give_back(segment().key)
+
+    assert submissions.newest(segment().key) is None
+    assert submissions.take(segment().key, None)
+
+
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
-def test_a_ticket_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
+def test_a_submission_of_a_process_that_died_before_it_was_filled_holds_no_other_up_for_ever(
+    here: Path, dated: int
+) -> None:
     submissions.take(segment().key, None)
-    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
-    os.utime(path, (dated, dated))
+    os.utime(here / CHAINS / "demo" / "1.json", (dated, dated))
 
-    ticket = submissions.newest(segment().key)
+    found = submissions.newest(segment().key)
 
-    assert ticket is not None and not ticket.is_being_filled
-
-
-def test_the_submissions_of_other_segments_stay(here: Path) -> None:
-    submissions.take(segment(1).key, None)
-    submissions.take(segment(11).key, None)
-
-    submissions.drop(segment(1).key)
-
-    assert submissions.newest(segment(1).key) is None
-    assert submissions.newest(segment(11).key) is not None
+    assert found is not None and not found.is_being_filled
 
 
-def test_a_torn_ticket_is_not_waited_for(here: Path) -> None:
+def test_a_torn_submission_is_not_waited_for(here: Path) -> None:
     submissions.take(segment().key, None)
-    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
-    path.write_text("{")
+    (here / CHAINS / "demo" / "1.json").write_text("{")
 
-    ticket = submissions.newest(segment().key)
+    found = submissions.newest(segment().key)
 
-    assert ticket is not None and not ticket.is_being_filled
-
-
-def test_a_driver_that_saw_neither_record_nor_ticket_submits_nothing_for_a_finished_segment(here: Path) -> None:
-    """Between its two looks the job ended, and the driver of the job dropped the ticket."""
-    run = toy_run(goal=10**6)
-    done = Segment(run, 1, "toy_segment", ("demo", "001"))
-    assert not still_needed.is_done(done, print)
-    made = toy(here, goal=10**6, segment_minutes=0.01)
-
-    assert submissions.newest(done.key) is None
-    assert not still_needed.take(done, None, print)
-
-    record = read_record(done.record)
-    assert record is not None and record.checkpoint == made.checkpoint
-    assert submissions.newest(done.key) is None
+    assert found is not None and not found.is_being_filled
 
 
-def test_a_driver_submits_what_is_not_done(here: Path) -> None:
-    toy(here, goal=10**6, segment_minutes=0.01)
-    second = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
+def test_the_submissions_of_other_runs_stay(here: Path) -> None:
+    submissions.take("demo", None)
+    submissions.take("demo2", None)
 
-    assert still_needed.take(second, None, print)
+    submissions.give_back("demo")
 
-    ticket = submissions.newest(second.key)
-    assert ticket is not None and ticket.is_being_filled
+    assert submissions.newest("demo") is None
+    assert submissions.newest("demo2") is not None
 
 
 def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Path) -> None:
@@ -346,33 +320,30 @@ def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Pat
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
 
     with take(first.places.lease, 2, 0.0, print):
-        assert still_needed.is_done(first, print)
+        assert settled.is_done(first, print)
         first.record.unlink()
         with pytest.raises(LeaseError):
-            still_needed.is_done(first, print)
+            settled.is_done(first, print)
 
 
 @pytest.mark.parametrize(
     ("comment", "folder", "is_taken_over"),
     [
-        ("rule_toy_segment_wildcards_demo_001", ".", True),
-        ("(null)", ".", True),  # a site that writes comments of its own
-        ("rule_toy_segment_wildcards_other_001", ".", False),
-        ("(null)", "/elsewhere", False),
+        (chain_comment("demo"), ".", True),
+        (chain_comment("other"), ".", False),
+        (chain_comment("demo2"), ".", False),
+        (chain_comment("demo"), "/elsewhere", False),
+        ("rule_toy_segment_wildcards_demo_001", ".", False),
+        ("(null)", ".", False),
     ],
 )
 def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
-    here: Path, monkeypatch: pytest.MonkeyPatch, comment: str, folder: str, is_taken_over: bool
+    here: Path, comment: str, folder: str, is_taken_over: bool
 ) -> None:
     """After a crash a controller counts from the last number that it had saved."""
-    submissions.take(segment().key, None)
-    submissions.fill(segment().key, "17")
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.adoption.my_jobs", lambda: [job])
 
-    found = Adoption(here).find(segment(), [], [])
-
-    assert (found.job_id == "17", found.must_wait) == (is_taken_over, False)
+    assert (array.alive_of([job], "demo") == [job]) is is_taken_over
 
 
 def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
