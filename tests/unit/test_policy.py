@@ -71,7 +71,7 @@ def test_a_cancelled_job_stops_its_run() -> None:
         [attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], RULES, Situation(1, other_nodes=9)
     )
 
-    assert why == "Slurm job 17 was cancelled; to go on, start snakemake again"
+    assert why == "Slurm job 17 was canceled; to go on, start snakemake again"
 
 
 def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:

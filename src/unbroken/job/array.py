@@ -122,19 +122,26 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
 
 
 def submit_knowing(
-    spec: JobSpec, newest: submissions.Submission | None, jobs: Sequence[MyJob], at_work: str = ""
+    spec: JobSpec,
+    newest: submissions.Submission | None,
+    jobs: Sequence[MyJob],
+    at_work: str = "",
+    others: Sequence[str] = (),
 ) -> Submitted:
-    """Submit as `submit` does, with the run's newest submission and this user's jobs, which were asked for after it."""
+    """Submit as `submit` does, with the run's newest submission and this user's jobs, which were asked for after it.
+
+    `others` are jobs that are not this user's and work on the run: the tasks start after their ends.
+    """
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
         return Submitted(Answer.DONE, found[0], len(found))
     wanted = tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if newest is not None and _is_of_another_user(newest):
+    if newest is not None and not others and _is_of_another_user(newest):
         return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
     if not submissions.take(spec.key, newest):
         return Submitted(Answer.LATER, said="another process submits it just now")
-    behind = [job.job_id for job in alive_of(jobs, spec.key)]
+    behind = [*others, *(job.job_id for job in alive_of(jobs, spec.key))]
     done = _submit_what_fits(spec, wanted, behind)
     submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
     return done

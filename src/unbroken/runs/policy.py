@@ -45,6 +45,11 @@ def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
     return list(attempts[first:])
 
 
+def canceled(slurm_job: str) -> str:
+    """Return why a run stops whose job somebody canceled."""
+    return f"Slurm job {slurm_job} was canceled; to go on, start snakemake again"
+
+
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
     """Why no further attempt is made, and what to do, in one line; empty if one is made.
 
@@ -54,7 +59,7 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
         return ""
     last = attempts[-1]
     if last.cause == EndState.CANCELLED.value:
-        return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
+        return canceled(last.slurm_job)
     if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
         return f"no further attempt is made: {last.message}{_todo(last)}"
     absent = _unavailable_in_a_row(attempts)

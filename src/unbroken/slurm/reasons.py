@@ -75,9 +75,12 @@ _KINDS = (
 
 
 def advice(reason: str, job_id: str) -> str:
-    """What to do about a job that waits, or why nothing need be done; '' where there is nothing to say."""
+    """Return what to do about a job that waits, or why nothing need be done; '' where there is nothing to say.
+
+    Of tasks that wait together, which squeue calls `17_[3-6%1]` and scontrol does not know, their array is named.
+    """
     kind = _kind_of(reason)
-    return kind.advice.format(id=job_id) if kind else ""
+    return kind.advice.format(id=job_id.partition("_[")[0]) if kind else ""
 
 
 def needs_hand(reason: str) -> bool:
