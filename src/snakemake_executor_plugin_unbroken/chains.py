@@ -268,7 +268,7 @@ class Chains:
         jobs = my_jobs()
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
         noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
-        if numbers := list(dict.fromkeys(number.partition("_")[0] for number in [*alive, *noted] if number)):
+        if numbers := array.arrays_of(number for number in [*alive, *noted] if number):
             ask("scancel", *numbers)
 
     def summary(self) -> str:

@@ -55,6 +55,7 @@ def _change(jobs: Sequence[str], what: str) -> bool:
 # What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
 # UPDATE COMMAND, JOBS].
 _CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
+_LOSES_AGE = {"Partition"}  # [measured, 22.05]
 # squeue's letters for them, to see what became of each task.
 _SHOWN = {"TimeLimit": "%l", "Partition": "%P", "MinMemoryNode": "%m"}
 
@@ -70,7 +71,8 @@ def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Iterator[str]:
     changes = _changes(before, spec.submission.words)
     if changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
-        yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}"
+        age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""
+        yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}{age}"
     elif cancel(list(waiting)) is not None:
         yield "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
     else:
