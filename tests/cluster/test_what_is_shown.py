@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from cluster.lab import Cluster
 from support.workdir import WorkDir, until
 
@@ -39,6 +40,7 @@ def test_ctrl_c_of_an_attached_driver_is_one_true_line(slurm_work: WorkDir) -> N
     assert len([line for line in told if "Ctrl-C" in line]) == 1, told
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one site.yaml for both ways is not built yet")
 def test_what_is_edited_for_one_profile_holds_for_the_other(slurm_work: WorkDir) -> None:
     slurm_work.configure({"train": LONG})
     assert slurm_work.unbroken("profile", "slurm").code == 0
