@@ -89,8 +89,9 @@ def fill(work: WorkDir) -> None:
 
 
 def bring_back(work: WorkDir) -> None:
-    """Snakemake has made the folder of its output anew."""
+    """Bring the folder back; Snakemake has made that of its output again, or removed the empty one around it."""
     assert [path.name for path in (work.root / "results/a").rglob("*")] in ([], ["segments"])
+    (work.root / "results").mkdir(exist_ok=True)
     shutil.rmtree(work.root / "results/a", ignore_errors=True)
     (work.root / "elsewhere").rename(work.root / "results/a")
 
@@ -211,10 +212,7 @@ def test_a_driver_stops_the_run_and_says_why(name: str, work: WorkDir, cluster: 
     assert done.code == 1
     assert cluster.starts(work.root) == 1 + trigger.starts, done.text
     assert "this run stops: " in done.text
-    # On the login node nobody has seen what the job saw, if it could not write it down.
-    assert (
-        STATUS_SAYS[name] if name in ("results immutable", "results missing", "disk full") else trigger.says
-    ) in done.text
+    assert trigger.says in done.text  # the job has left a note on it, outside the results
 
 
 @pytest.mark.slow

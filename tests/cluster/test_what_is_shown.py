@@ -18,7 +18,7 @@ LONG = {
 def test_the_jobs_of_an_attached_driver_bear_the_name_of_their_run(slurm_work: WorkDir, cluster: Cluster) -> None:
     slurm_work.configure({"train": LONG})
     slurm_work.start()
-    until(lambda: len(cluster.jobs()) == 1)
+    until(cluster.jobs)
 
     names = cluster.run("squeue", "--noheader", "--format=%j").split()
 
