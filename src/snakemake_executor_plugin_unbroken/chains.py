@@ -173,7 +173,8 @@ class Chains:
         if done.answer is Answer.DONE and done.job_id:
             self._submitted[segment.key] = done
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
-            self._host.log(f"{segment.run.name}: submitted {tasks} {done.job_id}")
+            where = f"; {done.said}" if done.said else ""
+            self._host.log(f"{segment.run.name}: submitted {tasks} {done.job_id}{where}")
             self._report(job, segment, done.job_id)
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"

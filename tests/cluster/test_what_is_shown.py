@@ -25,6 +25,7 @@ def test_the_jobs_of_an_attached_driver_bear_the_name_of_their_run(slurm_work: W
     assert [name for name in names if "train" in name] == names
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one true line at Ctrl-C is not built yet")
 def test_ctrl_c_of_an_attached_driver_is_one_true_line(slurm_work: WorkDir) -> None:
     slurm_work.added_environment = {**slurm_work.added_environment, "UNBROKEN_CONSOLE": ""}
     slurm_work.configure({"train": LONG})

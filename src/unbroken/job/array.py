@@ -176,9 +176,10 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
     """Halve the array until the site takes it, down to a single job."""
     size = wanted
     while True:
-        answer = sbatch(_words(spec, size, behind))
+        words = _words(spec, size, behind)
+        answer = sbatch(words)
         if answer.job_id:
-            return Submitted(Answer.DONE, answer.job_id, size)
+            return Submitted(Answer.DONE, answer.job_id, size, _where(spec, words))
         if answer.is_ended or is_being_ended():
             return Submitted(Answer.ENDED, said=answer.said)
         kind = kind_of(answer.said)
@@ -210,6 +211,17 @@ def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
     words += [f"--array=1-{size}%1"] if size > 1 else []
     words += [f"--dependency=afterany:{':'.join(behind)}"] if behind else [BEGIN] if size > 1 else []
     return [*words, f"--wrap={how.batch}"]
+
+
+def _where(spec: JobSpec, words: Sequence[str]) -> str:
+    """Return which nodes the tasks avoid because the run has failed there; empty for none."""
+    asked = _excluded(spec.submission.words)
+    avoided = [node for node in _excluded(words) if node not in asked]
+    return f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+
+
+def _excluded(words: Sequence[str]) -> list[str]:
+    return [node for nodes in without_exclude(words)[1] for node in nodes.split(",")]
 
 
 def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ Pure: the attempts so far in, why the run stops out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unbroken.runs.history import Attempt
@@ -101,7 +101,7 @@ def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
     One that was killed while stopping is no failure as long as the next one is asked earlier.
     """
     count = 0
-    for attempt in reversed(attempts):
+    for attempt in reversed(list(_once_an_array(attempts))):
         if attempt.segment == segment and attempt.gets_more_margin:
             continue
         if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
@@ -118,7 +118,7 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     """
     idle: list[Attempt] = []
     best = -math.inf
-    for attempt in attempts:
+    for attempt in _once_an_array(attempts):
         # One that went on from an earlier checkpoint is a step forward only where it comes further than those before.
         is_behind = attempt.progress_from < best and attempt.progress_to <= best
         if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
@@ -127,6 +127,21 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
             idle.append(attempt)
         best = max(best, attempt.progress_to)
     return idle
+
+
+def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """Yield the attempts; of tasks of one array in which nothing ran, on one node, only the first.
+
+    Where nothing runs none of them can keep the next one off that node: they all die there within seconds.
+    """
+    before: tuple[str, str] | None = None
+    for attempt in attempts:
+        array, _, task = attempt.slurm_job.partition("_")
+        never_ran = task and attempt.before_work == BeforeWork.NEVER_RAN.value
+        place = (array, attempt.slurm_node) if never_ran else None
+        if place is None or place != before:
+            yield attempt
+        before = place
 
 
 def _says_something(attempt: Attempt) -> bool:
