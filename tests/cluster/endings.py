@@ -65,7 +65,7 @@ def signal_job(cluster: Cluster, job: str, word: str) -> None:
 
 def release_told(work: WorkDir, cluster: Cluster, array: str) -> list[str]:
     """Return the command that `unbroken status` says to type for the held tasks of an array, once it says so."""
-    text = rf"a: Slurm job {array}\S* is PENDING \(JobHeldUser\): it is held; type: (scontrol release \S+)"
+    text = rf"a: Slurm job {array}\S* is PENDING \(JobHeldUser\): it is held; type: (scontrol release \w+)"
     found = cluster.wait_until(lambda: re.search(text, work.unbroken("status", columns=300).text))
     assert isinstance(found, re.Match)
     return str(found[1]).split()

@@ -12,7 +12,7 @@ DAYS = 30
 
 @dataclass(frozen=True)
 class PastWait:
-    """One job that has started: from when it was allowed to."""
+    """How long one job, or the first task of an array, waited from when it was allowed to start."""
 
     partition: str
     limit_minutes: float
@@ -20,10 +20,19 @@ class PastWait:
 
 
 def past_waits(days: int = DAYS) -> list[PastWait]:
-    """Those of the last days; empty where there is no accounting."""
-    columns = ("Partition", "TimelimitRaw", "Eligible", "Start")
+    """Return the waits of the last days; empty where there is no accounting.
+
+    Of an array only the task that started first counts: the others waited for those before them too, and Slurm calls
+    them eligible when they start [measured, 22.05].
+    """
+    columns = ("JobID", "Partition", "TimelimitRaw", "Eligible", "Start")
     rows = table("sacct", f"--starttime=now-{days}days", "--allocations", columns=columns) or []
-    return [found for row in rows if (found := _wait(*row)) is not None]
+    first = dict[str, PastWait]()
+    for number, *row in sorted(rows, key=lambda row: row[-1]):
+        found = _wait(*row)
+        if found is not None:
+            first.setdefault(number.partition("_")[0], found)
+    return list(first.values())
 
 
 def _wait(partition: str, limit: str, eligible: str, start: str) -> PastWait | None:

@@ -68,6 +68,7 @@ _KINDS = (
     _kind("Licenses", "a license that it needs is in use; look at: scontrol show licenses", False),
     _kind("Reservation", "its reservation has not begun; look at: scontrol show reservation", False),
     _kind("JobArrayTaskLimit", "it follows the task of its array before it", False),
+    _kind("Dependency", "it follows the job before it", False),
     _kind("BeginTime", "Slurm starts it again shortly", False),
     _kind("Resources", "it is next as soon as there is room", False),
     _kind("Priority", "others come first", False),
@@ -75,12 +76,9 @@ _KINDS = (
 
 
 def advice(reason: str, job_id: str) -> str:
-    """Return what to do about a job that waits, or why nothing need be done; '' where there is nothing to say.
-
-    Of tasks that wait together, which squeue calls `17_[3-6%1]` and scontrol does not know, their array is named.
-    """
+    """What to do about a job that waits, or why nothing need be done; '' where there is nothing to say."""
     kind = _kind_of(reason)
-    return kind.advice.format(id=job_id.partition("_[")[0]) if kind else ""
+    return kind.advice.format(id=job_id) if kind else ""
 
 
 def needs_hand(reason: str) -> bool:
