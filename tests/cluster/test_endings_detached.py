@@ -190,13 +190,13 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
 def test_the_last_job_that_ran_out_of_memory_comes_back_with_more(
     cgroup_work: WorkDir, cgroup_cluster: Cluster
 ) -> None:
-    """A run of one segment has no job behind it: its job puts itself back into the queue."""
+    """Where no task waits behind a job and none is wanted ahead, it puts itself back into the queue."""
     work = detached(cgroup_work)
     work.write("hungry.py", HUNGRY)
     run = {"engine": "torch", "segments": 1, "segment_minutes": 2, "mem_mb": 400, "memory_growth": 2}
     work.configure({"a": {**run, "settings": {"script": "hungry.py", "goal": 5}}})
 
-    submit(work)
+    submit(work, "--unbroken-ahead", "1")
     wait_for_jobs(cgroup_cluster)
 
     history = work.history("a")
