@@ -135,13 +135,13 @@ def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
 def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = "2026-11-29T10:00:02"
+    begin = 1_795_940_002
     rows = [
-        "17_2|short|60|2026-11-29T12:00:03|2026-11-29T12:00:03",  # eligible when it started [measured, 22.05]
-        f"17_3|short|60|{begin}|2026-11-29T13:00:03",  # it also waited for those before
-        f"17_1|short|60|{begin}|2026-11-29T11:00:02",
+        f"17_2|short|60|{begin + 7201}|{begin + 7201}",  # eligible when it started [measured, 22.05]
+        f"17_3|short|60|{begin}|{begin + 10801}",  # it also waited for those before
+        f"17_1|short|60|{begin}|{begin + 3600}",
         f"17_[4-7%1]|short|60|{begin}|Unknown",
-        "18|short|60|2026-11-29T10:00:00|2026-11-29T10:00:30",
+        f"18|short|60|{begin}|{begin + 30}",
     ]
     answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from unbroken.slurm.tables import table
 
@@ -38,7 +37,6 @@ def past_waits(days: int = DAYS) -> list[PastWait]:
 def _wait(partition: str, limit: str, eligible: str, start: str) -> PastWait | None:
     """None for a job that has not started, or has no limit."""
     try:
-        seconds = (datetime.fromisoformat(start) - datetime.fromisoformat(eligible)).total_seconds()
-        return PastWait(partition, float(limit), max(seconds, 0.0))
+        return PastWait(partition, float(limit), max(float(start) - float(eligible), 0.0))
     except ValueError:  # `Unknown`, `None`, `UNLIMITED`
         return None
