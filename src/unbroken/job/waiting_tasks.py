@@ -69,7 +69,9 @@ def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Iterator[str]:
     if not waiting or before is None or before == list(spec.submission.words):
         return
     changes = _changes(before, spec.submission.words)
-    if changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
+    if changes == {}:  # in another order
+        submissions.note_words(spec.key, spec.submission.words)
+    elif changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
         age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""
         yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}{age}"
@@ -101,11 +103,26 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 
 
 def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
-    """Return True if each task that still waits asks for it afterwards: scontrol fails if one has started meanwhile."""
-    for numbers in _together(waiting):
-        ask("scontrol", "update", f"JobId={numbers}", f"{name}={value}")
-    rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=(_SHOWN[name],))
-    return rows is not None and len({shown for (shown,) in rows}) <= 1
+    """Return True if each task that still waits asks for it afterwards.
+
+    scontrol also fails if one has started meanwhile, though it has changed the others.  squeue shows a value in other
+    units than it was given in, so what counts is that all show the same and that it is not what they showed before.
+    """
+    before = _shown(waiting, name)
+    is_taken = [
+        ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)
+    ]
+    after = _shown(waiting, name)
+    if before is None or after is None or len(set(after.values())) > 1:
+        return False
+    return all(is_taken) or all(after[task] != before.get(task) for task in after)
+
+
+def _shown(waiting: Sequence[str], name: str) -> dict[str, str] | None:
+    """Return what each task that still waits asks for, in Slurm's words; None if it does not answer."""
+    words = ("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING")
+    rows = table(*words, columns=("%i", _SHOWN[name]))
+    return None if rows is None else {row[0]: row[1] for row in rows}
 
 
 def _together(waiting: Sequence[str]) -> list[str]:
