@@ -364,6 +364,8 @@ class Chains:
 def _who_submits_it() -> str:
     """Return who submits a run for which the queue has no room: a job of another run counts itself as long as it is."""
     alive = [job for job in my_jobs() or [] if job.is_alive]
+    if not alive:
+        return "none of your jobs is there to submit it later, so start snakemake again when there is room"
     return "a job of another run submits it later" if len(alive) > 1 else ONLY_ONE
 
 
