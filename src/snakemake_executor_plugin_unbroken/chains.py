@@ -51,6 +51,10 @@ BUSY_SECONDS = 15.0
 FRESH_SECONDS = 5.0
 # A file server's clock and ours may differ by so much.
 SKEW_SECONDS = 60.0
+ONLY_ONE = (
+    "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
+    "--profile slurm"
+)
 # The file server, for a moment.
 AWAY = (OSError, OutageError)
 
@@ -78,6 +82,7 @@ class Chains:
         self._specs: dict[str, JobSpec] = {}
         self._later = Later()
         self._others = Others()
+        self._behind: dict[str, list[str]] = {}  # jobs of others, by chain
         self._leaving: dict[Segment, float] = {}
         self._told: dict[str, str] = {}
         self._out: dict[Segment, SubmittedJobInfo] = {}
@@ -175,11 +180,12 @@ class Chains:
     ) -> None:
         if spec.is_rule:
             rule_state.begin_again(spec.key)
-        done = array.submit_knowing(spec, newest, jobs)
+        done = array.submit_knowing(spec, newest, jobs, others=self._behind.get(spec.key, []))
         if done.answer is Answer.DONE and done.job_id:
             self._submitted[segment.key] = done
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
-            self._host.log(f"{segment.chain_name}: submitted {tasks} {done.job_id}")
+            where = f"; {done.said}" if done.said else ""
+            self._host.log(f"{segment.chain_name}: submitted {tasks} {done.job_id}{where}")
             self._report(job, segment, done.job_id)
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
@@ -187,7 +193,7 @@ class Chains:
         elif self._host.is_detached and done.answer is Answer.FULL:
             self._submitted[segment.key] = done
             leave_out(segment.key)
-            self._host.log(f"{segment.chain_name}: {done.line}; a job of another run submits it later")
+            self._host.log(f"{segment.chain_name}: {done.line}; {_who_submits_it()}")
             self._host.goes_on_without(job)
         else:
             self._forget_queue()  # Slurm may have taken it although its answer was lost
@@ -205,12 +211,18 @@ class Chains:
         self._host.submitted(info)
 
     def _waits_for_others(self, job: Any, segment: Segment, newest: submissions.Submission | None) -> bool:
-        """Return True if another user, or a job on another cluster, works on the run: the segment waits for its end."""
+        """Return True if another user, or a job on another cluster, works on the run: the segment waits for its end.
+
+        Without a driver nobody waits: the tasks of the run do, in the queue.
+        """
         other = self._others.look(segment, newest)
         if other is None:
             return False
         if other.line:
             self._host.log(other.line)
+        if self._host.is_detached:
+            self._behind[segment.key] = [other.job_id] if other.job_id else []
+            return False
         self._later.add(other.wait_seconds, job)
         return True
 
@@ -354,6 +366,14 @@ class Chains:
         if self._told.get(segment.name) != line:
             self._told[segment.name] = line
             self._host.log(f"{segment.name}: {line}")
+
+
+def _who_submits_it() -> str:
+    """Return who submits a run for which the queue has no room: a job of another run counts itself as long as it is."""
+    alive = [job for job in my_jobs() or [] if job.is_alive]
+    if not alive:
+        return "none of your jobs is there to submit it later, so start snakemake again when there is room"
+    return "a job of another run submits it later" if len(alive) > 1 else ONLY_ONE
 
 
 def _has_done_its_own(spec: JobSpec, segment: Segment, job: MyJob) -> bool:

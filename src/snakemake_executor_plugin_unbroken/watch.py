@@ -13,7 +13,7 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, pause_line
 from unbroken.job import array
 from unbroken.job.spec import JobSpec
 from unbroken.job.stop_note import stop_of
-from unbroken.job.unrecorded import is_held, line_of
+from unbroken.job.unrecorded import is_held, line_of, unrecorded
 from unbroken.runs import driver_start, policy, submissions
 from unbroken.runs.attempts import all_attempts, note, with_causes
 from unbroken.runs.failure_limits import next_action
@@ -120,15 +120,18 @@ class ChainWatch:
         return verdict(segment, end.job_id, Evidence(end.state, own[-1] if own else None, action))
 
     def _attempts(self, segment: Segment, job: EndedJob, log: Callable[[str], None]) -> list[Attempt]:
-        """Return the history with the line of a job that could not write it, also where the disk takes none."""
-        attempts = all_attempts(segment.places)
+        """Return the history with the lines of jobs that could not write them, also where the disk takes none."""
+        lost = self._lost.setdefault(segment, [])
+        known = {attempt.slurm_job for attempt in lost}
+        found = unrecorded(segment.places, segment.key, driver_start.current(), log, segment.number)
+        lost += [attempt for attempt in found if attempt.slurm_job not in known]
+        attempts = [*all_attempts(segment.places), *lost]
         has_run = job.has_started or job.state == UNKNOWN
         if has_run and all(attempt.slurm_job != job.job_id for attempt in attempts):
             line = line_of(segment.places, job, segment.number, attempts[-1] if attempts else None)
-            if note(segment.places, line, log):
-                return all_attempts(segment.places)
-            self._lost.setdefault(segment, []).append(line)
-        return [*attempts, *self._lost.get(segment, [])]
+            if not note(segment.places, line, log):
+                lost.append(line)
+        return [*all_attempts(segment.places), *lost]
 
     def _feel(self, outs: Sequence[Out], log: Callable[[str], None]) -> None:
         """Let Slurm be asked soon about a run whose lease fell silent or was given back."""

@@ -44,6 +44,7 @@ _CHATTER = re.compile(
     r"|Removing output files of failed job \w+_segment|SLURM run ID|Job \d+ has been submitted with SLURM jobid"
     r"|Config file \S+ is extended by additional config"
     r"|unbroken: \S+ segment \d+: its work is done, no job needed"
+    r"|unbroken: \S+: submitted (array of \d+ tasks|job) \d+$"
     r"|\s*Reasons:|Complete log\(s\):|Elapsed time"
 )
 _CHATTER_EVENTS = {

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.endings import signal_job
 from cluster.lab import Cluster, LabError
 from support.toyrun import programs_of
 from support.workdir import Driver, WorkDir
@@ -116,11 +117,11 @@ class Accidents:
         self.others["requeue"] += 1
 
     def _terminate(self, pid: int) -> None:
-        self.cluster.run("scancel", "--signal=TERM", self._job(pid))
+        signal_job(self.cluster, self._job(pid), "TERM")
         self.others["TERM"] += 1
 
     def _warn(self, pid: int) -> None:
-        self.cluster.run("scancel", "--signal=URG", self._job(pid))
+        signal_job(self.cluster, self._job(pid), "URG")
         self.others["warning"] += 1
 
     def _cancel(self, pid: int) -> None:

@@ -1,10 +1,12 @@
 """Chains of detached jobs: submitting them, waiting for them, reading what they said."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cluster.lab import Cluster
+from cluster.site_scripts import IN_QUEUE
 from support.workdir import ROOT, WorkDir
 
 # The proofs at full size: UNBROKEN_FULL=1.
@@ -36,7 +38,7 @@ def closed(cluster: Cluster) -> Iterator[None]:
 def wait_for_jobs(cluster: Cluster, seconds: float = PATIENCE_SECONDS) -> None:
     """Until no job is out any more."""
     # One that puts itself back into the queue is neither pending nor running for a moment.
-    cluster.wait_until(lambda: not cluster.jobs("pending,running,completing"), seconds)
+    cluster.wait_until(lambda: not cluster.jobs(IN_QUEUE) and not time.sleep(1) and not cluster.jobs(IN_QUEUE), seconds)
 
 
 def slurm_logs(work: WorkDir) -> str:

@@ -4,9 +4,11 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from cluster.lab import Cluster, LabError
 from support.toyrun import is_alive
 from support.workdir import WorkDir, overlaps, uninterrupted, until
 
@@ -40,6 +42,33 @@ raise SystemExit(0 if done == 2 else 85)
 def job_of(work: WorkDir, run: str = "a") -> str:
     """The Slurm job that holds, or last held, the run."""
     return str(work.claim(run)["slurm_job"])
+
+
+def arrays(jobs: Iterable[str]) -> set[str]:
+    """Return the numbers of the arrays that these tasks are of; a single job has its own."""
+    return {job.partition("_")[0] for job in jobs}
+
+
+def submitted(text: str) -> list[str]:
+    """Return the numbers of the arrays and jobs that a driver says it has submitted for runs."""
+    return re.findall(r"unbroken: \S+: submitted (?:array of \d+ tasks|job) (\d+)", text)
+
+
+def signal_job(cluster: Cluster, job: str, word: str) -> None:
+    """Send a signal to a job; whether it arrives is seen in the log of its segment.
+
+    Of a task scancel looks again some seconds later, and fails if the task has left on the signal [Slurm 22.05].
+    """
+    with suppress(LabError):
+        cluster.run("scancel", f"--signal={word}", job)
+
+
+def release_told(work: WorkDir, cluster: Cluster, array: str) -> list[str]:
+    """Return the command that `unbroken status` says to type for the held tasks of an array, once it says so."""
+    text = rf"a: Slurm job {array}\S* is PENDING \(JobHeldUser\): it is held; type: (scontrol release \w+)"
+    found = cluster.wait_until(lambda: re.search(text, work.unbroken("status", columns=300).text))
+    assert isinstance(found, re.Match)
+    return str(found[1]).split()
 
 
 def wait_until_it_hears(work: WorkDir) -> None:

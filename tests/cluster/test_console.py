@@ -43,5 +43,5 @@ def test_at_a_terminal_the_live_line_says_why_a_job_waits(shown: WorkDir, cluste
         after = " ".join(screen.shown)
 
     assert code == 0
-    assert re.search(r"a +queued .* Slurm job \d+ for segment 1 is PENDING \(Resources\)", waiting), waiting
+    assert re.search(r"a +queued .* Slurm job \d+_1 is PENDING \(Resources\)", waiting), waiting
     assert "a segment 1 of 3: finished, 30/30 steps" in after

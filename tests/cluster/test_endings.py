@@ -1,11 +1,12 @@
 """Every way in which a job of Slurm can end, on a real cluster: what follows, and what is said."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
-from cluster.endings import HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
+from cluster.endings import HUNGRY, arrays, assert_is_whole, freeze, job_of, release_told, wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
@@ -70,7 +71,7 @@ def test_a_requeued_job_goes_on_where_it_was(slurm_work: WorkDir, cluster: Clust
 
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 600)
-    assert history[0].slurm_job == history[-1].slurm_job
+    assert len(arrays(attempt.slurm_job for attempt in history)) == 1
     assert history[0].cause in {"REQUEUED", ""}  # empty where it was told in time and saved
     assert "Trying to restart" not in done.text
 
@@ -116,7 +117,7 @@ def test_a_cancelled_run_stops_and_the_others_go_on(slurm_work: WorkDir, cluster
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 1
-    assert f"unbroken: a segment 1: job {job} ended as CANCELLED; this run stops, the others go on" in done.text
+    assert f"; this run stops: Slurm job {job} was canceled; to go on, start snakemake again" in done.text
     assert slurm_work.records("b")[-1].outcome is Outcome.FINISHED
     assert all(attempt.slurm_job == job for attempt in slurm_work.history("a"))
 
@@ -150,18 +151,13 @@ def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, clu
     cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
     driver = slurm_work.start()
     until(lambda: cluster.jobs("pending"))
-    (job,) = cluster.jobs("pending")
+    (array,) = arrays(cluster.jobs("pending"))
 
-    until(
-        lambda: (
-            f"a: Slurm job {job} for segment 1 is PENDING (PartitionDown): its" in slurm_work.unbroken("status").text
-        )
-    )
-    cluster.run("scontrol", "uhold", job)
+    down = re.compile(rf"a: Slurm job {array}\S* is PENDING \(PartitionDown\): its")
+    until(lambda: down.search(slurm_work.unbroken("status", columns=300).text))
+    cluster.run("scontrol", "uhold", array)
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
-    held = f"a: Slurm job {job} for segment 1 is PENDING (JobHeldUser): it is held; type: scontrol release {job}"
-    until(lambda: held in slurm_work.unbroken("status").text)
-    cluster.run("scontrol", "release", job)
+    cluster.run(*release_told(slurm_work, cluster, array))
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
@@ -214,7 +210,7 @@ def test_without_accounting_everything_goes_on_as_well(
 
     if accident == "scancel":
         assert done.code == 1
-        assert "ended as CANCELLED; this run stops, the others go on" in done.text
+        assert "was canceled; to go on, start snakemake again" in done.text
         done = silent_work.start().wait(PATIENCE_SECONDS)
     assert done.code == 0, done.text
     assert_is_whole(silent_work, tmp_path, 600)

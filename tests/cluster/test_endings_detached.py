@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
-from cluster.endings import BREAKS_ON_A_NODE, HUNGRY, assert_is_whole, freeze, job_of, wait_until_it_hears
+from cluster.endings import (
+    BREAKS_ON_A_NODE,
+    HUNGRY,
+    arrays,
+    assert_is_whole,
+    freeze,
+    job_of,
+    release_told,
+    wait_until_it_hears,
+)
 from cluster.lab import Cluster, LabError
 from support.workdir import (
     ROOT,
@@ -115,7 +124,7 @@ def test_the_jobs_behind_one_that_ran_out_of_memory_ask_for_more(cgroup_work: Wo
     asked = [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history]
     assert asked == ["400M", "800M"]
     assert (
-        "a: 1 attempt ran out of memory; the pending jobs now ask for 800 MB; to start with that, set mem_mb: 800"
+        "a: 1 attempt ran out of memory; the waiting tasks now ask for 800 MB; to start with that, set mem_mb: 800"
     ) in slurm_logs(work)
 
 
@@ -138,7 +147,7 @@ def test_the_jobs_behind_two_that_failed_on_a_node_go_elsewhere(slurm_work: Work
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
     assert work.records("a")[-1].outcome is Outcome.FINISHED
-    line = f"a: the pending jobs avoid {bad.read_text()}, where it failed repeatedly"
+    line = f"a: the waiting tasks avoid {bad.read_text()}, where it failed repeatedly"
     assert slurm_logs(work).count(line) == 1
     *_, last = work.history("a")
     excluded = cluster.run("scontrol", "show", "job", last.slurm_job)
@@ -181,13 +190,13 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
 def test_the_last_job_that_ran_out_of_memory_comes_back_with_more(
     cgroup_work: WorkDir, cgroup_cluster: Cluster
 ) -> None:
-    """A run of one segment has no job behind it: its job puts itself back into the queue."""
+    """Where no task waits behind a job and none is wanted ahead, it puts itself back into the queue."""
     work = detached(cgroup_work)
     work.write("hungry.py", HUNGRY)
     run = {"engine": "torch", "segments": 1, "segment_minutes": 2, "mem_mb": 400, "memory_growth": 2}
     work.configure({"a": {**run, "settings": {"script": "hungry.py", "goal": 5}}})
 
-    submit(work)
+    submit(work, "--unbroken-ahead", "1")
     wait_for_jobs(cgroup_cluster)
 
     history = work.history("a")
@@ -200,13 +209,11 @@ def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, clu
     work.configure({"a": one_step_segments(3, goal=3)})
     cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
     submit(work)
-    first = cluster.jobs("pending")[0]
+    (array,) = arrays(cluster.jobs("pending"))
 
-    cluster.run("scontrol", "uhold", first)
+    cluster.run("scontrol", "uhold", array)
     cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
-    held = f"a: Slurm job {first} for segment 1 is PENDING (JobHeldUser): it is held; type: scontrol release {first}"
-    until(lambda: held in work.unbroken("status").text, PATIENCE_SECONDS)
-    cluster.run("scontrol", "release", first)
+    cluster.run(*release_told(work, cluster, array))
     wait_for_jobs(cluster)
 
     assert [attempt.segment for attempt in work.history("a")] == [1, 2, 3]
@@ -293,10 +300,10 @@ def test_without_accounting_everything_goes_on_as_well(
 def test_a_job_whose_own_process_is_killed_is_followed_by_the_next(
     slurm_work: WorkDir, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The process that chooses the segment and looks after the jobs behind it, not the segment's."""
+    """The process that chooses the segment and looks after the tasks behind it, not the segment's."""
     work = started(slurm_work, goal=800)
 
-    for pid in work.processes("-m unbroken.detached.chain_job"):
+    for pid in work.processes("-m unbroken.job .snakemake"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     wait_for_jobs(cluster)
@@ -314,7 +321,7 @@ def test_two_who_submit_at_once_double_nothing(slurm_work: WorkDir, cluster: Clu
     dones = [driver.wait(PATIENCE_SECONDS) for driver in [work.start(), work.start()]]
 
     assert [done.code for done in dones] == [0, 0], dones[0].text + dones[1].text
-    assert len(cluster.jobs("pending")) == 8
+    assert len(arrays(cluster.jobs("pending"))) == 2
     cluster.run("scancel", blocker)
     wait_for_jobs(cluster)
     assert [[attempt.segment for attempt in work.history(run)] for run in "ab"] == [[1, 2, 3, 4]] * 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster.detached import IS_FULL, PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
-from cluster.endings import wait_until_it_hears
+from cluster.endings import arrays, submitted, wait_until_it_hears
 from cluster.lab import Cluster
 from support.pages import facts_in
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
@@ -116,14 +116,14 @@ def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work:
     assert "all runs are over\n" in slurm_logs(work)  # and no page, which no test writes without asking for it
     assert asked(cluster, jobs[0])["Nice"] == "7"
     assert [asked(cluster, job) for job in jobs[1:]] == [asked(cluster, jobs[0])] * 4
-    assert (work.root / f".snakemake/slurm_logs/rule_torch_segment/a_005/{jobs[4]}.log").exists()
+    assert (work.root / f"logs/a/slurm-{jobs[4]}.log").exists()
     work.write("Snakefile", (ROOT / "Snakefile").read_text().replace('"workflow/', f'"{ROOT}/workflow/'))
     assert work.plan() == 0
     assert work.snakemake().code == 0
     assert "Missing metadata" not in work.snakemake("--report", "report.html").text
 
 
-def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: Cluster) -> None:
+def test_a_run_that_ends_early_cancels_its_waiting_tasks(work: WorkDir, cluster: Cluster) -> None:
     work.configure({"a": one_step_segments(10, goal=3)})
 
     with closed(cluster):
@@ -132,9 +132,9 @@ def test_a_run_that_ends_early_cancels_its_waiting_jobs(work: WorkDir, cluster: 
     wait_for_jobs(cluster)
 
     assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
-    states = cluster.run("squeue", "--noheader", "--states=all", "--format=%T %j %Z").splitlines()
-    own = [line.split()[0] for line in states if "unbroken-slot" in line and line.endswith(str(work.root))]
-    assert (own.count("COMPLETED"), own.count("CANCELLED")) == (3, 7)
+    (array,) = arrays(attempt.slurm_job for attempt in work.history("a"))
+    assert cluster.tasks(array) == {1: "COMPLETED", 2: "COMPLETED", 3: "COMPLETED"}, "the others were canceled"
+    assert cluster.starts(work.root) == 3
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others
         submit(work)
         wait_for_jobs(cluster)
 
-    assert "only one may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
+    assert "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
     assert over
     # On a busy machine a job may have used up its minute before its program is there; the next one does the segment.
     assert [[attempt.outcome for attempt in work.history(run) if attempt.outcome.settles] for run in "ab"] == [
@@ -180,7 +180,7 @@ def test_a_site_that_allows_few_jobs_gets_few_and_the_rest_follows(work: WorkDir
             assert len(cluster.jobs()) == 2
         wait_for_jobs(cluster)
 
-    assert "the queue takes no more jobs now; a job that is out submits it later" in text
+    assert "the queue takes no more jobs now (" in text and "; a job of another run submits it later" in text
     assert [work.history(run)[-1].outcome for run in "abc"] == [Outcome.FINISHED] * 3
     assert [len(work.records(run)) for run in "abc"] == [3, 3, 3]
 
@@ -195,15 +195,15 @@ def test_scancel_of_the_running_job_stops_its_run_only(work: WorkDir, cluster: C
     wait_for_jobs(cluster)
 
     assert len({attempt.slurm_job for attempt in work.history("a")}) == 1
-    assert "a: the run stops: job " in slurm_logs(work)
-    assert "was cancelled; to go on, start snakemake again" in slurm_logs(work)
+    assert "a: the run stops: Slurm job " in slurm_logs(work)
+    assert "was canceled; to go on, start snakemake again" in slurm_logs(work)
     assert work.final("b") == uninterrupted(tmp_path / "b", 700)
 
 
 @pytest.mark.slow
 def test_scancel_of_a_run_s_only_job_stops_it(work: WorkDir, cluster: Cluster) -> None:
     work.configure({"a": one_long_segment(3000, segments=1)})
-    submit(work)
+    submit(work, "--unbroken-ahead", "1")
     until(lambda: work.saved("a"), PATIENCE_SECONDS)
     wait_until_it_hears(work)
     job = str(work.claim("a")["slurm_job"])
@@ -212,7 +212,7 @@ def test_scancel_of_a_run_s_only_job_stops_it(work: WorkDir, cluster: Cluster) -
     wait_for_jobs(cluster)
 
     assert {attempt.slurm_job for attempt in work.history("a")} == {job}
-    assert f"a: the run stops: job {job} was cancelled; to go on, start snakemake again" in slurm_logs(work)
+    assert f"a: the run stops: Slurm job {job} was canceled; to go on, start snakemake again" in slurm_logs(work)
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_scancel_of_a_run_s_only_job_stops_it_also_where_there_is_no_accounting(
 
 
 @pytest.mark.slow
-def test_a_killed_segment_is_done_by_the_next_job(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_segment_is_done_by_the_next_task(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     goal = 600
     work.configure({"a": one_long_segment(goal)})
     submit(work)
@@ -267,7 +267,7 @@ def test_a_run_that_crashes_stops_by_itself(work: WorkDir, cluster: Cluster) -> 
 
 
 @pytest.mark.slow
-def test_a_driver_takes_the_waiting_jobs_over(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_driver_takes_the_waiting_tasks_over(work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
     goal = 600
     work.configure({"a": counted(goal, segment_minutes=0.15)})
     with closed(cluster):
@@ -279,7 +279,7 @@ def test_a_driver_takes_the_waiting_jobs_over(work: WorkDir, cluster: Cluster, t
     wait_for_jobs(cluster)
 
     assert done.code == 0, done.text
-    assert "has been submitted" not in done.text
+    assert submitted(done.text) == []
     assert {attempt.slurm_job for attempt in work.history("a")} <= jobs
     assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -316,9 +316,9 @@ def test_an_answer_of_squeue_counts_from_when_it_was_asked(work: WorkDir, cluste
     done = second.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert first.count("has been submitted with SLURM jobid") == 3
-    assert done.text.count("is in the queue or running already, taken over") == 3, done.text
-    assert len(cluster.jobs("pending")) == 3
+    assert arrays(cluster.jobs("pending")) == set(submitted(first)), "the second driver submitted another array"
+    assert submitted(done.text) == []
+    assert done.text.count("is in the queue or running already, taken over") == 1, done.text
 
 
 LATE_SQUEUE = """\

@@ -1,6 +1,7 @@
 """A program that wants more memory than its job has, on a cluster that keeps memory limits."""
 
 import pytest
+from cluster.detached import slurm_logs
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
@@ -32,4 +33,4 @@ def test_a_segment_that_ran_out_of_memory_gets_more_at_its_next_attempt(
     jobs = [attempt.slurm_job for attempt in cgroup_work.history("hungry")]
     assert [cgroup_cluster.asked_memory(job) for job in jobs] == ["600M", "1500M"]
     assert cgroup_work.final("hungry") == {"eaten": b"700\n"}
-    assert "unbroken: hungry: 1 attempt ran out of memory; asking for 1500 MB" in done.text
+    assert "hungry: 1 attempt ran out of memory; the waiting tasks now ask for 1500 MB" in slurm_logs(cgroup_work)

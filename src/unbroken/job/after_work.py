@@ -13,6 +13,7 @@ from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.run_end import end_run
 from unbroken.job.segment_process import give_up_at, is_being_ended, rest_seconds
 from unbroken.runs import attempts as endings
+from unbroken.runs import policy
 from unbroken.runs.history import History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.slurm.commands import ask, has_command
@@ -34,7 +35,7 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
     if is_leaving:
         state = how_slurm_ends(job.job_id)
     if state == "CANCELLED":
-        raise Stop(f"job {job.job_id} was canceled; to go on, start snakemake again")
+        raise Stop(policy.canceled(job.job_id))
     if state in {"PENDING", "REQUEUED"}:
         return  # put back into the queue: it does the segment itself
     if job.now().is_over():
@@ -107,7 +108,7 @@ def _come_back(job: ChainJob) -> None:
     if ask("scontrol", "requeue", job.job_id) is not None:
         return _learn(job, [job.job_id])
     if state_behind_completing(job.job_id, restart_count()) == "CANCELLED":
-        raise Stop(f"job {job.job_id} was canceled; to go on, start snakemake again")
+        raise Stop(policy.canceled(job.job_id))
     done = array.submit(job.now())
     if array.has_waiting(job.key):
         job.log(f"Slurm refuses to requeue job {job.job_id}: the next ones are submitted")

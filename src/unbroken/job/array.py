@@ -131,20 +131,27 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
 
 
 def submit_knowing(
-    spec: JobSpec, newest: submissions.Submission | None, jobs: Sequence[MyJob], at_work: str = ""
+    spec: JobSpec,
+    newest: submissions.Submission | None,
+    jobs: Sequence[MyJob],
+    at_work: str = "",
+    others: Sequence[str] = (),
 ) -> Submitted:
-    """Submit as `submit` does, with the run's newest submission and this user's jobs, which were asked for after it."""
+    """Submit as `submit` does, with the run's newest submission and this user's jobs, which were asked for after it.
+
+    `others` are jobs that are not this user's and work on the run: the tasks start after their ends.
+    """
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
         return Submitted(Answer.DONE, found[0], len(found))
     wanted = tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if newest is not None and _is_of_another_user(newest):
+    if newest is not None and not others and _is_of_another_user(newest):
         return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
     if not submissions.take(spec.key, newest):
         return Submitted(Answer.LATER, said="another process submits it just now")
     # The whole arrays: behind one task, the next array would start together with a task that was requeued meanwhile.
-    behind = arrays_of(job.job_id for job in alive_of(jobs, spec.key))
+    behind = arrays_of([*others, *(job.job_id for job in alive_of(jobs, spec.key))])
     done = _submit_what_fits(spec, wanted, behind)
     submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
     return done
@@ -169,9 +176,10 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
     """Halve the array until the site takes it, down to a single job."""
     size = wanted
     while True:
-        answer = sbatch(_words(spec, size, behind))
+        words = _words(spec, size, behind)
+        answer = sbatch(words)
         if answer.job_id:
-            return Submitted(Answer.DONE, answer.job_id, size)
+            return Submitted(Answer.DONE, answer.job_id, size, _where(spec, words))
         if answer.is_ended or is_being_ended():
             return Submitted(Answer.ENDED, said=answer.said)
         kind = kind_of(answer.said)
@@ -203,6 +211,17 @@ def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
     words += [f"--array=1-{size}%1"] if size > 1 else []
     words += [f"--dependency=afterany:{':'.join(behind)}"] if behind else [BEGIN] if size > 1 else []
     return [*words, f"--wrap={how.batch}"]
+
+
+def _where(spec: JobSpec, words: Sequence[str]) -> str:
+    """Return which nodes the tasks avoid because the run has failed there; empty for none."""
+    asked = _excluded(spec.submission.words)
+    avoided = [node for node in _excluded(words) if node not in asked]
+    return f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+
+
+def _excluded(words: Sequence[str]) -> list[str]:
+    return [node for nodes in without_exclude(words)[1] for node in nodes.split(",")]
 
 
 def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:

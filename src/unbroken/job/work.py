@@ -84,5 +84,6 @@ class Work:
             return
         done = array.submit(spec, at_work=job.job_id)
         job.log(f"no task of this run waits: submitting the next ones; {done.line}")
-        self._has_successor = done.answer is array.Answer.DONE
+        # None if this segment was done meanwhile: the end of the job sees to the next one.
+        self._has_successor = done.answer is array.Answer.DONE and done.tasks > 0
         self.has_no_room = done.answer is array.Answer.FULL

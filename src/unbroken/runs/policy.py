@@ -6,7 +6,7 @@ Pure: the attempts so far in, the next action out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -70,6 +70,11 @@ def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
     return list(attempts[first:])
 
 
+def canceled(slurm_job: str) -> str:
+    """Return why a run stops whose job somebody canceled."""
+    return f"Slurm job {slurm_job} was canceled; to go on, start snakemake again"
+
+
 def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> NextAction:
     """Return what follows these attempts of one start of snakemake, oldest first, with their causes."""
     if why := _why_stop(attempts, rules, now):
@@ -88,7 +93,7 @@ def _why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
         return ""
     last = attempts[-1]
     if last.cause == EndState.CANCELLED.value:
-        return f"Slurm job {last.slurm_job} was cancelled; to go on, start snakemake again"
+        return canceled(last.slurm_job)
     if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
         return f"no further attempt is made: {last.message}{_todo(last)}"
     absent = _unavailable_in_a_row(attempts)
@@ -130,7 +135,7 @@ def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
     One that was killed while stopping is no failure as long as the next one is asked earlier.
     """
     count = 0
-    for attempt in reversed(attempts):
+    for attempt in reversed(list(_once_an_array(attempts))):
         if attempt.segment == segment and attempt.gets_more_margin:
             continue
         if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
@@ -147,7 +152,7 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     """
     idle: list[Attempt] = []
     best = -math.inf
-    for attempt in attempts:
+    for attempt in _once_an_array(attempts):
         # One that went on from an earlier checkpoint is a step forward only where it comes further than those before.
         is_behind = attempt.progress_from < best and attempt.progress_to <= best
         if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
@@ -156,6 +161,21 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
             idle.append(attempt)
         best = max(best, attempt.progress_to)
     return idle
+
+
+def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """Yield the attempts; of tasks of one array in which nothing ran, on one node, only the first.
+
+    Where nothing runs none of them can keep the next one off that node: they all die there within seconds.
+    """
+    before: tuple[str, str] | None = None
+    for attempt in attempts:
+        array, _, task = attempt.slurm_job.partition("_")
+        never_ran = task and attempt.before_work == BeforeWork.NEVER_RAN.value
+        place = (array, attempt.slurm_node) if never_ran else None
+        if place is None or place != before:
+            yield attempt
+        before = place
 
 
 def _says_something(attempt: Attempt) -> bool:
