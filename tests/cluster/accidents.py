@@ -39,7 +39,8 @@ class Accidents:
             for node in self.cluster.nodes:
                 if "drain" in self.cluster.run("sinfo", "--noheader", f"--nodes={node}", "--format=%t"):
                     self.cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-            for line in self.cluster.run("squeue", "--noheader", "--states=pending", "--format=%A %r").splitlines():
+            waiting = ("squeue", "--noheader", "--array", "--states=pending", "--format=%i %r")
+            for line in self.cluster.run(*waiting).splitlines():
                 if line.endswith("held"):
                     self.cluster.run("scontrol", "release", line.split()[0])
 
@@ -135,4 +136,4 @@ class Accidents:
     def _job(self, pid: int) -> str:
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         (number,) = (entry.partition(b"=")[2].decode() for entry in environ if entry.startswith(b"SLURM_JOB_ID="))
-        return number
+        return self.cluster.task_named(number)

@@ -146,19 +146,58 @@ class Cluster:
         where = ["--chdir", str(cwd or self.folder), "--output", str(self.folder / "log" / "job_%j.log")]
         return self.run("sbatch", "--parsable", *where, *words, "--wrap", script).strip()
 
+    def array(self, script: str, count: int, *words: str, cwd: Path | None = None) -> str:
+        """Submit `count` tasks of which one works at a time, and return the number of the array."""
+        return self.sbatch(script, f"--array=1-{count}%1", *words, cwd=cwd)
+
     def state(self, job: str) -> str:
-        """The state of a job in the controller's words, such as RUNNING; empty if it has forgotten it."""
+        """Return the state of a job or task, such as RUNNING; of an array a line per task; empty if it is forgotten."""
         with suppress(LabError):
-            return self.run("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", job).strip()
+            return self._squeue("%T", "--states=all", "--jobs", job).strip()
         return ""
 
     def jobs(self, states: str = "pending,running") -> list[str]:
-        """The numbers of all jobs in these states."""
-        return self.run("squeue", "--noheader", f"--states={states}", "--format=%A").split()
+        """Return the names of all jobs in these states; each task of an array counts, also a waiting one, as A_3."""
+        return self._squeue("%i", f"--states={states}").split()
+
+    def tasks(self, array: str) -> dict[int, str]:
+        """Return the states of an array's tasks; those that were cancelled while they waited have left it."""
+        rows = (row.split() for row in self._squeue("%K %T", "--states=all", "--jobs", array).splitlines())
+        return {int(task): state for task, state in rows if task.isdecimal()}
+
+    def task_named(self, number: str) -> str:
+        """Return the name, as A_3, of the job that has started with this number: the last task has its array's."""
+        rows = (row.split() for row in self._squeue("%A %i", "--states=all").splitlines())
+        started = [name for own, name in rows if own == number]
+        if len(started) != 1:
+            raise LabError(f"job {number} is {len(started)} jobs: {' '.join(started[:9])}")
+        return started[0]
+
+    def starts(self, folder: Path) -> int:
+        """Return how often jobs that work in or below this folder have started; each start after a requeue counts."""
+        columns = "--Format=RestartCnt:10,NodeList:90,WorkDir:500"
+        rows = self.run("squeue", "--noheader", "--array", "--states=all", columns).splitlines()
+        own = [row for row in rows if Path(row[100:].strip()).is_relative_to(folder)]
+        return sum(int(row[:10]) + bool(row[10:100].strip()) for row in own)
+
+    def restarts(self, job: str) -> int:
+        """Return how often Slurm has put a job or task back into the queue."""
+        said = self.run("squeue", "--noheader", "--array", "--states=all", "--Format=RestartCnt", "--jobs", job)
+        return sum(map(int, said.split()))
+
+    def accrue_time(self, task: str) -> int | None:
+        """Return since when a job or task ages in the queue (Unix seconds); None while it does not."""
+        words = ("squeue", "--noheader", "--array", "--states=all", "--Format=AccrueTime", "--jobs", task)
+        (found,) = self.run(*words, SLURM_TIME_FORMAT="%s").split()
+        return int(found) if found.isdecimal() else None
 
     def asked_memory(self, job: str) -> str:
-        """What a job asks or asked for, as in 400M."""
-        return self.run("squeue", "--noheader", "--states=all", "--format=%m", "--jobs", job).strip()
+        """Return what a job or task asks or asked for, as in 400M."""
+        return self._squeue("%m", "--states=all", "--jobs", job).strip()
+
+    def _squeue(self, columns: str, *words: str) -> str:
+        """Return a line for each task: one for all that wait would be cut where their numbers are many."""
+        return self.run("squeue", "--noheader", "--array", f"--format={columns}", *words)
 
     def cancel_everything(self) -> None:
         """Cancels all jobs and waits until none is left, also none that is still being ended."""
@@ -325,9 +364,10 @@ class Cluster:
         self.wait_until(self._resume_all)
 
     def _hasten_requeued(self) -> None:
-        """Lets a requeued job start soon: by itself it rests until the credentials of its start before have run out.
+        """Let a requeued job start soon: by itself it rests until the credentials of its start before have run out.
 
-        Not in the same second, in which a node still takes the new credential for the one that was revoked.
+        Not in the same second, in which a node still takes the new credential for the one that was revoked.  A task is
+        named A_3: the number of its array alone would stand for all tasks that wait, which would lose their age.
         """
         log, seen, resting = self.folder / "log" / "slurmctld.log", 0, set[str]()
         while not self._stops.wait(0.2):
@@ -335,7 +375,7 @@ class Cluster:
                 lines.seek(seen)
                 while (line := lines.readline()).endswith("\n"):
                     seen = lines.tell()
-                    resting.update(re.findall(r"Requeuing JobId=(\d+)", line))
+                    resting.update(re.findall(r"Requeuing JobId=(\d+(?:_\d+)?)", line))
             for job in list(resting):
                 try:
                     self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
