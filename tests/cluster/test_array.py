@@ -2,14 +2,12 @@
 
 import itertools
 
-import pytest
 from cluster.detached import detached, slurm_logs, submit, wait_for_jobs
 from cluster.lab import Cluster
-from support.workdir import WorkDir, one_step_segments, until
+from support.workdir import WorkDir, one_step_segments
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
-from unbroken.system.clock import unix_seconds
 
 
 def gaps(history: list[Attempt]) -> list[float]:

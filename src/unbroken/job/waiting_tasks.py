@@ -7,6 +7,7 @@ MinMemoryNode, ExcNodeList].
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from unbroken.job.array import cancel
 from unbroken.job.spec import JobSpec
@@ -55,26 +56,34 @@ def _change(jobs: Sequence[str], what: str) -> bool:
 # What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
 # UPDATE COMMAND, JOBS].
 _CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
-# squeue's letters for them, to see what became of each task.
-_SHOWN = {"TimeLimit": "%l", "Partition": "%P", "MinMemoryNode": "%m"}
 
 
-def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Iterator[str]:
-    """Change the waiting tasks to what the newest start wants; yield a line for each thing that was changed.
+@dataclass(frozen=True)
+class Update:
+    """What became of waiting tasks that ask for something else than the config says: a line, and if they are gone."""
 
-    Tasks of which Slurm does not change what differs are canceled; whoever looks next submits others.
+    line: str = ""
+    is_canceled: bool = False
+
+
+def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
+    """Change the waiting tasks to what the newest start wants.
+
+    Tasks of which Slurm does not change what differs are canceled: the caller submits others.
     """
     before = submissions.words_of_newest(spec.key)
     if not waiting or before is None or before == list(spec.submission.words):
-        return
+        return Update()
     changes = _changes(before, spec.submission.words)
-    if changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
+    if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
-        yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}"
-    elif cancel(list(waiting)) is not None:
-        yield "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
-    else:
-        yield "the waiting tasks still ask for what the config said before: Slurm does not answer"
+        return Update(
+            f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}"
+        )
+    if cancel(list(waiting)) is not None:
+        line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
+        return Update(line, is_canceled=True)
+    return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
 
 
 def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
@@ -98,12 +107,18 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
-    """Return True if each task that still waits asks for it afterwards: scontrol fails if one has started meanwhile."""
-    for numbers in _together(waiting):
-        ask("scontrol", "update", f"JobId={numbers}", f"{name}={value}")
-    rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=(_SHOWN[name],))
-    return rows is not None and len({shown for (shown,) in rows}) <= 1
+def _lets_age(waiting: Sequence[str]) -> str:
+    """Let tasks age again whose partition was changed: from a new begin on [measured, 22.05: else never]."""
+    change_tasks(waiting, "StartTime=now+2")
+    return "; in another partition their age begins again at zero"
+
+
+def change_tasks(waiting: Sequence[str], what: str) -> bool:
+    """Return True if each task that still waits asks for it now: scontrol also fails if one has started meanwhile."""
+    if _change(waiting, what):
+        return True
+    rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=("%i",))
+    return rows is not None and _change([number for (number,) in rows], what)
 
 
 def _together(waiting: Sequence[str]) -> list[str]:
