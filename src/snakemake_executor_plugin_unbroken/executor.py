@@ -66,7 +66,7 @@ class Executor(BatchStepExecutor):
         _refuse_other_clusters(self.workflow.rules)
         jobs = self._jobs_to_be_run()
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
-        if any(work_of(job) is None for job in jobs):
+        if any(work_of(job) is None and not job.is_local for job in jobs):
             self._plain.prepare()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
