@@ -62,8 +62,14 @@ class Chain:
         self.work.write("steps.py", STEPS)
         self.go_folder.mkdir(exist_ok=True)
         self.work.added_environment |= {"GO_FOLDER": str(self.go_folder)}
+        self.write_goals()
         if not self.is_attached:
             detached(self.work)
+
+    def write_goals(self) -> None:
+        """Let the programs know the goals of the config: an argument would belong to what defines a run."""
+        for run, values in yaml.safe_load((self.work.root / "config/config.yaml").read_text())["runs"].items():
+            self.work.write(f"goal_{run}", str(values["settings"]["goal"]))
 
     @property
     def go_folder(self) -> Path:
@@ -71,8 +77,7 @@ class Chain:
 
     def start(self, *words: str) -> None:
         """Start snakemake; without a driver wait until everything is submitted."""
-        for run, values in yaml.safe_load((self.work.root / "config/config.yaml").read_text())["runs"].items():
-            self.work.write(f"goal_{run}", str(values["settings"]["goal"]))
+        self.write_goals()
         if self.is_attached:
             self.drivers.append(self.work.start(*DRIVEN, *words))
         else:

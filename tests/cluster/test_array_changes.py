@@ -4,6 +4,7 @@ import pytest
 import yaml
 from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps, until
 from cluster.detached import closed
+from cluster.endings import BREAKS_ON_A_NODE, HUNGRY
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
@@ -274,3 +275,46 @@ def test_scancel_of_all_waiting_tasks_loses_nothing(work: WorkDir, cluster: Clus
     chain.end()
 
     assert_done_once(work, 4)
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_waiting_tasks_avoid_a_node_on_which_the_run_failed_twice(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    bad = work.root / "bad_node"
+    work.write("breaks.py", BREAKS_ON_A_NODE)
+    work.added_environment["BAD_NODE"] = str(bad)
+    run = {"engine": "torch", "segments": 5, "segment_minutes": 2, "attempts_without_progress": 4}
+    work.configure({"a": {**run, "settings": {"script": "breaks.py", "goal": 2}}})
+    chain = Chain(work, cluster, is_attached)
+    chain.start()
+    said = chain.end()
+
+    history = work.history("a")
+    assert [attempt.slurm_node == bad.read_text() for attempt in history] == [True, True, False, False], said
+    assert history[-1].outcome is Outcome.FINISHED
+    assert len(arrays(history)) == 1
+    assert said.count(f"the waiting tasks avoid {bad.read_text()}, where it failed repeatedly") == 1
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_waiting_tasks_ask_for_more_memory_after_one_ran_out_of_it(
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, is_attached: bool
+) -> None:
+    cgroup_work.write("hungry.py", HUNGRY)
+    run = {"engine": "torch", "segments": 3, "segment_minutes": 2, "mem_mb": 400, "memory_growth": 2}
+    cgroup_work.configure({"a": {**run, "settings": {"script": "hungry.py", "goal": 5}}})
+    chain = Chain(cgroup_work, cgroup_cluster, is_attached)
+    chain.start()
+    said = chain.end()
+
+    history = cgroup_work.history("a")
+    assert [(attempt.outcome, attempt.cause) for attempt in history] == [
+        (Outcome.FAILED, "OUT_OF_MEMORY"),
+        (Outcome.FINISHED, ""),
+    ], said
+    assert [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history] == ["400M", "800M"]
+    assert len(arrays(history)) == 1
+    assert "the waiting tasks now ask for 800 MB; to start with that, set mem_mb: 800" in said

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-# sbatch itself tries for a while to reach a controller that is away, and for two minutes where a site is full [measured,
-# 22.05].  Less than others wait for the process that submits (unbroken.runs.submissions).
+# sbatch itself tries for a while to reach a controller that is away, and two minutes where a site is full [measured].
+# Less than others wait for the process that submits (unbroken.runs.submissions).
 PATIENCE_SECONDS = 150.0
 # `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
 _START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
