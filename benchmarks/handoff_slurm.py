@@ -61,7 +61,7 @@ if __name__ == "__main__":
         __doc__,
         only=(str, "", "handoff or waiting, one of the two alone"),
         seconds=(float, 60.0, "length of a segment"),
-        segments=(int, 11, "how many segments each chain has; more than `unbroken-ahead` (5)"),
+        segments=(int, 11, "how many segments each chain has"),
         live=(str, "100,300,1000", "how many jobs wait"),
         waiting_seconds=(float, 300.0, "how long the waiting driver is watched"),
     )

@@ -132,7 +132,6 @@ def measure(here: Lab, minutes: int, segments: int, copies: int, queued: int, fi
     ways = {
         "`--array=1-N%1`": lambda: array(here, minutes, segments),
         "detached": lambda: chain(here, minutes, segments, "slurm-detached"),
-        "detached, as an array": lambda: chain(here, minutes, segments, "slurm-detached", "--unbroken-array-chains"),
         "attached": lambda: chain(here, minutes, segments, "slurm"),
     }
     with full_queue(here, queued):

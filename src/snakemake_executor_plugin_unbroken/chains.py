@@ -21,6 +21,7 @@ from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, began_unix
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
+from snakemake_executor_plugin_unbroken.snakemake_jobs import retries_of
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
@@ -276,7 +277,7 @@ class Chains:
         jobs = my_jobs()
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
         noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
-        if numbers := list(dict.fromkeys(number.partition("_")[0] for number in [*alive, *noted] if number)):
+        if numbers := array.arrays_of(number for number in [*alive, *noted] if number):
             ask("scancel", *numbers)
 
     def summary(self) -> str:
@@ -328,7 +329,7 @@ class Chains:
 
     def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:
         keys = None if isinstance(segment, Interruptible) else job.params.assignment.keys
-        start, retries = driver_start.current(), int(job.restart_times)
+        start, retries = driver_start.current(), retries_of(job)
         return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start)
 
     # --- the queue ---

@@ -32,7 +32,7 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     leave_own_job,
     leave_to_next_start,
 )
-from snakemake_executor_plugin_unbroken.snakemake_jobs import note_began
+from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, note_began
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
@@ -147,8 +147,8 @@ class Executor(BatchStepExecutor):
 
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None:
         """The segment failed, in one line why."""
-        if is_final:  # Snakemake tries again while `attempt` is at most `restart_times`
-            info.job.attempt = max(info.job.attempt, info.job.restart_times + 1)
+        if is_final:
+            give_up(info.job)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 

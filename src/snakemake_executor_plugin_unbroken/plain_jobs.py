@@ -86,13 +86,11 @@ class PlainJobs:
     async def check(self, active_jobs: Sequence[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Report the plain jobs that are over and yield the others; Slurm is asked at the plugin's own pace."""
         held, active = self._held, list(active_jobs)
-        if held is None:
-            return
         if is_told_to_end(self._executor.workflow):
             active = self._without_pending(active)
-        elif self._left and time.monotonic() >= self._offer_due:
+        elif held is not None and self._left and time.monotonic() >= self._offer_due:
             self._submit_left(held)
-        if not active or time.monotonic() < self._due:
+        if held is None or not active or time.monotonic() < self._due:
             for info in active:
                 yield info
             return
@@ -188,7 +186,8 @@ class PlainJobs:
         if time.monotonic() < self._pending_due:
             return infos
         self._pending_due = time.monotonic() + PENDING_SECONDS
-        here = {str(info.external_jobid) for info in infos if not _is_elsewhere(info)}
+        if not (here := {str(info.external_jobid) for info in infos if not _is_elsewhere(info)}):
+            return infos
         pending = sorted(job.job_id for job in my_jobs() or [] if job.state == "PENDING" and job.job_id in here)
         if not pending or ask("scancel", "--state=PENDING", *pending) is None:
             return infos

@@ -41,11 +41,6 @@ class ExecutorSettings(SlurmSettings):  # type: ignore[misc]  # no types there
         if not self.no_requeue:
             # After a preemption or a lost node Slurm starts the job again under the same number.
             self.requeue = True
-        if self.array_jobs:
-            raise WorkflowError(
-                "--unbroken-array-jobs: segments follow each other and cannot be an array; leave it out "
-                "(for other rules, use --executor slurm)"
-            )
         if not 0.1 <= self.record_seconds <= 600:
             raise WorkflowError(f"--unbroken-record-seconds: found {self.record_seconds}, allowed: from 0.1 to 600")
         if self.array_chains is not None:

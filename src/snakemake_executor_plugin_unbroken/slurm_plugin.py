@@ -67,9 +67,10 @@ class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel jobs, also those that its threads, or an sbatch that got the same Ctrl-C, would leave in the queue."""
         self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
-        super().cancel_jobs(active_jobs)
-        # The name of all jobs of this driver, by which the plugin asks for them too.
-        ask("scancel", f"--name={self.run_uuid}")
+        try:
+            super().cancel_jobs(active_jobs)
+        finally:  # by the name of all jobs of this driver, by which the plugin asks for them too
+            ask("scancel", f"--name={self.run_uuid}")
 
 
 class BatchStepExecutor(RemoteExecutor):  # type: ignore[misc]
@@ -100,7 +101,6 @@ def sbatch_words(
     validate_slurm_extra(job)
     settings, folder = executor.workflow.executor_settings, executor.workflow.workdir_init
     always = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
-    # The names that the plugin reads.
     words = {"run_uuid": name, "slurm_logfile": log, "comment_str": comment, "workdir": folder}
     words |= {"account": _account(job), "partition": _partition(executor, job)}
     call = get_submit_command(job, words, settings=settings, failed_nodes=sorted(always | set(excluded)))

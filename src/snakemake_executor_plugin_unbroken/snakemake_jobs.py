@@ -12,8 +12,18 @@ from snakemake.io import strip_wildcard_constraints
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
 
+def retries_of(job: Any) -> int:
+    """Return how many further attempts Snakemake makes after a failure."""
+    return int(job.restart_times)
+
+
+def give_up(job: Any) -> None:
+    """Let Snakemake make no further attempt: it tries again while `attempt` is at most `restart_times`."""
+    job.attempt = max(job.attempt, job.restart_times + 1)
+
+
 def local_script(job: Any) -> Path | None:
-    """The script of a job's rule, if it is a file here."""
+    """Return the script of a job's rule, if it is a file here."""
     if job.is_group() or not isinstance(job.rule.script, str):
         return None
     path = Path(str(job.rule.basedir.join(job.rule.script).get_path_or_uri(secret_free=True)))
@@ -21,7 +31,7 @@ def local_script(job: Any) -> Path | None:
 
 
 def asks_more_of_snakemake(job: Any) -> bool:
-    """True for a job that needs more of Snakemake than that it starts a script with this Python.
+    """Return True for a job that needs more of Snakemake than that it starts a script with this Python.
 
     Relies on what its `Job`, `Rule` and `Workflow` call these things.
     """
@@ -35,7 +45,7 @@ def asks_more_of_snakemake(job: Any) -> bool:
 
 
 def plain_tmpdir(job: Any) -> str | None:
-    """What the job's resource `tmpdir` is for its node; '' for the node's own, None if only Snakemake could say."""
+    """Return a job's resource `tmpdir`; '' for the node's own, None if only Snakemake could say."""
     if (job.rule.workflow.resource_settings.overwrite_resources or {}).get(job.rule.name, {}).get("tmpdir"):
         return None
     given = job.rule.resources.get("tmpdir")
@@ -50,7 +60,7 @@ def plain_tmpdir(job: Any) -> str | None:
 
 
 def plain_benchmark(job: Any) -> str | None:
-    """The pattern of a job's `benchmark:`; '' for none, None if only Snakemake could write it."""
+    """Return the pattern of a job's `benchmark:`; '' for none, None if only Snakemake could write it."""
     pattern, job_benchmark = job.rule.benchmark, job.benchmark
     if job_benchmark is None:
         return ""
@@ -67,7 +77,7 @@ def limited_resources(job: Any) -> list[str]:
 
 
 def note_began(job: Any, began_unix: float) -> None:
-    """When a job's work began: else its wait in the queue counts as run time in Snakemake's report.
+    """Note when a job's work began: else its wait in the queue counts as run time in Snakemake's report.
 
     Relies on the file by which Snakemake marks an output under way, and whose time it then takes for that; the job has
     removed it by now.

@@ -201,7 +201,8 @@ def _in_accounting(key: str) -> tuple[str, str]:
 
 def _say_stuck(out: Out, job: MyJob, log: Callable[[str], None]) -> None:
     if job.is_stuck and out.told_waiting != job.reason:
-        held = f"release it: scontrol release {job.job_id}" if "eld" in job.reason else ""
-        todo = held or advice(job.reason, job.job_id)
+        array = job.job_id.partition("_")[0]  # all its tasks wait for the same
+        held = f"release it: scontrol release {array}" if "eld" in job.reason else ""
+        todo = held or advice(job.reason, array)
         log(f"{out.segment.name}: job {job.job_id} does not start by itself ({job.reason}); {todo}")
         out.told_waiting = job.reason

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import Cluster, LabError
+from cluster.lab import Cluster, LabError
 
 UNLIMITED = "-1"
 

@@ -10,9 +10,10 @@ PROFILE = ("--profile", str(ROOT / "profiles" / "slurm"))
 
 
 def test_it_advises_a_partition_that_is_free_and_what_it_says_can_be_typed(
-    slurm_work: WorkDir, cluster: Cluster
+    silent_work: WorkDir, silent_cluster: Cluster
 ) -> None:
-    work, settings = slurm_work, {"goal": 3000, "step_seconds": 0.02}
+    """Without accounting: elsewhere the waits of other tests' jobs would count."""
+    work, cluster, settings = silent_work, silent_cluster, {"goal": 3000, "step_seconds": 0.02}
     run = {"engine": "toy", "segments": 40, "segment_minutes": 0.1, "partition": "short", "settings": settings}
     work.configure({"a": run})
     early = work.unbroken("advise", *PROFILE).text
@@ -31,6 +32,7 @@ def test_it_advises_a_partition_that_is_free_and_what_it_says_can_be_typed(
     rows = {line.split()[0]: line for line in done.text.splitlines() if re.match("(short|gpu|preempt|urgent) ", line)}
     assert set(rows) == {"short", "gpu", "preempt", "urgent"}, done.text
     assert re.search(r"a: \d+ (s|min) of work are left; a cut costs \d+ (s|min)", done.text)
+    assert re.search(r"the queue's wait counts once for the array, then \d+ s between two tasks", done.text)
     assert re.search("[6-9] min", rows["short"])  # so long Slurm says that it is full
     (advice,) = re.findall(r"a: type (.*): done about \w+ \d\d:\d\d instead of about \w+ \d\d:\d\d", done.text)
     typed: dict[str, object] = {}

@@ -86,7 +86,7 @@ def test_an_accident_meets_the_task_of_its_process_alone(slurm_work: WorkDir, cl
     """The last task has the number of its array, by which Slurm would requeue those that are over, too."""
     pids = slurm_work.root
     script = f"echo $$ > {pids}/$SLURM_ARRAY_TASK_ID; [ $SLURM_ARRAY_TASK_ID = 2 ] || exec sleep 300"
-    array = cluster.array(script, 3, WAITS)
+    array = cluster.array(script, 3, WAITS, cwd=pids)
     cluster.wait_until(lambda: cluster.tasks(array)[1] == "RUNNING")
     cluster.run("scontrol", "requeue", f"{array}_1")
     cluster.wait_until(lambda: cluster.tasks(array)[3] == "RUNNING" and (pids / "3").exists())
@@ -101,6 +101,7 @@ def test_an_accident_meets_the_task_of_its_process_alone(slurm_work: WorkDir, cl
         2: "COMPLETED",
         3: {"requeue": "PENDING", "cancel": "CANCELLED"}[kind],
     }
+    assert cluster.starts(pids) == 4
 
 
 def test_starts_of_a_folder_are_those_of_its_jobs_alone(cluster: Cluster) -> None:

@@ -15,8 +15,8 @@ from support.workdir import ROOT
 
 NAME = "snakemake-executor-plugin-slurm"
 SUITE_SECONDS = 3000
-# Those of `tests/tests.py` of release 2.8.0; a workflow on Slurm in 26 of them, array jobs included.
-TESTS = 81
+# Those of `tests/tests.py` of release 2.8.0, and the workflows on Slurm among them, array jobs included.
+TESTS, WORKFLOWS = 81, 20
 
 
 def suite(folder: Path) -> Path:
@@ -50,3 +50,4 @@ def test_the_slurm_plugins_own_tests_pass_with_plain_jobs_in_its_place(cluster: 
 
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     assert re.search(rf"\b{TESTS} passed", done.stdout), done.stdout[-2_000:]
+    assert f"\n{WORKFLOWS} workflows through PlainJobs" in done.stdout, done.stdout[-2_000:]

@@ -126,6 +126,32 @@ def test_a_job_that_waits_and_one_that_is_held() -> None:
     assert [nobody.seconds[kind] for kind in (Kind.IDLE, Kind.QUEUED)] == [pytest.approx(100), 0]
 
 
+def test_between_two_tasks_of_an_array_the_run_waits_in_the_queue() -> None:
+    """Slurm calls a task eligible when the one before has ended, or when it starts."""
+    first = Times(submitted=BEGIN, eligible=BEGIN + 2, job_started=BEGIN + 52, first_step=BEGIN + 52)
+    first = replace(first, program_started=BEGIN + 52, last_step=BEGIN + 100, program_ended=BEGIN + 100)
+    first = replace(first, saved=BEGIN + 100, ended=BEGIN + 100, job_ended=BEGIN + 100)
+    moments = (
+        "job_started",
+        "program_started",
+        "first_step",
+        "last_step",
+        "program_ended",
+        "saved",
+        "ended",
+        "job_ended",
+    )
+    second = replace(first, eligible=BEGIN + 130, **{name: getattr(first, name) + 78 for name in moments})
+    one = replace(ATTEMPT, token=1, slurm_job="17_1", times=first)
+    two = replace(ATTEMPT, token=2, slurm_job="17_2", progress_from=10.0, progress_to=20.0, times=second)
+
+    found = account([one, two], BEGIN + 178)
+
+    assert_whole(found)
+    assert found.seconds[Kind.IDLE] == 0
+    assert found.seconds[Kind.QUEUED] == pytest.approx(52.0 + 30.0)
+
+
 def test_a_run_is_over_at_its_goal_until_somebody_raises_that() -> None:
     life = Life()
     life.live(Turn("finished"))

@@ -5,17 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.histories import PLAIN
 from support.toyrun import toy_run
 
 from unbroken.accounting.advice import Estimate, Waits, Work, estimate, lengths, similar
-from unbroken.cli.advise_command import Choice, lines, request_of
+from unbroken.cli.advise_command import Choice, _between, lines, request_of
 from unbroken.errors import ConfigError
 
 HOUR = 3600.0
 KNOWN = Waits(0.0, (HOUR,) * 5)
 
 
-def test_each_segment_waits_and_loses_what_a_cut_costs() -> None:
+def test_each_single_job_waits_and_loses_what_a_cut_costs() -> None:
     work = Work(10 * HOUR, 360.0)
 
     # 4 hours less 6 minutes: three segments.
@@ -23,6 +24,39 @@ def test_each_segment_waits_and_loses_what_a_cut_costs() -> None:
     assert estimate(work, 31, KNOWN) == Estimate(24, 10 * HOUR + 24 * 360 + 24 * HOUR)
     assert estimate(work, 6, KNOWN) is None
     assert estimate(Work(60.0, 0.0), 60, Waits(300.0)) == Estimate(1, 360.0)
+
+
+def test_an_array_waits_once_and_then_as_its_history_shows() -> None:
+    work = Work(10 * HOUR, 360.0, between_seconds=20.0)
+
+    assert estimate(work, 240, KNOWN) == Estimate(3, 10 * HOUR + 3 * 360 + HOUR + 2 * 20)
+    assert estimate(work, 31, KNOWN) == Estimate(24, 10 * HOUR + 24 * 360 + HOUR + 23 * 20)
+    assert estimate(replace(work, left_seconds=60.0, cut_seconds=0.0), 60, Waits(300.0)) == Estimate(1, 360.0)
+
+
+def test_short_segments_of_an_array_cost_no_further_wait() -> None:
+    work = Work(10 * HOUR, 60.0, between_seconds=1.0)
+    short, long = estimate(work, 60, KNOWN), estimate(work, 240, KNOWN)
+
+    assert short is not None and long is not None
+    assert short.seconds - long.seconds == (short.segments - long.segments) * 61.0
+
+
+@pytest.mark.parametrize(
+    ("jobs", "gaps", "between"),
+    [
+        (["17_1", "17_2", "17_3"], [3.0, 5.0], 4.0),
+        (["17_1"], [], 0.0),  # none was seen yet
+        (["", ""], [2.0], 0.0),  # it has worked elsewhere so far
+        (["17", "18"], [3600.0], None),  # single jobs
+        (["17_1", "18"], [3600.0], None),
+        (["17_1", "17_2", ""], [-1.0], 0.0),  # moments are rounded
+    ],
+)
+def test_the_wait_between_two_tasks_is_what_the_history_shows(
+    jobs: list[str], gaps: list[float], between: float | None
+) -> None:
+    assert _between([replace(PLAIN, slurm_job=job) for job in jobs], gaps) == between
 
 
 def test_few_past_waits_count_less_than_what_slurm_guesses() -> None:

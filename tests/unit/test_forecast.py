@@ -12,6 +12,7 @@ from support.making import ATTEMPT
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
+from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.times import Times
 from unbroken.system.clock import utc_text
@@ -60,6 +61,56 @@ def test_one_segment_is_enough_and_less_is_known_of_it() -> None:
 
     assert few.median_seconds == pytest.approx(9 * 3510, rel=0.2)
     assert few.high_seconds - few.low_seconds > many.high_seconds - many.low_seconds
+
+
+def tasks_of_array(wait: float, first_wait: float, array: str = "17", sent: float | None = None) -> list[Attempt]:
+    """Five tasks with `wait` seconds between them; the first one waited for `first_wait` in the queue."""
+    made = chain(100, 102, 98, 101, 99, wait=wait)
+    times = Times(submitted=MONDAY - first_wait if sent is None else sent)
+    return [replace(each, slurm_job=f"{array}_{task}", times=times) for task, each in enumerate(made, 1)]
+
+
+def test_tasks_of_an_array_are_not_taken_to_wait_as_the_first_one_did() -> None:
+    at_once = of(forecast(tasks_of_array(1.0, 0.0), 500, 1000, NOW, HOUR))
+    after_a_day = of(forecast(tasks_of_array(1.0, 24 * HOUR), 500, 1000, NOW, HOUR))
+
+    assert after_a_day == at_once
+    assert at_once.median_seconds == pytest.approx(5 * 3501, rel=0.1)
+    assert at_once.knows_waits
+
+
+def test_before_a_wait_between_two_tasks_was_seen_none_is_added_and_that_is_said() -> None:
+    (first, *_) = tasks_of_array(1.0, 24 * HOUR)
+    made = of(forecast([first], 100, 1000, MONDAY + 3510, HOUR))
+
+    assert made.median_seconds == pytest.approx(9 * 3510, rel=0.2)
+    assert not made.knows_waits
+
+
+def test_tasks_that_wait_again_each_time_are_expected_to_wait_again() -> None:
+    made = of(forecast(tasks_of_array(2 * HOUR, 24 * HOUR), 500, 1000, MONDAY + 5 * (3500 + 2 * HOUR), HOUR))
+
+    assert 5 * 3500 + 4 * 1.5 * HOUR < made.median_seconds < 5 * 3500 + 6 * 3 * HOUR
+
+
+def test_the_wait_of_an_array_that_a_new_start_submitted_is_not_expected_again() -> None:
+    before = tasks_of_array(1.0, 0.0)
+    ended = MONDAY + 5 * 3501
+    again = [
+        replace(
+            each,
+            token=each.token + 5,
+            slurm_job=f"18_{task}",
+            started_utc=utc_text(ended + 10 * HOUR + (task - 1) * 3501),
+            progress_from=each.progress_from + 500,
+            progress_to=each.progress_to + 500,
+            times=Times(submitted=ended + 60),
+        )
+        for task, each in enumerate(before, 1)
+    ]
+    made = of(forecast([*before, *again], 1000, 1500, ended + 10 * HOUR + 5 * 3501, HOUR))
+
+    assert made.median_seconds == pytest.approx(5 * 3501, rel=0.1)
 
 
 def test_within_the_first_segment_there_is_one_as_soon_as_its_pace_is_known() -> None:

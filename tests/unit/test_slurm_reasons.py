@@ -26,7 +26,8 @@ AssocGrpNodeLimit AssocGrpSubmitJobsLimit AssocMaxJobsLimit AssocMaxSubmitJobLim
 QOSGrpJobsLimit QOSGrpMemLimit QOSGrpNodeLimit QOSGrpMemoryRunMinutes QOSMaxCpuPerUserLimit QOSMaxGRESPerUser
 QOSMaxJobsPerUserLimit QOSMaxMemoryPerUser QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit MaxCpuPerAccount
 MaxGRESPerAccount MaxJobsPerAccount MaxSubmitJobsPerAccount AssociationJobLimit QOSResourceLimit QOSUsageThreshold
-Licenses NodeDown PartitionDown PartitionInactive Reservation BeginTime JobArrayTaskLimit Resources Priority
+Licenses NodeDown PartitionDown PartitionInactive Reservation BeginTime JobArrayTaskLimit Dependency
+Resources Priority
 """
 USED_UP = ["AssocGrpCPUMinutesLimit", "AssocGrpGRESMinutes", "QOSGrpBillingMinutes", "QOSGrpWallLimit"]
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from unbroken.accounting.attempt_work import Work, set_back, work_of
 from unbroken.accounting.kinds import Kind, Span
+from unbroken.accounting.past import array_of
 from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.times import NO_TIMES
@@ -109,10 +110,14 @@ def _end(works: Sequence[Work], until: float) -> float:
 
 def _waits(works: Sequence[Work], waiting: Sequence[Waiting], until: float) -> Iterator[Span]:
     """The time in the queue, and the time in which nobody had submitted, as the ends and submissions tell it."""
+    begun_arrays = set[str]()
     for work in works:
         times, token = work.attempt.times, work.attempt.token
         if times.submitted is not None and times.job_started is not None:
-            free = min(max(times.submitted, times.eligible or times.submitted), times.job_started)
+            is_later_task = array_of(work.attempt) in begun_arrays  # Slurm calls it eligible when it starts
+            eligible = times.submitted if is_later_task else times.eligible or times.submitted
+            free = min(max(times.submitted, eligible), times.job_started)
+            begun_arrays |= {array_of(work.attempt)} - {""}
             yield Span(Kind.IDLE, times.submitted, free, token)
             yield Span(Kind.QUEUED, free, times.job_started, token)
     for job in waiting:

@@ -44,28 +44,37 @@ class Waits:
 
 @dataclass(frozen=True)
 class Work:
-    """What is left of a run, in seconds at its pace, and what each segment loses: its start, and its margin."""
+    """What is left of a run, in seconds at its pace, and what each segment loses: its start, and its margin.
+
+    `between_seconds` is the wait between two tasks of its array, as its history shows it; None if its segments are
+    single jobs, each of which waits as the first one does.
+    """
 
     left_seconds: float
     cut_seconds: float
+    between_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many segments the rest of the work takes, and the seconds to the goal if each of them waits in the queue."""
+    """How many segments the rest of the work takes, and the seconds to the goal with all waits."""
 
     segments: int
     seconds: float
 
 
 def estimate(work: Work, minutes: float, waits: Waits) -> Estimate | None:
-    """If each segment waits as long; None for one that is over before its program has begun."""
+    """Return what a length leads to; None for one that is over before its program has begun.
+
+    Tasks of an array age while those before them work, so the queue's wait counts once; single jobs wait each.
+    """
     usable = minutes * 60 - work.cut_seconds
     if usable <= 0:
         return None
     count = max(math.ceil(work.left_seconds / usable - 1e-9), 1)
     spent = work.left_seconds + count * work.cut_seconds
-    return Estimate(count, spent + count * waits.likely)
+    between = waits.likely if work.between_seconds is None else work.between_seconds
+    return Estimate(count, spent + waits.likely + (count - 1) * between)
 
 
 def lengths(limit_minutes: float, now_minutes: float, work: Work | None) -> list[int]:

@@ -133,14 +133,37 @@ def _save_seconds(attempts: Iterable[Attempt]) -> float:
 
 
 def _gaps(attempts: Sequence[Attempt], segment_seconds: float | None) -> list[Gap]:
-    """Those that are waits: none in which a person was missing, or of which an unknown part was lost work."""
-    first = [(gap, attempts[0])] if attempts and (gap := _first_wait(attempts[0])) else []
-    found = first + [(gap, after) for before, after in pairwise(attempts) if (gap := _gap(before, after)) is not None]
+    """Return those that are waits: none in which a person was missing, or of which an unknown part was lost work.
+
+    Of a run that is an array by now, the waits of first tasks are left out: the others age while those before them
+    work, so the gaps between them are what is to be expected.
+    """
+    is_array = bool(attempts) and is_array_task(attempts[-1])
+    first = [(gap, attempts[0])] if attempts and not is_array and (gap := _first_wait(attempts[0])) else []
+    pairs = [pair for pair in pairwise(attempts) if not (is_array and _is_first_of_later_array(*pair))]
+    found = first + [(gap, after) for before, after in pairs if (gap := _gap(before, after)) is not None]
     partition = next((each.slurm_partition for each in reversed(attempts) if each.slurm_partition), "")
     there = [(gap, after) for gap, after in found if after.slurm_partition in {partition, ""}]
     same = [(gap, after) for gap, after in there if _is_similar(after, segment_seconds)]
     enough = min(LEAST_GAPS, len(found))
     return [gap for gap, _ in next((gaps for gaps in (same, there) if len(gaps) >= enough), found)]
+
+
+def is_array_task(attempt: Attempt) -> bool:
+    """Return True for a task of a job array, such as `17_3`."""
+    return array_of(attempt) != ""
+
+
+def array_of(attempt: Attempt) -> str:
+    """Return the number of the array that a task belongs to; empty for other jobs."""
+    array, separator, _ = (attempt.slurm_job or "").partition("_")
+    return array if separator else ""
+
+
+def _is_first_of_later_array(before: Attempt, after: Attempt) -> bool:
+    """Return True for a job that was submitted when the one before it had ended: by a new start of snakemake."""
+    arrays = {(attempt.slurm_job or "").partition("_")[0] for attempt in (before, after)}
+    return len(arrays) > 1 and after.times.submitted is not None and after.times.submitted > _end(before)
 
 
 def _first_wait(attempt: Attempt) -> Gap | None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unbroken.accounting.advice import LEAST_WAITS, WORTH, Estimate, Waits, Work, estimate, lengths, similar
 from unbroken.accounting.forecast_words import moment
-from unbroken.accounting.past import past_of
+from unbroken.accounting.past import is_array_task, past_of
 from unbroken.cli.install_profile import SITE
 from unbroken.cli.run_command import folder_of_profile
 from unbroken.cli.say import say
@@ -25,6 +25,7 @@ from unbroken.errors import ConfigError
 from unbroken.plan.resources import sbatch_words
 from unbroken.report.run_folders import run_folder
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.slurm.nodes import default_partition
@@ -80,7 +81,8 @@ def work_of(run: Run, directory: Path) -> Work | None:
     """What is left of a run at the pace of its last attempts, and what each cut cost; None while nothing is known."""
     places = run_folder(run.name, directory)
     newest = next(reversed(Store(places.checkpoints).readable()), None)
-    past = past_of(all_attempts(places), run.segment_minutes * 60)
+    attempts = all_attempts(places)
+    past = past_of(attempts, run.segment_minutes * 60)
     if newest is None or not past.paces:
         return None
     progress = newest.passport.progress
@@ -89,7 +91,16 @@ def work_of(run: Run, directory: Path) -> Work | None:
         return None
     rate = math.exp(median([pace.log_rate for pace in past.paces[-RECENT:]]))
     spare = median(past.spares[-RECENT:]) if past.spares else 0.0
-    return Work(max(goal - progress.done, 0.0) / rate, past.start_seconds + max(spare, 0.0))
+    between = _between(attempts, [gap.seconds for gap in past.gaps])
+    return Work(max(goal - progress.done, 0.0) / rate, past.start_seconds + max(spare, 0.0), between)
+
+
+def _between(attempts: Sequence[Attempt], gaps: Sequence[float]) -> float | None:
+    """Return the median wait between two tasks of the run's array, 0 before one was seen; None of single jobs."""
+    on_slurm = [attempt for attempt in attempts if attempt.slurm_job]
+    if on_slurm and not is_array_task(on_slurm[-1]):
+        return None
+    return max(median(gaps[-RECENT:]), 0.0) if on_slurm and gaps else 0.0
 
 
 def choices(run: Run, request: Request, work: Work | None) -> Iterator[Choice]:
@@ -160,6 +171,13 @@ def _at(seconds: float) -> str:
     return f"about {moment(time.time() + seconds, seconds)}"
 
 
+def _waits_of(work: Work) -> str:
+    """Return how the table counts the waits of later segments."""
+    if work.between_seconds is None:
+        return "each segment is a single job, and waits as the first"
+    return f"the queue's wait counts once for the array, then {duration(work.between_seconds)} between two tasks"
+
+
 def _print_table(name: str, allowed: Sequence[Choice], work: Work | None) -> None:
     console = Console()
     if not console.is_terminal:
@@ -174,5 +192,6 @@ def _print_table(name: str, allowed: Sequence[Choice], work: Work | None) -> Non
             cells += [str(found.segments), duration(found.seconds)]
         table.add_row(*cells)
     if work is not None:
-        say(f"{name}: {duration(work.left_seconds)} of work are left; a cut costs {duration(work.cut_seconds)}")
+        cost = f"a cut costs {duration(work.cut_seconds)}"
+        say(f"{name}: {duration(work.left_seconds)} of work are left; {cost}; {_waits_of(work)}")
     console.print(table)

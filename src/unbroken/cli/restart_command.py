@@ -17,6 +17,7 @@ from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RESULTS
 from unbroken.slurm.commands import has_command
+from unbroken.slurm.queue import in_short
 from unbroken.system.clock import folder_stamp, utc_now
 
 
@@ -48,14 +49,14 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
 
 
 def cancel_its_waiting(run: str, directory: Path) -> None:
-    """Those that need no driver: one of them would begin the run anew before its user is ready."""
+    """Cancel the waiting tasks of a run: one of them would begin it again before its user is ready."""
     if not submissions.any_of(run, directory) or not has_command("squeue"):
         return
     numbers = cancel_waiting(run, directory)
     if numbers is None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
-        say(f"{run}: cancelled the pending jobs: {', '.join(numbers)}")
+        say(f"{run}: canceled the waiting tasks: {in_short(numbers)}")
 
 
 def _numbered(path: Path) -> Iterator[Path]:

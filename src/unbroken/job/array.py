@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,10 +33,10 @@ ARRAY_LOG, JOB_LOG = "%A_%a", "%j"
 LEAST_RESERVE, RESERVE_SHARE = 2, 0.1
 # So many tasks of all runs of one folder are in the queue at most: others use the site too (MaxJobCount).
 MOST_OF_FOLDER = 1000
-# If the first task starts in the very first scheduling pass, the others do not begin to age [measured, 22.05: 4 of 6
+# If the first task starts in the very first scheduling pass, the others do not begin to age [measured, 22.05: 6 of 6
 # arrays; with a begin 0 of 6].
 BEGIN = "--begin=now+2"
-# After a refusal that takes sbatch two minutes, far less is tried next.
+# Others fill the site's queue too: far less is tried next.
 SITE_FULL_DIVISOR = 8
 
 
@@ -101,8 +101,17 @@ def cancel_waiting(key: str, base: Path = Path()) -> list[str] | None:
 
 
 def cancel(numbers: list[str]) -> list[str] | None:
-    """Cancel these tasks only while they wait: one that has started meanwhile works."""
-    return numbers if not numbers or ask("scancel", "--state=PENDING", *numbers) is not None else None
+    """Cancel the arrays of these tasks, or these jobs, as far as they wait: one that has started meanwhile works.
+
+    `scancel --state=PENDING 17_3` cancels all waiting tasks of 17 anyway [measured, 22.05].
+    """
+    arrays = arrays_of(numbers)
+    return numbers if not arrays or ask("scancel", "--state=PENDING", *arrays) is not None else None
+
+
+def arrays_of(numbers: Iterable[str]) -> list[str]:
+    """Return the numbers of the arrays of these tasks, and of jobs that are none, once each."""
+    return list(dict.fromkeys(number.partition("_")[0] for number in numbers))
 
 
 def submit(spec: JobSpec, at_work: str = "") -> Submitted:
@@ -134,7 +143,8 @@ def submit_knowing(
         return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
     if not submissions.take(spec.key, newest):
         return Submitted(Answer.LATER, said="another process submits it just now")
-    behind = [job.job_id for job in alive_of(jobs, spec.key)]
+    # The whole arrays: behind one task, the next array would start together with a task that was requeued meanwhile.
+    behind = arrays_of(job.job_id for job in alive_of(jobs, spec.key))
     done = _submit_what_fits(spec, wanted, behind)
     submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
     return done

@@ -111,10 +111,19 @@ class JobSpec:
                 yield number
 
     def next_segment(self) -> int | None:
-        """Return the first segment without a record; None if all that are wanted have one."""
+        """Return the next segment to be done; None for a run that is over.
+
+        It is over when all segments that are wanted have a record, or the newest record says that the goal is reached
+        that is set now.
+        """
         if self.is_rule:
             return None if rule_state.is_done(self.key) else rule_state.read_state(self.key).pauses + 1
-        return next(self.missing_segments(), None)
+        missing = next(self.missing_segments(), None)
+        record = read_record(self.folder.record(missing - 1)) if missing is not None and missing > 1 else None
+        is_finished = record is not None and record.outcome is Outcome.FINISHED
+        if is_finished and record is not None and self.run.is_content_with(record.progress):
+            return None
+        return missing
 
     def remaining_segments(self) -> int:
         """Return how many segments are still to be done; 0 for a run that is over."""
@@ -125,13 +134,8 @@ class JobSpec:
         return len(list(self.missing_segments()))
 
     def is_over(self) -> bool:
-        """Return True if all segments are done, or the newest record says that the goal is reached that is set now."""
-        missing = self.next_segment()
-        if missing is None or self.is_rule:
-            return missing is None
-        record = read_record(self.folder.record(missing - 1)) if missing > 1 else None
-        is_finished = record is not None and record.outcome is Outcome.FINISHED
-        return is_finished and record is not None and self.run.is_content_with(record.progress)
+        """Return True if nothing is left to be done."""
+        return self.next_segment() is None
 
     def write(self, base: Path = Path()) -> Path:
         """Write it in one step; return its path relative to `base`.

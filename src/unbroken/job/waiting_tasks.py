@@ -56,6 +56,7 @@ def _change(jobs: Sequence[str], what: str) -> bool:
 # What a user may change of tasks that wait: sbatch's options, and scontrol's words [man scontrol: SPECIFICATIONS FOR
 # UPDATE COMMAND, JOBS].
 _CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
+_LOSES_AGE = {"Partition"}  # [measured, 22.05]
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,13 @@ def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
     changes = _changes(before, spec.submission.words)
     if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
-        return Update(
-            f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}"
-        )
+        age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""
+        changed = ", ".join(f"{name}={value}" for name, value in changes.items())
+        return Update(f"the waiting tasks now ask for {changed}{age}")
     if cancel(list(waiting)) is not None:
         line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
         return Update(line, is_canceled=True)
     return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
-
-
-# Slurm sets AccrueTime to Unknown; a new StartTime brings it back in half of the cases only [measured, 22.05].
-_LOSES_AGE = "; in another partition they lose their age"
 
 
 def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import Run
 from unbroken.slurm import time_min
 from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
-from unbroken.slurm.jobs_out import jobs_out
+from unbroken.slurm.jobs_out import OutJob, described, jobs_out
 from unbroken.slurm.partitions import ask_partitions
 
 # Beside the site's file, if a profile has one.
@@ -30,14 +31,17 @@ EXECUTORS = ("slurm", "unbroken")
 
 
 def jobs_of_earlier_starts(executor: str, folder: Path = Path()) -> list[str]:
-    """One line for each job that is still out, where the executor will not take it over by itself.
+    """Return a line for each run with jobs that are still out, where the executor does not take them over by itself.
 
     The plugin alone submits another one beside it, which is safe: it waits for the first, or finds its work done.
     """
     if executor != "slurm":
         return []
     beside = "another job is submitted beside it and will wait for it or find its work done"
-    return [f"{job.run}: {job.describe()}, of an earlier start; {beside}" for job in jobs_out(folder)]
+    by_run = defaultdict[str, list[OutJob]](list)
+    for job in jobs_out(folder):
+        by_run[job.run].append(job)
+    return [f"{run}: {'; '.join(described(jobs))}, of an earlier start; {beside}" for run, jobs in by_run.items()]
 
 
 def unused_least_minutes(runs: Sequence[Run], executor: str) -> list[str]:

@@ -30,7 +30,7 @@ from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
-from unbroken.slurm.jobs_out import OutJob, Queue
+from unbroken.slurm.jobs_out import OutJob, Queue, described
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds
 
@@ -235,14 +235,13 @@ def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:
 
 
 def _with_jobs(advice: str, state: RunState, jobs: Sequence[OutJob]) -> str:
-    """What Slurm says of the jobs that are out; of a working run only those that wait, for it is said who works.
+    """Add what Slurm says of the jobs that are out; of a working run only of those that wait: the advice names its job.
 
     Of a finished run too: the last job leaves some seconds after its record.
     """
-    is_told = state in {RunState.WORKING, RunState.FINISHED}
-    told = [job.describe() for job in jobs if job.is_waiting or not is_told]
+    told = described(jobs, shows_started=state not in {RunState.WORKING, RunState.FINISHED})
     if state is RunState.FINISHED and told:
-        told[-1] += "; it will find nothing to do"
+        told[-1] += "; what waits will find nothing to do"
     kept = [advice] if advice and state is not RunState.QUEUED else []
     return "; ".join([*kept, *told])
 

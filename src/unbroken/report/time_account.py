@@ -24,7 +24,7 @@ def account_of(name: str, base: Path, queue: Queue, attempts: Sequence[Attempt] 
     places = run_folder(name, base)
     attempts = all_attempts(places) if attempts is None else attempts
     live = attempt_at_work(places, attempts)
-    waiting = list(_waiting(name, queue))
+    waiting = list(dict.fromkeys(_waiting(name, queue)))  # the tasks of an array wait since the same moment
     return account([*_with_last_end(attempts, queue), *([live] if live else [])], time.time(), waiting)
 
 
@@ -81,7 +81,7 @@ def _waiting(name: str, queue: Queue) -> Iterator[Waiting]:
     for job in waiting:
         found = _times(queue).get(job.job_id)
         if found is not None and found.submitted is not None:
-            yield Waiting(found.submitted, found.eligible)
+            yield Waiting(found.submitted, found.submitted if job.is_behind else found.eligible)
 
 
 @lru_cache(maxsize=1)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.job_comment import chain_in, segment_in
-from unbroken.slurm.queue import number_of
-from unbroken.slurm.reasons import advice
+from unbroken.slurm.queue import number_of, tasks_of
+from unbroken.slurm.reasons import advice, needs_hand
 from unbroken.slurm.states import ALIVE
 from unbroken.slurm.tables import table
 
 # A user who types `unbroken status` waits for it.
 PATIENCE_SECONDS = 5.0
+# Why a task waits behind another one of its run.
+_BEHIND = {"JobArrayTaskLimit", "Dependency"}
 _COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%k", "%Z")
 
 
@@ -37,17 +41,45 @@ class OutJob:
     def is_waiting(self) -> bool:
         return self.state == "PENDING"
 
+    @property
+    def is_behind(self) -> bool:
+        """Return True if it waits for another job or task of its run."""
+        return self.is_waiting and self.reason in _BEHIND
+
+    @property
+    def array(self) -> str:
+        """Return the number by which Slurm means all tasks of its array; its own number if it is in none."""
+        return self.job_id.partition("_")[0]
+
     def describe(self) -> str:
         """`Slurm job 12 for segment 3 is PENDING (Resources): it is next as soon as there is room`."""
         of_segment = f" for segment {self.segment}" if self.segment else ""
         text = f"Slurm job {self.job_id}{of_segment} is {self.state}"
         if not self.is_waiting:
             return text
-        todo = advice(self.reason, self.job_id)
+        todo = advice(self.reason, self.array)
         text += f" ({self.reason})" + (f": {todo}" if todo else "")
         if self.start_unix is None or self.start_unix < time.time():
             return text
         return f"{text}; expected to start {time.strftime('%d %b %H:%M', time.localtime(self.start_unix))}"
+
+
+def described(jobs: Sequence[OutJob], shows_started: bool = True) -> list[str]:
+    """Return what to show of a run's jobs: the one at work or next in the queue, and how many tasks wait behind it.
+
+    A waiting task is shown by itself only if somebody has to do something about it.
+    """
+    started = [job for job in jobs if not job.is_waiting]
+    waiting = [job for job in jobs if job.is_waiting]
+    first = next((job for job in waiting if not job.is_behind), waiting[0] if waiting else None)
+    stuck = {job.array: job for job in reversed(waiting) if needs_hand(job.reason)}
+    shown = dict.fromkeys([*([first] if first and not started else []), *stuck.values()])
+    shown.update(dict.fromkeys(job for job in waiting if "_" not in job.job_id))
+    behind = Counter(job.array for job in waiting if job not in shown)
+    return [job.describe() for job in [*(started if shows_started else []), *shown]] + [
+        f"{count} task{'s' if count > 1 else ''} of job {array} wait{'' if count > 1 else 's'} behind it"
+        for array, count in behind.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -65,7 +97,8 @@ def queue_of(folder: Path) -> Queue:
         return Queue(is_known=False)
     rows = table("squeue", "--me", "--states=all", columns=_COLUMNS, patience_seconds=PATIENCE_SECONDS)
     here = folder.resolve()
-    found = [_job(*row[:6]) for row in rows or [] if Path(row[6]).resolve() == here]
+    own = [row for row in rows or [] if Path(row[6]).resolve() == here]
+    found = [_job(number, *row[1:6]) for row in own for number in tasks_of(row[0])]
     jobs = sorted((job for job in found if job is not None), key=lambda job: number_of(job.job_id))
     out = tuple(job for job in jobs if job.state in ALIVE)
     return Queue(rows is not None, out, tuple(job for job in jobs if job not in out))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from unbroken.slurm.tables import table
 
@@ -12,7 +11,7 @@ DAYS = 30
 
 @dataclass(frozen=True)
 class PastWait:
-    """One job that has started: from when it was allowed to."""
+    """How long one job, or the first task of an array, waited from when it was allowed to start."""
 
     partition: str
     limit_minutes: float
@@ -20,16 +19,24 @@ class PastWait:
 
 
 def past_waits(days: int = DAYS) -> list[PastWait]:
-    """Those of the last days; empty where there is no accounting."""
-    columns = ("Partition", "TimelimitRaw", "Eligible", "Start")
+    """Return the waits of the last days; empty where there is no accounting.
+
+    Of an array only the task that started first counts: the others waited for those before them too, and Slurm calls
+    them eligible when they start [measured, 22.05].
+    """
+    columns = ("JobID", "Partition", "TimelimitRaw", "Eligible", "Start")
     rows = table("sacct", f"--starttime=now-{days}days", "--allocations", columns=columns) or []
-    return [found for row in rows if (found := _wait(*row)) is not None]
+    first = dict[str, PastWait]()
+    for number, *row in sorted(rows, key=lambda row: row[-1]):
+        found = _wait(*row)
+        if found is not None:
+            first.setdefault(number.partition("_")[0], found)
+    return list(first.values())
 
 
 def _wait(partition: str, limit: str, eligible: str, start: str) -> PastWait | None:
     """None for a job that has not started, or has no limit."""
     try:
-        seconds = (datetime.fromisoformat(start) - datetime.fromisoformat(eligible)).total_seconds()
-        return PastWait(partition, float(limit), max(seconds, 0.0))
+        return PastWait(partition, float(limit), max(float(start) - float(eligible), 0.0))
     except ValueError:  # `Unknown`, `None`, `UNLIMITED`
         return None

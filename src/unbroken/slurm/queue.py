@@ -107,6 +107,21 @@ def tasks_of(shown: str) -> list[str]:
     return [f"{found[1]}_{number}" for number in numbers]
 
 
+def in_short(job_ids: Collection[str]) -> str:
+    """Return numbers of jobs as squeue would show them: `17_[2-3,5], 18` of `17_2`, `17_3`, `17_5` and `18`."""
+    arrays = dict[str, list[int]]()
+    for array, task in sorted(map(number_of, job_ids)):
+        arrays.setdefault(str(array), []).extend([task] if task else [])
+    return ", ".join(f"{array}_{_spans(tasks)}" if tasks else array for array, tasks in arrays.items())
+
+
+def _spans(tasks: list[int]) -> str:
+    firsts = [task for task in tasks if task - 1 not in tasks]
+    lasts = [task for task in tasks if task + 1 not in tasks]
+    spans = [str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)]
+    return spans[0] if len(tasks) == 1 else f"[{','.join(spans)}]"
+
+
 def number_of(job_id: str) -> tuple[int, int]:
     """By which jobs are in the order of their submission: 17 and 3 of `17_3`, an array's task, 17 and 0 of `17+1`."""
     found = re.match(r"(\d+)(?:_(\d+))?", job_id)

@@ -68,6 +68,7 @@ _KINDS = (
     _kind("Licenses", "a license that it needs is in use; look at: scontrol show licenses", False),
     _kind("Reservation", "its reservation has not begun; look at: scontrol show reservation", False),
     _kind("JobArrayTaskLimit", "it follows the task of its array before it", False),
+    _kind("Dependency", "it follows the job before it", False),
     _kind("BeginTime", "Slurm starts it again shortly", False),
     _kind("Resources", "it is next as soon as there is room", False),
     _kind("Priority", "others come first", False),

@@ -6,13 +6,18 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-# sbatch itself tries for a while to reach a controller that is away, and two minutes where a site is full [measured].
-# Less than others wait for the process that submits (unbroken.runs.submissions).
+from unbroken.slurm.refusals import SITE_IS_FULL
+
+# sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
+# submits (unbroken.runs.submissions).
 PATIENCE_SECONDS = 150.0
+# The line behind which it does so at MaxJobCount.
+SLEEPS = "unable to accept job, sleeping and retrying"
 # `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
 _START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB = re.compile(r"^(\d+)(?:;\S*)?\s*$", re.MULTILINE)
@@ -30,8 +35,8 @@ class Answer:
 def sbatch(words: Sequence[str]) -> Answer:
     """Submits a job; `words` hold --parsable."""
     try:
-        done = _said(words)
-    except (OSError, subprocess.SubprocessError) as error:
+        done = _said_at_once(words)
+    except OSError as error:
         return Answer("", f"sbatch: {error}")
     found = _JOB.search(done.stdout) if done.returncode == 0 else None
     if found is None:
@@ -63,6 +68,33 @@ def _said(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         timeout=PATIENCE_SECONDS,
         check=False,
     )
+
+
+def _said_at_once(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run sbatch, but end it where it would try again for two minutes because the site's queue is full.
+
+    It says so at once, and sleeps for a second first; ended then, it leaves nothing in the queue [measured, 22.05].
+    """
+    child = subprocess.Popen(
+        ("sbatch", *words),
+        env=outside(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    late = threading.Timer(PATIENCE_SECONDS, child.kill)
+    late.start()
+    said = []
+    with child:
+        for line in child.stderr or ():
+            said.append(line)
+            if SLEEPS in line:
+                child.kill()
+                said.append(f"sbatch: error: {SITE_IS_FULL}\n")
+        stdout = child.stdout.read() if child.stdout else ""
+    late.cancel()
+    return subprocess.CompletedProcess(words, child.returncode, stdout, "".join(said))
 
 
 def outside(environment: Mapping[str, str]) -> dict[str, str]:

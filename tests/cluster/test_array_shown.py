@@ -1,0 +1,64 @@
+"""The array of a run as `unbroken status` and `unbroken account` show it, on a real cluster."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cluster.detached import detached, submit, wait_for_jobs
+from cluster.lab import Cluster
+from support.workdir import WorkDir, until
+
+from unbroken.slurm.past_waits import past_waits
+
+LONG = {
+    "engine": "toy",
+    "segments": 4,
+    "segment_minutes": 0.3,
+    "settings": {"goal": 2000, "step_seconds": 0.05, "save_steps": 20},
+}
+
+
+@pytest.fixture
+def closed(slurm_work: WorkDir, cluster: Cluster) -> WorkDir:
+    """A run whose six tasks are in the queue of a partition that is down."""
+    cluster.run("scontrol", "update", "PartitionName=short", "State=DOWN")
+    slurm_work.configure({"a": LONG})
+    submit(detached(slurm_work))
+    return slurm_work
+
+
+def test_a_run_whose_tasks_wait_and_one_that_works_show_what_waits_once(closed: WorkDir, cluster: Cluster) -> None:
+    cluster.wait_until(lambda: "PartitionDown" in cluster.run("squeue", "--format=%r"))
+    waiting = closed.unbroken("status", columns=300).text
+    cluster.run("scontrol", "update", "PartitionName=short", "State=UP")
+    until(lambda: len(closed.records("a")) >= 1 and closed.saved("a") > 1)
+    cluster.wait_until(lambda: re.search(r" \d+_2 ", cluster.run("squeue", "--states=running", "--format= %i ")))
+    until(lambda: "working" in closed.unbroken("status", columns=300).text)
+    working = closed.unbroken("status", columns=300).text
+    wait_for_jobs(cluster)
+    (account,) = json.loads(closed.unbroken("account", "a", "--json").text)
+
+    first = r"^a: Slurm job (\d+)_1 is PENDING \(PartitionDown\): its partition is down; .*"
+    assert re.search(first + r"; 5 tasks of job \1 wait behind it$", waiting, re.MULTILINE), waiting
+    assert re.search(r"^a: .*; 4 tasks of job \d+ wait behind it", working, re.MULTILINE), working
+    assert "PENDING" not in working and "JobArrayTaskLimit" not in working
+    # From the first task's end to the last one's start the run waited in the queue: it was submitted all the time.
+    assert account["seconds"]["idle"] < 3, account["seconds"]
+    assert account["seconds"]["queued"] > 3, account["seconds"]
+
+
+def test_the_past_wait_of_an_array_is_that_of_its_first_task(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    before = len(past_waits())
+    array = cluster.sbatch("sleep 3", "--array=1-3%1", "--time=7", "--begin=now+2", cwd=tmp_path)
+    cluster.wait_until(lambda: not cluster.jobs("running,pending,completing"))
+    cluster.wait_until(lambda: cluster.run("sacct", "-X", "-n", "-j", array, "-o", "state").count("COMPLETED") == 3)
+
+    found = past_waits()
+
+    assert len(found) == before + 1
+    assert [wait.seconds < 6 for wait in found if wait.limit_minutes == 7] == [True]

@@ -1,0 +1,163 @@
+"""The jobs and tasks of a run as `unbroken status` shows them: what works or is next, and how many wait behind it."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unbroken.plan.slurm_jobs import jobs_of_earlier_starts
+from unbroken.report.status import RunState, status_of
+from unbroken.report.time_account import account_of
+from unbroken.slurm.jobs_out import OutJob, Queue, described, queue_of
+from unbroken.slurm.past_waits import PastWait, past_waits
+from unbroken.slurm.queue import in_short, tasks_of
+
+RUNNING = OutJob("17_3", "demo", 0, "RUNNING", "None", None)
+LIMITED = OutJob("17_4", "demo", 0, "PENDING", "JobArrayTaskLimit", None)
+
+
+def tasks(first: int, last: int, reason: str = "JobArrayTaskLimit", array: int = 17) -> list[OutJob]:
+    return [replace(LIMITED, job_id=f"{array}_{task}", reason=reason) for task in range(first, last + 1)]
+
+
+def answer(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, text: str) -> None:
+    """Let one of Slurm's commands say this."""
+    (folder / "bin").mkdir(exist_ok=True)
+    path = folder / "bin" / command
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
+
+
+def test_tasks_that_wait_behind_the_one_at_work_are_counted_once_and_need_nothing() -> None:
+    assert described([RUNNING, *tasks(4, 7)]) == [
+        "Slurm job 17_3 is RUNNING",
+        "4 tasks of job 17 wait behind it",
+    ]
+    assert described([RUNNING, LIMITED]) == ["Slurm job 17_3 is RUNNING", "1 task of job 17 waits behind it"]
+
+
+def test_a_second_array_behind_the_last_task_of_the_first_needs_nothing_either() -> None:
+    assert described([RUNNING, *tasks(1, 5, "Dependency", array=18)]) == [
+        "Slurm job 17_3 is RUNNING",
+        "5 tasks of job 18 wait behind it",
+    ]
+
+
+def test_where_none_works_the_next_task_says_what_it_waits_for() -> None:
+    assert described(tasks(1, 7, "Priority")) == [
+        "Slurm job 17_1 is PENDING (Priority): others come first",
+        "6 tasks of job 17 wait behind it",
+    ]
+
+
+def test_a_requeued_task_is_the_next_one() -> None:
+    requeued = replace(LIMITED, job_id="17_2", reason="BeginTime")
+    assert described([requeued, *tasks(5, 6)]) == [
+        "Slurm job 17_2 is PENDING (BeginTime): Slurm starts it again shortly",
+        "2 tasks of job 17 wait behind it",
+    ]
+
+
+def test_waiting_tasks_that_are_held_say_so_while_another_works() -> None:
+    assert described([RUNNING, *tasks(4, 7, "JobHeldUser")]) == [
+        "Slurm job 17_3 is RUNNING",
+        "Slurm job 17_4 is PENDING (JobHeldUser): it is held; type: scontrol release 17",
+        "3 tasks of job 17 wait behind it",
+    ]
+
+
+def test_single_jobs_are_shown_each() -> None:
+    first = OutJob("17", "demo", 0, "PENDING", "Resources", None)
+    assert described([first, replace(first, job_id="18", reason="Priority")]) == [
+        "Slurm job 17 is PENDING (Resources): it is next as soon as there is room",
+        "Slurm job 18 is PENDING (Priority): others come first",
+    ]
+
+
+def test_status_of_a_run_whose_tasks_wait_and_none_works_is_queued(tmp_path: Path) -> None:
+    row = status_of("demo", tmp_path, None, Queue(True, tuple(tasks(1, 5, "Resources"))))
+
+    assert row.state is RunState.QUEUED
+    assert row.advice == (
+        "Slurm job 17_1 is PENDING (Resources): it is next as soon as there is room; 4 tasks of job 17 wait behind it"
+    )
+
+
+def test_status_shows_the_task_that_starts_and_how_many_wait(tmp_path: Path) -> None:
+    row = status_of("demo", tmp_path, None, Queue(True, (RUNNING, *tasks(4, 7))))
+
+    assert row.advice == "Slurm job 17_3 is RUNNING; 4 tasks of job 17 wait behind it"
+
+
+def test_the_tasks_that_squeue_shows_as_one_row_are_all_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        f"17_3|RUNNING|None|1|2|unbroken chain demo|{tmp_path}",
+        f"17_[4-6%1]|PENDING|JobArrayTaskLimit|N/A|N/A|unbroken chain demo|{tmp_path}",
+        f"17_2|COMPLETED|None|1|2|unbroken chain demo|{tmp_path}",
+        f"21_[1-9%1]|PENDING|Priority|N/A|N/A|somebody's|{tmp_path}",
+        "22_[1-9%1]|PENDING|Priority|N/A|N/A|unbroken chain demo|/elsewhere",
+    ]
+    answer(tmp_path, monkeypatch, "squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
+
+    queue = queue_of(tmp_path)
+
+    assert [job.job_id for job in queue.out] == ["17_3", "17_4", "17_5", "17_6"]
+    assert [job.job_id for job in queue.over] == ["17_2"]
+    (line,) = jobs_of_earlier_starts("slurm", tmp_path)
+    assert line.startswith("demo: Slurm job 17_3 is RUNNING; 3 tasks of job 17 wait behind it, of an earlier start; ")
+
+
+def test_the_account_counts_the_wait_of_an_array_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = "$(( $(date +%s) - 102 )) $(( $(date +%s) - 100 ))"
+    answer(tmp_path, monkeypatch, "squeue", f'echo "17_[1-5%1] {times}"')
+    queue = Queue(True, tuple(tasks(1, 5, "Priority")))
+
+    found = account_of("demo", tmp_path, queue)
+
+    assert found.end - found.begin == pytest.approx(102, abs=10)
+    assert {kind.value for kind, seconds in found.seconds.items() if seconds > 5} == {"queued"}
+
+
+def test_tasks_that_are_held_back_by_their_array_wait_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(tmp_path, monkeypatch, "squeue", 'echo "17_[4-7%1] $(( $(date +%s) - 100 )) N/A"')
+
+    behind = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7))))
+    held = account_of("demo", tmp_path, Queue(True, tuple(tasks(4, 7, "JobHeldUser"))))
+
+    assert {kind.value for kind, seconds in behind.seconds.items() if seconds > 5} == {"queued"}
+    assert {kind.value for kind, seconds in held.seconds.items() if seconds > 5} == {"idle"}
+
+
+def test_of_an_array_only_the_first_task_tells_how_long_the_queue_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = 1_795_940_002
+    rows = [
+        f"17_2|short|60|{begin + 7201}|{begin + 7201}",  # eligible when it started [measured, 22.05]
+        f"17_3|short|60|{begin}|{begin + 10801}",  # it also waited for those before
+        f"17_1|short|60|{begin}|{begin + 3600}",
+        f"17_[4-7%1]|short|60|{begin}|Unknown",
+        f"18|short|60|{begin}|{begin + 30}",
+    ]
+    answer(tmp_path, monkeypatch, "sacct", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
+
+    assert past_waits() == [PastWait("short", 60.0, 30.0), PastWait("short", 60.0, 3600.0)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "short"),
+    [
+        (["17"], "17"),
+        (["17_3"], "17_3"),
+        (["17_5", "17_3", "17_2"], "17_[2-3,5]"),
+        (["18", "17_1", "17_2"], "17_[1-2], 18"),
+        ([], ""),
+    ],
+)
+def test_numbers_of_tasks_are_shown_as_squeue_shows_them(numbers: list[str], short: str) -> None:
+    assert in_short(numbers) == short
+    assert sorted(number for each in short.split(", ") if each for number in tasks_of(each)) == sorted(numbers)
