@@ -16,7 +16,7 @@ from cluster.both_ways import BOTH_WAYS, Chain, assert_done_once, steps, until
 from cluster.both_ways import arrays as arrays_of
 from cluster.detached import detached, slurm_logs, submit, wait_for_jobs
 from cluster.lab import Cluster, LabError
-from cluster.lab_limits import controller_killed, count_jobs_from
+from cluster.lab_limits import configured, controller_killed, count_jobs_from
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments
 
@@ -314,6 +314,25 @@ def test_without_accounting_a_killed_task_costs_a_task(
 
     history = assert_done_once(silent_work, 4)
     assert [attempt.segment for attempt in history] == [1, 2, 2, 3, 4], said
+    assert len(arrays_of(history)) == 1
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_where_the_site_hides_other_users_jobs_the_next_driver_finds_the_array(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    slurm_work.configure({"a": steps(3)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    with configured(cluster, PrivateData="jobs"):
+        chain.start()
+        chain.reaches(1)
+        chain.restart()
+        until(lambda: "taken over" in chain.said)
+        chain.let("all")
+        chain.end()
+
+    history = assert_done_once(slurm_work, 3)
     assert len(arrays_of(history)) == 1
 
 

@@ -88,9 +88,12 @@ def fill(key: str, job_id: str, words: Sequence[str] = ()) -> None:
 
 
 def words_of_newest(key: str) -> list[str] | None:
-    """Return sbatch's words for the newest submission; None if they are not known."""
+    """Return sbatch's words for the newest submission; None if they are not known.
+
+    Those of a process that was killed before it could note the number of its array are not.
+    """
     try:
-        return list(jsontext.parse(_paths(key, Path())[-1][1].read_text())["words"])
+        return list(jsontext.parse(_paths(key, Path())[-1][1].read_text())["words"]) or None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
