@@ -14,7 +14,7 @@ from pathlib import Path
 from marked import write_between
 
 LEAST = 95.0
-NAMED = ("runs", "segment", "detached", "executor")
+NAMED = ("runs", "segment", "job", "executor")
 
 
 class Count:

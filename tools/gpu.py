@@ -64,7 +64,7 @@ SOME = "--only=no save,`torch.save`,beside the training,pinned"
 PARTS = {
     "snapshots": Part("copies of a training's state, pinned, of one moment", 60, tests("test_training_gpu")),
     "pieces": Part("AMP, generators, compiled models, kills: bit for bit", 200, tests("test_training_gpu_pieces")),
-    "segments": Part("a chain from tickets, without Snakemake, with kills", 120, tests("test_training_gpu_segments")),
+    "segments": Part("a chain without Snakemake, with kills", 120, tests("test_training_gpu_segments")),
     "ranks": Part("two ranks with DDP by gloo, one with FSDP2 by NCCL", 200, tests("test_training_gpu_ranks")),
     "adapters": Part("Trainer, Lightning, Accelerate: killed and resumed", 150, tests("test_training_gpu_adapters")),
     "save-100mb": Part("what a save of 100 MB costs a training", 150, saves(100, "--saves-alone")),

@@ -28,6 +28,7 @@ from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
 from unbroken.runs import begun, driver_start, submissions
+from unbroken.runs.history import History
 from unbroken.runs.layout import LOGS
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -105,7 +106,8 @@ class Chains:
     def _run_job(self, job: Any, segment: Segment) -> None:
         try:
             if settled.is_done(segment, self._host.log):
-                self._host.log(f"{segment.name}: its work is done, no job needed")
+                if segment.key not in self._submitted:  # else a task ran ahead of Snakemake
+                    self._host.log(f"{segment.name}: its work is done, no job needed")
                 self.succeed(SubmittedJobInfo(job), segment)
                 return
         except LeaseError:
@@ -132,10 +134,12 @@ class Chains:
             self._later.add(BUSY_SECONDS, job)
             return
         alive = array.alive_of(jobs, spec.key)
-        if any(not other.is_leaving for other in alive):
-            self._adopt(job, segment, spec, alive)
-        elif alive:
-            self._say_once(segment, f"job {alive[0].job_id} is ending; the segment goes on as soon as it has left")
+        leaving = [other for other in alive if other.is_leaving]
+        does_it = [other for other in alive if other not in leaving and not _has_done_its_own(spec, segment, other)]
+        if does_it:
+            self._adopt(job, segment, spec, does_it)
+        elif leaving:
+            self._say_once(segment, f"job {leaving[0].job_id} is ending; the segment goes on as soon as it has left")
             self._forget_queue()
             self._later.add(LOOK_SECONDS, job)
         elif not self._waits_for_others(job, segment, newest):
@@ -192,13 +196,14 @@ class Chains:
             self._report(job, segment, done.job_id)
         elif done.answer is Answer.REFUSED:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
-            self._host.failed(SubmittedJobInfo(job), line, is_final=True)
+            self.fail(SubmittedJobInfo(job), segment, line, is_final=True)
         elif self._host.is_detached and done.answer is Answer.FULL:
             self._submitted[segment.key] = done
             leave_out(segment.key)
             self._host.log(f"{segment.run.name}: {done.line}; a job of another run submits it later")
             self._host.goes_on_without(job)
         else:
+            self._forget_queue()  # Slurm may have taken it although its answer was lost
             self._say_once(segment, f"{done.line}; tried again")
             self._later.add(1.0 if done.answer is Answer.DONE else BUSY_SECONDS, job)
 
@@ -249,10 +254,15 @@ class Chains:
         self._others.found_held(segment)
 
     def fail(self, info: SubmittedJobInfo, segment: Segment, line: str, is_final: bool) -> None:
-        """The segment failed; no further attempt is made if it `is_final`."""
+        """The segment failed; no further attempt is made if it `is_final`.
+
+        Not if a task has left the record in this moment: Snakemake removes the output of a job that failed.
+        """
+        if segment.has_record():
+            self.succeed(info, segment)
+            return
         self.forget(segment)
-        logs = sorted(Path(self._specs[segment.key].submission.logs).glob(f"slurm-{info.external_jobid}*.log"))
-        self._host.failed(info, line, is_final, [str(log) for log in logs[-1:]])
+        self._host.failed(info, line, is_final, _newest_log(self._specs[segment.key]))
 
     def forget(self, segment: Segment) -> None:
         """This driver is done with the segment."""
@@ -356,6 +366,26 @@ class Chains:
         if self._told.get(segment.name) != line:
             self._told[segment.name] = line
             self._host.log(f"{segment.name}: {line}")
+
+
+def _has_done_its_own(spec: JobSpec, segment: Segment, job: MyJob) -> bool:
+    """Return True for a single job that has done its segment and does no other: it is about to leave.
+
+    Snakemake asks for the next one as soon as the record is there; a job for it may wait behind this one.
+    """
+    if spec.submission.refills:
+        return False
+    attempts = History(segment.places.history).attempts()
+    return any(
+        attempt.slurm_job == job.job_id and attempt.segment != segment.number and attempt.outcome.settles
+        for attempt in attempts
+    )
+
+
+def _newest_log(spec: JobSpec) -> list[str]:
+    """Return Slurm's log of the run's last job, if there is one."""
+    logs = Path(spec.submission.logs).glob("slurm-*.log")
+    return [str(log) for log in sorted(logs, key=lambda log: log.stat().st_mtime)[-1:]]
 
 
 def _may_be_younger(newest: submissions.Submission | None, jobs: Sequence[MyJob], since: float) -> bool:

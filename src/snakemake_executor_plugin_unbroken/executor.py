@@ -30,9 +30,8 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     BatchStepExecutor,
     is_told_to_end,
     leave_own_job,
-    leave_to_next_start,
 )
-from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, note_began
+from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
 from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start

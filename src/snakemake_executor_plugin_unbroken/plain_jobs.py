@@ -21,10 +21,10 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     OTHER_CLUSTER,
     HeldExecutor,
     is_told_to_end,
-    leave_to_next_start,
     log_folder,
     logs_of,
 )
+from snakemake_executor_plugin_unbroken.snakemake_jobs import leave_to_next_start
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import ended_states, my_jobs
 from unbroken.slurm.states import ALIVE

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.errors import LeaseError
+from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
+from unbroken.runs.checkpoint import age_by_name
+from unbroken.runs.outcome import Outcome
+from unbroken.runs.record import read_record
 from unbroken.segment.already_done import settle, settled_record
 
 
@@ -18,6 +22,9 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     """
     if isinstance(segment, Interruptible):
         return False
+    if _has_right_record(segment):
+        _let_it_be_newer_than_the_one_before(segment)
+        return True
     try:
         if settle(segment.run, segment.number, log) is not None:
             return True
@@ -30,14 +37,41 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     return False
 
 
+def _has_right_record(segment: Segment) -> bool:
+    """Return True if the record is there and its work stands: it stays as it is, and no lease is needed.
+
+    A task that ran ahead of Snakemake has left it, and the next one may hold the run.
+    """
+    if not segment.record.exists():
+        return False
+    expected = settled_record(segment.run, segment.number, segment.places)
+    try:
+        found = read_record(segment.record)
+    except FormatError:  # of a newer unbroken, which was installed meanwhile
+        return expected is not None
+    if found is None or expected is None or (found.run, found.segment) != (segment.run.name, segment.number):
+        return False
+    if found.outcome is Outcome.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
+        return True  # later segments have gone on from it, perhaps to the goal
+    return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
+
+
+def _let_it_be_newer_than_the_one_before(segment: Segment) -> None:
+    """Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output."""
+    before = segment.places.record(segment.number - 1)
+    if before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns:
+        os.utime(segment.record)
+
+
 def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:
     """Remove a record for which no work stands: a task would take the segment for done.
 
     Under the lease, so that no job publishes one in this moment; while a job holds the run, its record is younger than
-    what was asked.
+    what was asked.  FormatError if a newer unbroken wrote it.
     """
     if not segment.record.exists():
         return
+    read_record(segment.record)
     try:
         with lease.take(segment.places.lease, segment.number, 0.0, log) as held:
             if settled_record(segment.run, segment.number, segment.places) is None:

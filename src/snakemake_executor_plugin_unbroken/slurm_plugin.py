@@ -142,9 +142,3 @@ def logs_of(info: SubmittedJobInfo) -> list[str]:
 def is_told_to_end(workflow: Any) -> bool:
     """Return True after a TERM to the driver; the scheduler notes it and tells no executor."""
     return getattr(workflow.scheduler, "_user_kill", None) is not None
-
-
-def leave_to_next_start(workflow: Any, job: Any) -> None:
-    """End a job without a further attempt and without the red lines of `report_job_error`."""
-    job.attempt = max(job.attempt, job.restart_times + 1)
-    workflow.scheduler.error_callback(job)

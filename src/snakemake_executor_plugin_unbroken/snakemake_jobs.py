@@ -76,6 +76,12 @@ def limited_resources(job: Any) -> list[str]:
     return sorted(name for name in limits if not name.startswith("_") and name in job.resources.keys())  # noqa: SIM118  (no dict)
 
 
+def leave_to_next_start(workflow: Any, job: Any) -> None:
+    """End a job without a further attempt and without the red lines of `report_job_error`."""
+    give_up(job)
+    workflow.scheduler.error_callback(job)
+
+
 def note_began(job: Any, began_unix: float) -> None:
     """Note when a job's work began: else its wait in the queue counts as run time in Snakemake's report.
 

@@ -16,8 +16,8 @@ from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wai
 from cluster.lab import Cluster
 from support.disks import as_root, mount_small, unmount
 from support.workdir import ROOT, WorkDir, until
-
 from unbroken.detached.segment_command import PATIENCE
+
 from unbroken.runs.outcome import Outcome
 
 # Counts one step a job; the first one waits for a sign.

@@ -8,7 +8,7 @@ from support.histories import PLAIN
 
 from unbroken.report.status import RunState, status_of
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.outcome import Outcome
 
 ON_SLURM = replace(PLAIN, slurm_job="17")
@@ -33,8 +33,8 @@ def test_a_run_of_slurm_jobs_continues_as_slurm_jobs_whatever_ended_last(tmp_pat
 
 
 def test_a_run_that_was_submitted_and_never_began_continues_as_slurm_jobs(tmp_path: Path) -> None:
-    (tmp_path / ".snakemake/unbroken/chains/demo").mkdir(parents=True)
-    (tmp_path / ".snakemake/unbroken/chains/demo/1.json").write_text('{"job": "17"}')
+    (tmp_path / CHAINS / "demo").mkdir(parents=True)
+    (tmp_path / CHAINS / "demo" / "1.json").write_text('{"job": "17"}')
 
     assert advice(tmp_path) == "has not started; type: snakemake --profile slurm"
 

@@ -12,7 +12,7 @@ from support.pages import facts_in
 from support.terminal import Terminal
 from support.workdir import BIN, WorkDir, one_step_segments, until
 
-from unbroken.detached.page_keeper import PageKeeper
+from unbroken.job.page_keeper import PageKeeper
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.report_page import PAGE, PageProcess

@@ -12,6 +12,8 @@ from unittest.mock import patch
 from support.making import ATTEMPT
 from support.toyrun import rewrite_passport
 
+from unbroken.job import spec
+from unbroken.job.spec import JobSpec
 from unbroken.runs import history, lease, record
 from unbroken.runs.checkpoint import folder_name
 from unbroken.runs.formats import KEY
@@ -19,8 +21,6 @@ from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.passport import SCHEMA_VERSION
 from unbroken.runs.store import FORMAT_FILE, Store
-from unbroken.segment import ticket
-from unbroken.segment.ticket import Ticket
 
 
 def newer_passport(places: RunFolder) -> Path:
@@ -72,9 +72,9 @@ def newer_store(places: RunFolder) -> Path:
     return path
 
 
-def newer_ticket(written: Ticket, base: Path) -> Path:
-    """The ticket of the next jobs."""
-    with patch.object(ticket, "VERSION", ticket.VERSION + 1):
+def newer_spec(written: JobSpec, base: Path) -> Path:
+    """What the next jobs need to know."""
+    with patch.object(spec, "VERSION", spec.VERSION + 1):
         return base / written.write(base)
 
 

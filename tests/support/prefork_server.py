@@ -69,9 +69,6 @@ def _become(request: dict, output: int) -> list[str]:
     os.environ.clear()
     os.environ.update(request["env"])
     random.seed()
-    # The one module that asks at its import where the program was started.
-    if (module := sys.modules.get("snakemake_executor_plugin_unbroken.detached")) is not None:
-        module.STARTED_IN = request["cwd"]
     return request["words"]
 
 

@@ -140,17 +140,20 @@ def make_venv(recorder: Recorder) -> None:
     venv.create(recorder.folder / "venv", symlinks=True)
 
 
-def write_ticket(recorder: Recorder) -> None:
+def write_spec(recorder: Recorder) -> None:
     """As a driver on Slurm leaves it for the next jobs, with a script of a path that is the same everywhere."""
     code = (
         "from pathlib import Path\n"
+        "from unbroken.job.spec import JobSpec, RuleJob, Submission\n"
         "from unbroken.plan.plan import Plan\n"
         "from unbroken.report.known import runs_of\n"
-        "from unbroken.segment.ticket import Ticket\n"
         "plan = Plan(tuple(runs_of(Path(), Path('config/config.yaml'), must_exist=True)))\n"
-        f"Ticket(plan.assignment({RUN!r}), 'toy_segment.py', 'toy_segment', 1, {{'runtime': 1}}, 1.0).write()\n"
+        f"found = plan.assignment({RUN!r})\n"
+        "job = RuleJob('toy_segment', 'toy_segment.py', resources={'runtime': 1}, latency_seconds=1.0)\n"
+        "queue = Submission(('-p', 'short'), 'python -m unbroken.job', 'logs', 100)\n"
+        f"JobSpec({RUN!r}, found.run, found.keys, job, queue, found.run.segments, 2, '').write()\n"
     )
-    path = recorder.folder / "write_ticket.py"
+    path = recorder.folder / "write_spec.py"
     path.write_text(code)
     recorder.python(path.name)
     path.unlink()
@@ -163,7 +166,7 @@ RECORDINGS = {
     "2026-11-22-toy": Recording(TOY, 3, "025069a"),
     # The name of today; times in the history.
     "2026-11-25-toy": Recording(TOY, 3, "33cf37e"),
-    "0.1.0-toy": Recording(TOY, 3, after=write_ticket),
+    "0.1.0-toy": Recording(TOY, 3, after=write_spec),
     "0.1.0-command": Recording(COUNT, 4, files={"numbers.sh": COUNTER}),
     "0.1.0-adopted": Recording(COUNT, 1, files={"numbers.sh": COUNTER}, before=adopt_a_half),
     "0.1.0-environment": Recording({**COUNT, "venv": "venv"}, 2, files={"numbers.sh": COUNTER}, before=make_venv),

@@ -1,16 +1,17 @@
 """Slurm's commands as shell scripts, for what a real controller cannot be brought to say when it is wanted."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
-from support.toyrun import toy_run
+from support.toy_spec import toy_spec
 
-from unbroken.detached import targets
-from unbroken.detached.pending_jobs import DETACHED_JOB_NAME
-from unbroken.detached.successors import BEFORE, Template
+from unbroken.job.spec import JobSpec
+from unbroken.slurm.job_comment import chain_comment
+from unbroken.slurm.states import STARTED
 
-WORDS = ("--parsable", "--output", "x", "--comment", "y", "-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
+WORDS = ("-p", "short", "--mem", "100", "--exclude=node9", "-D", "/w")
 
 
 class Slurm:
@@ -31,38 +32,54 @@ class Slurm:
         path.chmod(0o755)
 
     def takes(self, then: str = "") -> None:
-        """Each job gets the next number from 101 on; `then` is run after that."""
+        """Each submission gets the next number from 101 on; `then` is run after that."""
         keep = f"for word; do printf '%s\\0' \"$word\"; done > {self.folder}/told.$n"
         count = f"n=$((101 + $(ls {self.folder} | grep -c '^told')))"
         self.answer("sbatch", f'{count}\n{keep}\n[ "$SLURM_JOB_ID" ] && exit 9\n{then}\necho "$n;here"')
 
-    def refuses(self, said: str) -> None:
-        self.answer("sbatch", f"echo '{said}' >&2; exit 1")
+    def takes_tasks(self, most: int, said: str) -> None:
+        """Arrays of more tasks than `most` are refused with these words, single jobs if it is 0; all sizes are kept."""
+        size = "n=1; for word; do case $word in --array=1-*) n=${word#--array=1-}; n=${n%\\%1};; esac; done"
+        refuse = f"[ $n -le {most} ] || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
+        self.answer("sbatch", f"{size}\necho $n >> {self.folder}/sizes\n{refuse}\necho 101")
 
-    def shows(self, number: int | str, state: str, segment: int = 1, user: str = "me") -> None:
-        comment = f"rule_toy_segment_wildcards_demo_{segment:03d}"
+    def refuses(self, said: str) -> None:
+        self.takes_tasks(0, said)
+
+    def shows(self, number: int | str, state: str, key: str = "demo", user: str = "me", folder: str = "") -> None:
+        """One more line of squeue: a job, or tasks, of a chain of this folder."""
+        node = "node1" if state in STARTED else ""
+        where = folder or Path().resolve()
         with (self.folder / "queue").open("a") as file:
-            file.write(f"{user}|{number}|{state}|None|{DETACHED_JOB_NAME}_1|{comment}|{Path().resolve()}\n")
+            file.write(f"{user}|{node}|{number}|{state}|None|{key}-segments|{chain_comment(key)}|{where}\n")
 
     @property
     def told(self) -> list[list[str]]:
         paths = sorted(self.folder.glob("told.*"))
         return [path.read_text().rstrip("\0").split("\0") for path in paths]
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many tasks each submission asked for, with `takes_tasks`."""
+        path = self.folder / "sizes"
+        return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     def said(self, option: str) -> list[str]:
-        """The value of an option for each job."""
-        return [next(word for word in words if word.startswith(f"{option}=")).partition("=")[2] for words in self.told]
+        """The value of an option for each submission that has it."""
+        found = [[word for word in words if word.startswith(f"{option}=")] for words in self.told]
+        return [words[0].partition("=")[2] for words in found if words]
 
 
 def job_of_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    """This process is job 17 of a run of nine segments, in an empty folder."""
+    """This process is job 17 of a run of nine segments, in an empty folder with its spec."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    targets.keep(toy_run(goal=10**6, segments=9))
+    chain_spec(tmp_path).write()
     return Slurm(tmp_path, monkeypatch)
 
 
-def template_in(tmp_path: Path) -> Template:
-    """How the jobs of that run are submitted."""
-    return Template(4, "toy_segment", str(tmp_path / "logs"), WORDS, f"do --after={BEFORE} it", 100, 1.5, 1)
+def chain_spec(tmp_path: Path, **changes: object) -> JobSpec:
+    """The spec of that run; its logs lie in `tmp_path`."""
+    submission = {"words": WORDS, "batch": "do it", "logs": str(tmp_path / "logs"), "most_tasks": 100}
+    return toy_spec(**{"goal": 10**6, "segments": 9, **submission, **changes})

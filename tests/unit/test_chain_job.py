@@ -1,4 +1,4 @@
-"""Jobs without a driver: which segment such a job does, when its run stops, and which jobs are its own."""
+"""Jobs of a chain: which command does a segment, when a run stops, and what of it comes back into the queue."""
 
 import itertools
 import os
@@ -8,33 +8,24 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
-from support.toyrun import toy, toy_run
+from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
+from support.toy_spec import toy_spec
+from support.toyrun import toy
 
-from unbroken.detached import last_look, resubmit, run_end, segment_command, targets
-from unbroken.detached.after_work import _go_on as go_on
-from unbroken.detached.after_work import look_after_the_rest
-from unbroken.detached.detached_job import DetachedJob
-from unbroken.detached.next_attempt import Stop
-from unbroken.detached.pending_jobs import DETACHED_JOB_NAME, run_of_detached_job, waiting
-from unbroken.detached.resubmit import Again
-from unbroken.detached.segment_command import PATIENCE
+from unbroken.job import left_out, requeue, run_end, segment_process
+from unbroken.job.after_work import _go_on as go_on
+from unbroken.job.after_work import look_after_the_rest
+from unbroken.job.chain_job import ChainJob
+from unbroken.job.next_attempt import Stop
+from unbroken.job.segment_process import PATIENCE
+from unbroken.runs.history import History
+from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.slurm import queue as my_jobs
 from unbroken.slurm import tables
-from unbroken.slurm.queue import MyJob
+from unbroken.slurm.job_comment import chain_comment
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
-
-
-def this_job(segments: int = 5) -> DetachedJob:
-    return DetachedJob("demo", segments, ("17",), "", 3, 2, 1.5, COMMAND)
-
-
-def job(
-    number: int, state: str = "PENDING", name: str = DETACHED_JOB_NAME, run: str = "demo", folder: str = "/somewhere"
-) -> MyJob:
-    comment = f"rule_toy_segment_wildcards_{run}_003"
-    return MyJob(str(number), state, "Dependency", f"{name}_1234", comment, Path(folder))
 
 
 @pytest.fixture
@@ -43,108 +34,83 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_job_does_the_first_segment_without_a_record(here: Path) -> None:
-    assert this_job().next_segment() == 1
-    toy(here, 1, goal=10**6, segment_minutes=0.01)
-    toy(here, 2, goal=10**6, segment_minutes=0.01)
-    assert this_job().next_segment() == 3
-
-    RunFolder("demo").record(1).unlink()
-
-    assert this_job().next_segment() == 1
-    assert this_job(0).next_segment() is None
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """This process is job 17 of a chain."""
+    monkeypatch.setenv(PATIENCE, "1")
+    return job_of_a_chain(tmp_path, monkeypatch)
 
 
-def test_the_command_is_made_for_that_segment_and_attempt() -> None:
-    words = this_job().command_for(12, 3)
+@pytest.fixture
+def job(tmp_path: Path, slurm: Slurm) -> ChainJob:
+    return ChainJob(chain_spec(tmp_path), "17")
+
+
+def test_a_segment_is_done_by_the_script_of_its_rule() -> None:
+    module, *words = ChainJob(toy_spec(), "17").command_for(12, 3)[2:]
+
+    assert module == "unbroken.job.segment_script"
+    assert words == [".snakemake/unbroken/chains/demo/spec.json", "--segment", "12", "--attempt", "3"]
+
+
+def test_where_only_snakemake_can_run_it_its_command_is_made_for_that_segment_and_attempt() -> None:
+    words = ChainJob(toy_spec(script="", command=COMMAND), "17").command_for(12, 3)
 
     assert words == ["python", "--target-jobs", "toy_segment:run=demo,segment=012", "--attempt", "3", "--cores"]
 
 
-def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
-    assert not targets.is_over("demo", 3)
-    toy(here, 1, goal=10**6, segment_minutes=0.01)
-    assert (targets.is_over("demo", 3), targets.is_over("demo", 1)) == (False, True)
-
-    toy(here, 2, goal=1)
-
-    assert targets.is_over("demo", 3)
-
-
 def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> None:
     toy(here, 1, goal=5)
-    targets.keep(toy_run(goal=5, segments=3))
-    assert targets.is_over("demo", 3)
+    job = ChainJob(toy_spec(goal=5, segments=3), "17")
+    assert job.now().is_over()
 
-    targets.keep(toy_run(goal=50, segments=9))
+    toy_spec(goal=50, segments=9).write()
 
-    assert not targets.is_over("demo", 3)
-    assert this_job(3).segments == 9
-    assert this_job(3).next_segment() == 2
-
-
-def test_without_a_note_or_with_a_spoilt_one_a_job_does_what_it_was_told(here: Path) -> None:
-    assert this_job(3).segments == 3
-    (here / ".snakemake/unbroken").mkdir(parents=True)
-    (here / ".snakemake/unbroken/demo.wanted.json").write_text("{")
-
-    assert (targets.wanted("demo"), this_job(3).segments) == (None, 3)
+    assert not job.now().is_over()
+    assert (job.now().last_segment, job.now().next_segment()) == (9, 2)
 
 
-def test_the_waiting_jobs_of_a_run_are_those_of_its_name_and_folder() -> None:
-    base = Path("/somewhere")
-    jobs = [
-        job(1, state="RUNNING"),
-        job(2),
-        job(3, run="demo_2"),
-        job(4, run="other"),
-        job(5, folder="/elsewhere"),
-        job(6, name="a-driver"),
-        job(7),
-    ]
-
-    assert waiting(jobs, "demo", base) == ["2", "7"]
-    assert [run_of_detached_job(each) for each in jobs] == ["demo", "demo", "demo_2", "other", "demo", "", "demo"]
+# --- room in the queue for other runs --------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_left_out_is_taken_up_once(here: Path) -> None:
-    resubmit.leave_out("b")
-    resubmit.leave_out("a")
+    left_out.leave_out("b")
+    left_out.leave_out("a")
 
     assert [take_left_out() for _ in range(3)] == ["a", "b", ""]
-    assert not resubmit.any_left_out()
+    assert not left_out.any_left_out()
 
 
 def take_left_out() -> str:
-    with resubmit.left_out() as run:
+    with left_out.left_out() as run:
         return run
 
 
 def test_a_run_still_waits_for_room_while_a_job_tries_whether_there_is_some(here: Path) -> None:
     """Else another job that ends in this moment leaves it behind, and there is no room only because of that one."""
-    resubmit.leave_out("a")
+    left_out.leave_out("a")
 
     with ExitStack() as second:
-        with resubmit.left_out() as run:
+        with left_out.left_out() as run:
             others = take_left_out()
-            waits = resubmit.any_left_out()
-            resubmit.leave_out(run)  # no room; and the second one takes it before the first is out
-            taken_next = second.enter_context(resubmit.left_out())
-        still_waits = resubmit.any_left_out()
+            waits = left_out.any_left_out()
+            left_out.leave_out(run)  # no room; and the second one takes it before the first is out
+            taken_next = second.enter_context(left_out.left_out())
+        still_waits = left_out.any_left_out()
 
     assert (run, others, waits) == ("a", "", True)
     assert (taken_next, still_waits) == ("a", True)
-    assert not resubmit.any_left_out()
+    assert not left_out.any_left_out()
 
 
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
 def test_a_job_that_is_killed_over_the_submission_of_a_run_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
-    resubmit.leave_out("a")
-    with resubmit.left_out():
+    left_out.leave_out("a")
+    with left_out.left_out():
         (taken,) = NOTES.iterdir()
         os.utime(taken, (dated, dated))
 
-        assert not resubmit.any_left_out()
+        assert not left_out.any_left_out()
 
 
 def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[str]:
@@ -158,7 +124,7 @@ def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[st
             stay.extend(decide(later) if later else [])
             return alive
 
-        return stay if last_look.may_leave(job_id, told) else [*stay, job_id]
+        return stay if requeue.may_leave(job_id, told) else [*stay, job_id]
 
     return decide(order)
 
@@ -182,7 +148,7 @@ def test_a_job_that_leaves_while_another_one_comes_back_does_not(here: Path) -> 
     assert decisions("20", alive=[*came_back, "20"]) == []
 
 
-def test_a_job_that_was_to_come_back_and_was_cancelled_is_not_relied_on(here: Path) -> None:
+def test_a_job_that_was_to_come_back_and_was_canceled_is_not_relied_on(here: Path) -> None:
     assert decisions("17", alive=["17"]) == ["17"]
 
     assert decisions("18", alive=["18"]) == ["18"]
@@ -190,7 +156,7 @@ def test_a_job_that_was_to_come_back_and_was_cancelled_is_not_relied_on(here: Pa
 
 def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
     first = decisions("17", alive=["17", "18"]) + decisions("18", alive=["17", "18"])
-    last_look.has_come_back("18")
+    requeue.has_come_back("18")
 
     assert first == ["18"]
     assert decisions("18", alive=["18"]) == ["18"]
@@ -198,28 +164,57 @@ def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
 
 def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
     assert decisions("18", alive=["18"]) == ["18"]
-    last_look.has_come_back("18")
+    requeue.has_come_back("18")
 
     assert decisions("17", alive=["17", "18"]) == []
     assert decisions("18", alive=["18"]) == ["18"]
 
 
 def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each would keep the room from the other, again and again."""
-    asked: list[tuple[str, ...]] = []
-    both = [job(number, state="RUNNING", run=run, folder=str(here)) for number, run in ((17, "demo"), (18, "other"))]
-    monkeypatch.setattr(run_end, "my_jobs", lambda: both)
-    monkeypatch.setattr(run_end, "ask", lambda *words: asked.append(words) or "")
-    resubmit.leave_out("third")
+    slurm.shows(17, "RUNNING")
+    slurm.shows(18, "RUNNING", key="other")
+    slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/asked')
+    left_out.leave_out("third")
 
     for job_id in ("17", "18"):
-        run_end.stay_for_left_out(job_id, this_job().tell)
+        run_end.stay_for_left_out(ChainJob(toy_spec(), job_id))
 
-    assert asked == [("scontrol", "requeue", "18")]
+    assert (slurm.folder / "asked").read_text() == "requeue 18\n"
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
 
+
+def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, tmp_path: Path) -> None:
+    told: list[str] = []
+    chain_spec(tmp_path).write()
+    left_out.leave_out("demo")
+    slurm.refuses(FULL)
+    run_end.submit_left_out(told.append)
+    assert left_out.any_left_out()
+    slurm.takes()
+
+    run_end.submit_left_out(told.append)
+
+    assert not left_out.any_left_out()
+    assert slurm.said("--array") == ["1-11%1"]
+    assert told == [
+        f"there may be room in the queue now for demo; the queue takes no more jobs now ({FULL})",
+        "there may be room in the queue now for demo; tasks of the run are in the queue",
+    ]
+
+
+def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm) -> None:
+    told: list[str] = []
+    left_out.leave_out("gone")
+
+    run_end.submit_left_out(told.append)
+
+    assert told == ["gone: .snakemake/unbroken/chains/gone/spec.json: missing; start snakemake again"]
+
+
+# --- how Slurm ends a job, and what follows --------------------------------------------------------------------------
 
 # What the controller shows of a job whose batch script has not left yet, shortened (Slurm 22.05).
 COMPLETING = {
@@ -244,152 +239,174 @@ def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.Mon
     assert my_jobs.state_behind_completing("2", restarts=0) == ""
 
 
-def test_a_call_of_snakemake_that_fails_is_told_with_its_command(here: Path) -> None:
-    resubmit.keep("demo", Again(str(here), ("false",)))
-
-    assert resubmit.submit("demo", "") == "exit code 1 of: false"
-    resubmit.keep("demo", Again(str(here), ("sh", "-c", "echo 'sbatch: error: no such account' >&2; exit 2")))
-    assert resubmit.submit("demo", "") == "Slurm refuses them: sbatch: error: no such account"
+FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"
+WRONG = "sbatch: error: invalid partition specified: shrt"
 
 
-def slurm_shows(here: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str = "None") -> None:
-    """Commands that answer as Slurm does about job 17, which is ours."""
-    commands = here / "bin"
-    commands.mkdir()
-    listed = f"me|17|{state}|None|{DETACHED_JOB_NAME}_1|rule_toy_segment_wildcards_demo_001|{here}"
+def slurm_shows(slurm: Slurm, state: str, reason: str = "None") -> None:
+    """Job 17, which is ours, is in this state."""
+    slurm.shows(17, state)
     shown = f"JobId=17 JobState={state} Reason={reason} Restarts=0 StartTime=838 PreemptTime=None"
-    for name, text in {
-        "squeue": f"echo '{listed}'",
-        "scontrol": f'echo "$@" >> {here}/asked; echo "{shown}"',
-        "scancel": "true",
-        "sbatch": "exit 1",
-    }.items():
-        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
-        (commands / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    monkeypatch.setenv(PATIENCE, "1")
+    slurm.answer("scontrol", f'echo "$@" >> {slurm.folder}/asked; echo "{shown}"')
+    slurm.answer("scancel", "true")
+
+
+def has_gone_back(slurm: Slurm) -> bool:
+    path = slurm.folder / "asked"
+    return path.exists() and "requeue 17\n" in path.read_text()
 
 
 @pytest.fixture
-def deaf() -> Iterator[None]:
+def listening() -> Iterator[None]:
     """This process answers signals as a job does."""
-    before = {number: signal.getsignal(number) for number in segment_command.DEAF_TO}
-    segment_command.become_deaf()
+    before = {number: signal.getsignal(number) for number in segment_process.IGNORED_SIGNALS}
+    segment_process.ignore_signals()
     yield
-    segment_command._heard.clear()
+    segment_process._received.clear()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-# Slurm's TERM reaches the command that submits, and the job's first process; Snakemake may answer it by itself.
+# Slurm's TERM reaches sbatch and the job's first process; sbatch may answer it by itself.
 TERM = {"killed": "kill -TERM $$", "answered": "kill -TERM $PPID; exit 1"}
 
 
-@pytest.mark.usefixtures("deaf")
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("term", TERM)
 @pytest.mark.parametrize(("state", "requeued"), [("CANCELLED", False), ("RUNNING", True)])
-def test_a_job_that_is_ended_while_it_submits_the_next_ones(
-    here: Path, monkeypatch: pytest.MonkeyPatch, term: str, state: str, requeued: bool
+def test_a_job_that_is_ended_while_it_submits_the_next_tasks(
+    slurm: Slurm, job: ChainJob, term: str, state: str, requeued: bool
 ) -> None:
-    """Slurm's TERM ends the command that submits: at its limit the job comes back, after a scancel it must not."""
-    slurm_shows(here, monkeypatch, state)
-    submit = ("sh", "-c", f"echo tried >> {here}/tried; {TERM[term]}")
-    resubmit.keep("demo", Again(str(here), submit))
+    """At its limit the job comes back, after a scancel it must not."""
+    slurm_shows(slurm, state)
+    slurm.answer("sbatch", f"echo tried >> {slurm.folder}/tried; {TERM[term]}")
 
-    with pytest.raises(Stop, match="job 17 was cancelled") if state == "CANCELLED" else nullcontext():
-        go_on(this_job(), "17", False)
+    with pytest.raises(Stop, match="job 17 was canceled") if state == "CANCELLED" else nullcontext():
+        go_on(job, False)
 
-    asked = (here / "asked").read_text() if (here / "asked").exists() else ""
-    assert (here / "tried").read_text() == "tried\n"
-    assert ("requeue 17" in asked) is requeued
+    assert (slurm.folder / "tried").read_text() == "tried\n"
+    assert has_gone_back(slurm) is requeued
 
 
-@pytest.mark.usefixtures("deaf")
-def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next job waits, so this one does not come back."""
-    slurm_shows(here, monkeypatch, "RUNNING")
-    line = f"me|18|PENDING|Dependency|{DETACHED_JOB_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
-    answer = f"[ ! -e {here}/away ] || {{ rm {here}/away; exit 1; }}\necho '{line}'"
-    (here / "bin" / "squeue").write_text(f"#!/bin/sh\n{answer}\n")
-    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/away")))
+@pytest.mark.usefixtures("listening")
+def test_an_answer_of_squeue_that_fails_once_is_no_empty_queue(slurm: Slurm, job: ChainJob) -> None:
+    """The next task waits, so this job does not come back."""
+    slurm_shows(slurm, "RUNNING")
+    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    away = f"[ ! -e {slurm.folder}/away ] || {{ rm {slurm.folder}/away; exit 1; }}"
+    slurm.answer("squeue", f"{away}\ncat {slurm.folder}/queue")
+    slurm.takes(f"touch {slurm.folder}/away; echo '{line}' >> {slurm.folder}/queue")
 
-    go_on(this_job(), "17", False)
+    go_on(job, False)
 
-    assert not (here / "away").exists()
-    assert "requeue" not in (here / "asked").read_text()
+    assert not (slurm.folder / "away").exists()
+    assert not has_gone_back(slurm)
 
 
 @pytest.mark.parametrize(("reason", "requeued"), [("TimeLimit", True), ("None", False)])
-def test_a_job_at_its_limit_behind_which_no_job_waits_comes_back_and_submits_nothing(
-    here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, requeued: bool
+def test_a_job_at_its_limit_behind_which_no_task_waits_comes_back_and_submits_nothing(
+    slurm: Slurm, job: ChainJob, reason: str, requeued: bool
 ) -> None:
-    """Slurm leaves it KillWait seconds, in which Snakemake on a busy node may not even start."""
-    slurm_shows(here, monkeypatch, "COMPLETING", reason)
-    resubmit.keep("demo", Again(str(here), ("touch", f"{here}/submitted")))
+    """Slurm leaves it KillWait seconds, in which sbatch may not get an answer."""
+    slurm_shows(slurm, "COMPLETING", reason)
 
-    with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was cancelled"):
-        look_after_the_rest(this_job(), "17", False)
+    with nullcontext() if requeued else pytest.raises(Stop, match="job 17 was canceled"):
+        look_after_the_rest(job, False)
 
-    assert ("requeue 17" in (here / "asked").read_text()) is requeued
-    assert not (here / "submitted").exists()
+    assert has_gone_back(slurm) is requeued
+    assert slurm.told == []
 
 
-@pytest.mark.usefixtures("deaf")
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(
-    ("reason", "taken", "stops"),
+    ("reason", "is_taken", "stops"),
     [
-        ("TimeLimit", "18", ""),
-        ("TimeLimit", "", "refuses to requeue job 17 and takes no other one .done.; to go on, start snakemake again"),
-        ("None", "18", "job 17 was cancelled"),
+        ("TimeLimit", True, ""),
+        ("TimeLimit", False, "refuses to requeue job 17 and takes no other one .the queue takes no more .*snakemake"),
+        ("None", True, "job 17 was canceled"),
     ],
-    ids=["submits", "queue full", "cancelled meanwhile"],
+    ids=["submits", "queue full", "canceled meanwhile"],
 )
 def test_a_job_at_its_limit_that_may_not_come_back(
-    here: Path, monkeypatch: pytest.MonkeyPatch, reason: str, taken: str, stops: str
+    slurm: Slurm, job: ChainJob, reason: str, is_taken: bool, stops: str
 ) -> None:
     """As with unbroken-no-requeue: what is left of KillWait is better than nothing, and a run that ends says so."""
-    slurm_shows(here, monkeypatch, "COMPLETING", reason)
-    scontrol, squeue = here / "bin" / "scontrol", here / "bin" / "squeue"
+    slurm_shows(slurm, "COMPLETING", reason)
+    scontrol = slurm.folder / "bin" / "scontrol"
     scontrol.write_text(scontrol.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != requeue ] || exit 1\n'))
-    squeue.write_text(f"{squeue.read_text()}cat {here}/queue 2>/dev/null\nexit 0\n")
-    line = f"me|{taken}|PENDING|Priority|{DETACHED_JOB_NAME}_2|rule_toy_segment_wildcards_demo_002|{here}"
-    submit = ("sh", "-c", f"touch {here}/tried; {f'echo {chr(39)}{line}{chr(39)} > {here}/queue' if taken else 'true'}")
-    resubmit.keep("demo", Again(str(here), submit))
-    os.kill(os.getpid(), signal.SIGTERM)
+    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    slurm.takes(f"echo '{line}' >> {slurm.folder}/queue") if is_taken else slurm.refuses(FULL)
 
     with pytest.raises(Stop, match=stops) if stops else nullcontext():
-        go_on(this_job(), "17", True)
+        go_on(job, True)
 
-    assert (here / "tried").exists() is (reason == "TimeLimit")
+    assert bool(slurm.told or slurm.sizes) is (reason == "TimeLimit")
+    assert left_out.any_left_out() is (reason == "TimeLimit" and not is_taken)
 
 
-@pytest.mark.usefixtures("deaf")
-def test_a_run_whose_submission_was_cut_short_still_waits_for_room(here: Path) -> None:
-    resubmit.leave_out("b")
-    resubmit.keep("b", Again(str(here), ("sh", "-c", TERM["answered"])))
+@pytest.mark.usefixtures("listening")
+def test_a_job_that_is_being_ended_does_not_start_to_submit(slurm: Slurm, job: ChainJob) -> None:
+    slurm_shows(slurm, "RUNNING")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    go_on(job, False)
+
+    assert slurm.told == []
+    assert has_gone_back(slurm)
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm, tmp_path: Path) -> None:
+    left_out.leave_out("demo")
+    slurm.answer("sbatch", TERM["answered"])
     told: list[str] = []
 
-    run_end.submit_left_out("", told.append)
+    run_end.submit_left_out(told.append)
 
-    assert resubmit.any_left_out()
-    assert "room in the queue now for b; ended with this job" in told[0]
+    assert left_out.any_left_out()
+    assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")
 
 
-def test_a_call_whose_command_got_lost_is_told_with_what_to_do(here: Path) -> None:
-    assert (
-        resubmit.submit("demo", "") == ".snakemake/unbroken/demo.again.json is missing or spoilt; start snakemake again"
+def test_where_the_queue_is_full_the_job_itself_comes_back(slurm: Slurm, job: ChainJob) -> None:
+    """With MaxSubmitJobs=1 a run goes on by its one job."""
+    slurm_shows(slurm, "RUNNING")
+    slurm.refuses(FULL)
+
+    go_on(job, False)
+
+    assert has_gone_back(slurm)
+
+
+def test_where_slurm_refuses_the_next_tasks_for_good_the_run_stops_and_its_history_says_why(
+    slurm: Slurm, job: ChainJob
+) -> None:
+    slurm_shows(slurm, "RUNNING")
+    slurm.refuses(WRONG)
+
+    with pytest.raises(Stop) as stop:
+        go_on(job, False)
+
+    why = f"the next jobs could not be submitted: {WRONG}"
+    assert str(stop.value) == f"{why}; fix the cause, then start snakemake again"
+    (line,) = History(RunFolder("demo").history).attempts()
+    assert (line.before_work, line.message, line.segment) == (BeforeWork.REFUSED.value, why, 1)
+    assert not has_gone_back(slurm)
+
+
+def test_a_controller_that_is_away_is_asked_again_for_some_minutes(
+    slurm: Slurm, job: ChainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATIENCE, "600")
+    monkeypatch.setattr(segment_process, "REST_SECONDS", 0.01)
+    slurm_shows(slurm, "RUNNING")
+    line = f"me||18|PENDING|None|x|{chain_comment('demo')}|{Path().resolve()}"
+    away = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    slurm.takes(
+        f"[ -e {slurm.folder}/there ] || {{ touch {slurm.folder}/there; rm {slurm.folder}/told.$n; {away}; }}; "
+        f"echo '{line}' >> {slurm.folder}/queue"
     )
 
+    go_on(job, False)
 
-def test_a_job_calls_snakemake_as_if_outside_of_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
-    resubmit.keep("demo", Again(str(here), ("sh", "-c", "env > seen")))
-
-    resubmit.submit("demo", "20260101T000000Z-1")
-
-    seen = (here / "seen").read_text().splitlines()
-    assert [line for line in seen if line.startswith(("SLURM_", "UNBROKEN_SAME_START"))] == [
-        line for line in seen if line in ("SLURM_CONF=/etc/slurm/slurm.conf", "UNBROKEN_SAME_START=20260101T000000Z-1")
-    ]
-    assert "SLURM_CONF=/etc/slurm/slurm.conf" in seen
+    assert slurm.said("--array") == ["1-11%1"]
+    assert not has_gone_back(slurm)

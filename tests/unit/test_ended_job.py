@@ -4,16 +4,21 @@ import os
 from pathlib import Path
 
 import pytest
+from support.slurm_commands import Slurm, job_of_a_chain
 from support.toyrun import toy, toy_job
 
-from unbroken.detached.unnoted import unnoted, why_no_job
+from unbroken.job.unrecorded import MOST_ASKED, unrecorded, why_no_job
+from unbroken.runs import submissions
 from unbroken.runs.attempts import all_attempts
+from unbroken.runs.history import Attempt
 from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.slurm import tables
 from unbroken.slurm.ended_job import EndedJob, ended_job
 from unbroken.slurm.jobs_out import OutJob, Queue
 from unbroken.system import fs
+from unbroken.system.clock import unix_seconds
 
 FAILED = "JobId=17 JobName=x JobState=FAILED Reason=NonZeroExitCode ExitCode=75:0 NodeList=node[1-2] BatchHost=node1"
 CANCELLED = "JobId=17 JobName=x JobState=CANCELLED Reason=Dependency ExitCode=0:0 ReqNodeList=(null) NodeList=(null)"
@@ -29,9 +34,10 @@ def answers(monkeypatch: pytest.MonkeyPatch, **said: str) -> None:
     [
         ({"scontrol": FAILED}, EndedJob("17", "FAILED", "node1", 75)),
         ({"scontrol": CANCELLED}, EndedJob("17", "CANCELLED", "", 0)),
+        ({"scontrol": FAILED + " EndTime=840"}, EndedJob("17", "FAILED", "node1", 75, 840.0)),
         ({"scontrol": RUNNING}, None),
-        ({"sacct": "FAILED|node3|1:0\n"}, EndedJob("17", "FAILED", "node3", 1)),
-        ({"sacct": "CANCELLED by 1000|None assigned|0:0\n"}, EndedJob("17", "CANCELLED", "", 0)),
+        ({"sacct": "17|FAILED|node3|1:0|840\n"}, EndedJob("17", "FAILED", "node3", 1, 840.0)),
+        ({"sacct": "17|CANCELLED by 1000|None assigned|0:0|Unknown\n"}, EndedJob("17", "CANCELLED", "", 0)),
         ({"sacct": ""}, None),
         ({}, None),
     ],
@@ -44,18 +50,54 @@ def test_the_controller_says_it_or_else_accounting(
     assert ended_job("17") == job
 
 
-def test_a_job_that_left_no_line_gets_one_by_what_slurm_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy(tmp_path)
-    answers(monkeypatch, scontrol=FAILED)
-    places = toy_job(tmp_path).places
+# --- the lines of jobs that could not write them ---
 
-    lost = unnoted(places, ["17"], print)
-    again = unnoted(places, ["17"], print)
+BEGAN = unix_seconds("2026-11-20T10:00:00Z")
+START = "20261120T100000Z-1a2b3c4d"
 
-    last = all_attempts(places)[-1]
-    assert (lost, again, len(all_attempts(places))) == ([], [], 2)
-    assert (last.slurm_job, last.slurm_node, last.before_work) == ("17", "node1", BeforeWork.UNAVAILABLE.value)
-    assert last.message == "Slurm job 17 ended as FAILED on node1 before its work"
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """This process is job 17 of a run, whose line is in the history; accounting is off."""
+    slurm = job_of_a_chain(tmp_path, monkeypatch)
+    slurm.answer("sacct", "exit 1")
+    slurm.answer("scontrol", f"echo '{FAILED}'")
+    toy(Path())
+    return slurm
+
+
+def lost(start: str = "", segment: int = 0) -> list[Attempt]:
+    """What cannot be written of the ends of the run's jobs."""
+    return unrecorded(RunFolder("demo"), "demo", start, print, segment)
+
+
+def written() -> list[Attempt]:
+    """The lines after the first one."""
+    return all_attempts(RunFolder("demo"))[1:]
+
+
+def over(number: int | str = 18, run: str = "demo") -> Queue:
+    return Queue(True, over=(OutJob(str(number), run, 2, "FAILED", "", None),))
+
+
+def test_a_job_that_left_no_line_gets_one_by_what_slurm_says(slurm: Slurm) -> None:
+    slurm.shows(18, "FAILED")
+
+    assert (lost(), lost()) == ([], [])
+
+    (line,) = written()
+    assert (line.slurm_job, line.slurm_node, line.before_work) == ("18", "node1", BeforeWork.UNAVAILABLE.value)
+    assert (line.message, line.segment) == ("Slurm job 18 ended as FAILED on node1 before its work", 1)
+
+
+def test_a_task_of_an_array_gets_its_own(slurm: Slurm) -> None:
+    slurm.shows("18_2", "FAILED")
+    slurm.shows("18_3", "FAILED")
+    slurm.shows("18_[4-6%1]", "PENDING")
+
+    assert lost(segment=4) == []
+
+    assert [(line.slurm_job, line.segment) for line in written()] == [("18_2", 4), ("18_3", 4)]
 
 
 @pytest.mark.parametrize(
@@ -67,31 +109,75 @@ def test_a_job_that_left_no_line_gets_one_by_what_slurm_says(tmp_path: Path, mon
         FAILED.replace("75:0", f"{exit_code_for(BeforeWork.HELD, 1)}:0"),
     ],
 )
-def test_one_that_waited_lives_ended_well_or_was_not_needed_gets_none(
-    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_one_that_waited_lives_ended_well_or_was_not_needed_gets_none(said: str, slurm: Slurm) -> None:
+    slurm.shows(18, "FAILED")
+    slurm.answer("scontrol", f"echo '{said}'")
+
+    assert (lost(), written()) == ([], [])
+    assert why_no_job(RunFolder("demo"), over()) == ""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "counts"),
+    [
+        (START, BEGAN - 1, False),
+        (START, BEGAN, True),
+        (START, BEGAN + 1, True),
+        (START, None, True),  # Slurm does not say when
+        ("", BEGAN - 1, True),  # nobody has named the start
+    ],
+)
+def test_only_jobs_that_ended_after_this_start_began_count(
+    start: str, end: float | None, counts: bool, slurm: Slurm
 ) -> None:
-    toy(tmp_path)
-    answers(monkeypatch, scontrol=said)
-    places = toy_job(tmp_path).places
+    """Something may have been fixed since."""
+    slurm.shows(18, "FAILED")
+    slurm.answer("scontrol", f"echo '{FAILED} EndTime={'Unknown' if end is None else int(end)}'")
 
-    assert unnoted(places, ["17"], print) == []
-    assert len(all_attempts(places)) == 1
-    assert why_no_job(places, Queue(True, over=(OutJob("17", "demo", 2, "FAILED", "", None),))) == ""
+    assert lost(start) == []
+
+    assert len(written()) == counts
 
 
-def test_a_line_that_nobody_can_write_is_told_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy(tmp_path)
-    answers(monkeypatch, scontrol=FAILED)
-    places = toy_job(tmp_path).places
+def test_jobs_of_other_runs_and_folders_get_none(slurm: Slurm) -> None:
+    slurm.shows(18, "FAILED", key="other")
+    slurm.shows(19, "FAILED", folder="/elsewhere")
+
+    assert (lost(), written()) == ([], [])
+
+
+def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(slurm: Slurm) -> None:
+    for number in ("12", "18"):
+        assert submissions.take("demo", submissions.newest("demo"))
+        submissions.fill("demo", number)
+    rows = "18_1|COMPLETED|node1|0:0|%d\n18_2|FAILED|node2|75:0|%d\n18_3|RUNNING|node1|0:0|Unknown\n"
+    slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
+
+    assert (lost(START), lost(START)) == ([], [])
+
+    assert [(line.slurm_job, line.slurm_node) for line in written()] == [("18_2", "node2")]
+
+
+def test_of_very_many_the_last_few_are_asked_for(slurm: Slurm) -> None:
+    for number in range(20, 40):
+        slurm.shows(number, "FAILED")
+
+    assert lost() == []
+
+    assert [line.slurm_job for line in written()] == [str(number) for number in range(40 - MOST_ASKED, 40)]
+
+
+def test_a_line_that_nobody_can_write_is_told_all_the_same(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm.shows(18, "FAILED")
     monkeypatch.setattr("unbroken.runs.attempts.note", lambda *_: False)
 
-    (lost,) = unnoted(places, ["17"], print)
+    (line,) = lost()
 
-    assert lost.message == "Slurm job 17 ended as FAILED on node1 before its work"
-    queue = Queue(True, over=(OutJob("17", "demo", 2, "FAILED", "", None),))
-    assert why_no_job(places, queue) == lost.message
-    assert why_no_job(places, Queue(True, out=queue.over, over=queue.over)) == ""
-    assert why_no_job(places, Queue(is_known=False)) == ""
+    assert line.message == "Slurm job 18 ended as FAILED on node1 before its work"
+    queue, folder = over(), RunFolder("demo")
+    assert why_no_job(folder, queue) == line.message
+    assert why_no_job(folder, Queue(True, out=queue.over, over=queue.over)) == ""
+    assert why_no_job(folder, Queue(is_known=False)) == ""
 
 
 # --- what is in the way ---

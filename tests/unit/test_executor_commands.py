@@ -1,8 +1,7 @@
-"""What `executor: unbroken` makes of its parent's commands, where the parent or a rule is not what was expected."""
+"""What the jobs of a chain run, and what of a rule decides it, where Snakemake or a rule is not what was expected."""
 
-import os
+import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,31 +9,54 @@ import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Driver
 from support.slurm_commands import Slurm
+from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken.parent import behind, by_ticket, in_the_batch_step, local_script, plain_tmpdir
+from snakemake_executor_plugin_unbroken.chain_words import MOST_INPUTS, ChainWords
+from snakemake_executor_plugin_unbroken.snakemake_jobs import local_script, plain_tmpdir
 
 __all__ = ["slurm"]  # a fixture
-OURS = f"{sys.executable} -m snakemake --executor slurm-jobstep --jobs 1"
+OURS = f"{sys.executable} -m snakemake --executor local"
 
 
-@pytest.mark.parametrize("command", ["python -m snakemake --executor slurm-step", f"{OURS} {OURS}"])
-def test_a_parent_that_starts_jobs_in_another_way_is_refused(command: str) -> None:
-    """Else a job would run in a second Snakemake, which removes its record at Slurm's signal."""
-    with pytest.raises(WorkflowError, match=r"lacks '--executor slurm-jobstep --jobs 1': another .* than 2\.8"):
-        in_the_batch_step(command)
+def words_of(command: str) -> ChainWords:
+    """The words of an executor whose jobs Snakemake starts by this command."""
+    executor = SimpleNamespace(format_job_exec=lambda job: command)
+    return ChainWords(executor)  # type: ignore[arg-type]
 
 
-def test_a_command_without_a_snakemake_is_refused() -> None:
-    assert "-m module a -- " in behind(OURS, "module", ["a"])
-    job = SimpleNamespace(get_target_spec=list, attempt=2)
-    assert by_ticket(f"cd x; {OURS}", "module", Path("t"), job) == f"cd x; {sys.executable} -m module t --attempt 2"
+@pytest.mark.parametrize("command", ["snakemake --executor local", "python -m snakemakes"])
+def test_a_command_without_a_snakemake_is_refused(command: str) -> None:
+    with pytest.raises(WorkflowError, match=r"lacks .* another Snakemake than 9\.27"):
+        words_of(command).batch(SimpleNamespace(), segment(), Path("spec.json"))
 
-    with pytest.raises(WorkflowError, match="-m snakemake"):
-        behind("snakemake --executor local", "module", [])
-    with pytest.raises(WorkflowError, match="-m snakemake"):
-        by_ticket("snakemake --executor local", "module", Path("t"), job)
+
+def test_a_job_of_a_chain_starts_unbroken_where_snakemake_stood_and_outlives_the_signal_to_its_shell() -> None:
+    batch, command = words_of(f"cd x && {OURS} --attempt 1").batch(SimpleNamespace(), segment(), Path("a/spec.json"))
+
+    assert batch == f"trap : TERM; cd x && {sys.executable} -m unbroken.job a/spec.json"
+    assert command == (*OURS.split(), "--attempt", "1", "--keep-incomplete")
+
+
+def test_a_job_of_a_users_rule_waits_for_its_inputs_and_finds_this_unbroken(tmp_path: Path) -> None:
+    job = SimpleNamespace(get_wait_for_files=lambda: ["a b", "c"])
+    batch, command = words_of(OURS).batch(job, work(), tmp_path / "spec.json")
+
+    path = subprocess.run(
+        ["sh", "-c", batch.replace(f"{sys.executable} -m unbroken.job {tmp_path}/spec.json", 'printf "%s" "$PATH"')],
+        env={"PATH": "/a b:/bin"},
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert command == (*OURS.split(), "--wait-for-files", "a b", "c")  # its outputs are removed when it fails
+    assert path == f"{Path(sys.executable).parent}:/a b:/bin"
+
+
+def test_a_job_of_a_users_rule_with_very_many_inputs_waits_for_none(tmp_path: Path) -> None:
+    job = SimpleNamespace(get_wait_for_files=lambda: [str(number) for number in range(MOST_INPUTS + 1)])
+
+    assert words_of(OURS).batch(job, work(), Path("spec.json"))[1] == tuple(OURS.split())
 
 
 @pytest.mark.parametrize(
@@ -76,23 +98,7 @@ def test_an_error_in_a_thread_that_submits_ends_the_driver(slurm: Slurm, monkeyp
     driver.executor.workflow.scheduler.executor_error_callback = errors.append
     job = driver.job(segment(), is_group=lambda: 1 / 0)
 
-    driver.executor.submit_soon(job)
+    driver.executor.hand_over(job)
     assert driver.postponed() == []
 
     assert [type(error) for error in errors] == [ZeroDivisionError]
-
-
-def test_old_logs_are_removed_and_the_folders_of_jobs_that_wait_stay(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(monkeypatch, slurm)
-    folder = driver.executor.slurm_logdir / "rule_toy_segment" / "demo_001"
-    folder.mkdir(parents=True)
-    for name, days in (("1.log", 11), ("2.log", 9)):
-        (folder / name).touch()
-        os.utime(folder / name, (time.time() - days * 86400,) * 2)
-    (folder / "3.log").symlink_to("gone")  # as a file that is removed between two looks
-
-    driver.executor.clean_old_logs()
-
-    assert sorted(path.name for path in folder.iterdir()) == ["2.log", "3.log"]

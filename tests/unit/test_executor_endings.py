@@ -1,6 +1,6 @@
 """How `executor: unbroken` acts upon the end of a job while its run is held, or its files cannot be read.
 
-A file server that is away for a moment ends no run; what a newer unbroken wrote, or a spoilt file, stops its own run
+A file server that is away for a moment ends no run; what a newer unbroken wrote, or a corrupt file, stops its own run
 only.
 """
 
@@ -9,18 +9,21 @@ import os
 from pathlib import Path
 
 import pytest
-from support.driver import LATENCY_SECONDS, Driver, ended
+from support.driver import Driver, ended, ends_as
 from support.newer import newer_line, newer_record
 from support.slurm_commands import Slurm
 from support.toyrun import toy
 from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
-from unit.test_executor_parts import attempt, segment
+from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.segments import out_of
+from unbroken.job.rule_state import RuleState, note_done
 from unbroken.runs import submissions
-from unbroken.runs.history import History
+from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import Outcome
@@ -73,9 +76,9 @@ def test_the_end_of_a_job_is_looked_at_again_while_another_one_holds_the_run_and
         is_over = driver.executor._close(info, out, ended("TIMEOUT"))
         assert (is_over, driver.done, driver.failed, driver.submitted) == (False, [], [], [])
         assert out.not_before > 0
-        assert driver.executor._close(info, out, ended("TIMEOUT", LEAVING_SECONDS + 1))
+        assert driver.executor._close(info, out, ended("TIMEOUT", ago_seconds=LEAVING_SECONDS + 1))
         assert driver.postponed() == [job]  # nothing is submitted for a run that is held
-    assert (driver.done, driver.failed, driver.submitted) == ([], [], [])
+    assert (driver.done, driver.failed, driver.submitted, driver.slurm.told) == ([], [], [], [])
 
 
 @pytest.mark.parametrize("where", ["history of a run without a checkpoint", "history", "lease"])
@@ -97,7 +100,7 @@ def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_dr
     assert (driver.done, driver.failed, job.attempt) == ([], [], 1)
     assert out.not_before > 0
     (line,) = driver.lines()
-    assert line.startswith("demo segment 1: ") and line.endswith("; retried every 10 s")
+    assert line.startswith("demo segment 1: ") and line.endswith("; tried again every 10 s")
     assert submissions.newest(segment().key) is not None  # it still counts as submitted
 
 
@@ -108,40 +111,48 @@ def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: D
     job = driver.job(segment(goal=10**6))
 
     for _ in range(3):  # told once
-        assert driver.executor.is_complete(job)
-        assert driver.executor._later.all() == [job]
+        driver.executor.run_job(job)
+        assert driver.executor._chains.postponed() == [job]
 
     assert (driver.done, driver.failed, driver.submitted, job.attempt) == ([], [], [], 1)
     (line,) = driver.lines()
-    assert line.startswith("demo segment 1: ") and line.endswith("; retried every 10 s")
+    assert line.startswith("demo segment 1: ") and line.endswith("; tried again every 10 s")
 
 
-def test_an_outage_before_a_submission_is_told_again_once_it_was_over(driver: Driver) -> None:
+def test_an_outage_before_a_submission_is_told_again_once_it_was_over(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job, errors = driver.job(segment()), iter([OSError(errno.ESTALE, "stale"), None, OSError(errno.ESTALE, "stale")])
 
-    def look(*words: object) -> None:
+    def look(*words: object) -> bool:
         if (error := next(errors)) is not None:
             raise error
+        return False
 
-    driver.executor._look_before_submission = look  # type: ignore[method-assign]
+    monkeypatch.setattr(settled, "is_done", look)
     for _ in range(3):
-        driver.executor.is_complete(job)
+        driver.executor.run_job(job)
+        driver.executor._chains.forget(segment())  # as its end does
 
-    assert len(driver.lines()) == 2
+    assert [line for line in driver.lines() if "stale" in line] == [
+        "demo segment 1: [Errno 116] stale; tried again every 10 s"
+    ] * 2
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_what_somebody_has_to_mend_before_a_submission_is_not_waited_for(driver: Driver, number: int) -> None:
+def test_what_a_user_has_to_fix_before_a_submission_is_not_waited_for(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     job = driver.job(segment())
 
-    def look(*words: object) -> None:
+    def look(*words: object) -> bool:
         raise OSError(number, os.strerror(number), ".snakemake/unbroken")
 
-    driver.executor._look_before_submission = look  # type: ignore[method-assign]
-    driver.executor.is_complete(job)
+    monkeypatch.setattr(settled, "is_done", look)
+    driver.executor.run_job(job)
 
-    assert (driver.failed, driver.executor._later.all()) == ([job], [])
-    assert os.strerror(number) in driver.errors[0]
+    assert (driver.failed, driver.executor._chains.postponed()) == ([job], [])
+    assert os.strerror(number) in driver.lines()[0]
 
 
 def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Driver) -> None:
@@ -168,7 +179,7 @@ def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
     assert str(places.history) in driver.lines()[0]
 
 
-def test_a_record_that_vanished_is_made_anew_and_told(driver: Driver) -> None:
+def test_a_record_that_vanished_is_made_again_and_told(driver: Driver) -> None:
     toy(Path(), goal=10**6, segment_minutes=0.001)
     done, places = segment(1, goal=10**6), RunFolder("demo")
     driver.executor._newest_done["demo"] = done
@@ -180,7 +191,7 @@ def test_a_record_that_vanished_is_made_anew_and_told(driver: Driver) -> None:
 
     record = read_record(places.record(1))
     assert record is not None and record.outcome is Outcome.PAUSED
-    assert driver.lines() == ["demo segment 1: its job was ended in its last moment, its record is made anew"]
+    assert driver.lines() == ["demo segment 1: its job was ended in its last moment, its record is made again"]
     driver.executor._restore_vanished()
     assert driver.lines() == []
 
@@ -188,49 +199,64 @@ def test_a_record_that_vanished_is_made_anew_and_told(driver: Driver) -> None:
 # --- jobs of anybody's rules ---
 
 
-def test_of_an_interruptible_job_the_end_is_looked_at_again_when_the_file_server_answers(driver: Driver) -> None:
-    told = work("paused", store=Path("store"))
-    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
-    info = driver.out(job, told, leaves_record=False)
+def of_a_rule(outcome: str) -> Interruptible:
+    """The job of a rule whose newest task has left such a note."""
+    found = work()
+    RuleState(ExecNote("net/de", "store", outcome, 2) if outcome else None, 1).write(found.key)
+    return found
+
+
+def test_of_a_rules_job_the_end_is_looked_at_again_when_the_file_server_answers(driver: Driver) -> None:
+    told = of_a_rule("paused")
+    job = driver.job(told)
+    info = driver.out(job, told)
     out = out_of(info)
     assert out is not None
     unreadable(Path("store/history.jsonl"))
 
-    assert not driver.executor._close_interruptible(info, out, ended())
+    assert not driver.executor._close(info, out, ended())
     assert (driver.done, driver.failed, driver.submitted) == ([], [], [])
     assert out.not_before > 0
     (line,) = driver.lines()
-    assert line.startswith("net/de: ") and line.endswith("; retried every 10 s")
+    assert line.startswith("net/de: ") and line.endswith("; tried again every 10 s")
 
 
-def test_of_an_interruptible_job_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
-    told = work("paused", store=Path("store"))
-    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
-    info = driver.out(job, told, leaves_record=False)
+def test_of_a_rules_job_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
+    told = of_a_rule("paused")
+    job = driver.job(told)
+    info = driver.out(job, told)
     newer_line(told.places)
 
-    assert driver.executor._close_interruptible(info, out_of(info), ended())
+    assert driver.executor._close(info, out_of(info), ended())
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert "store/history.jsonl" in driver.lines()[0]
 
 
-@pytest.mark.parametrize(("outcome", "is_written"), [("", False), ("paused", False), ("paused", True)])
-def test_a_note_and_the_line_of_a_pause_may_be_seen_after_the_end_of_their_job(
-    driver: Driver, outcome: str, is_written: bool
-) -> None:
-    told = work(outcome, store=Path("store"))
-    job = driver.job(told, params={}, output=["model.pt"], resources={"segments": 3})
-    info = driver.out(job, told, leaves_record=False)
+def test_a_rules_job_that_ended_well_is_done_also_if_that_is_seen_after_the_end_of_its_task(driver: Driver) -> None:
+    told = of_a_rule("finished")
+    job = driver.job(told)
+    info = driver.out(job, told)
     out = out_of(info)
-    driver.slurm.answer("squeue", "exit 1")  # so it is handed over, and not submitted
-    if is_written:
-        History(told.places.history).append(attempt(Outcome.PAUSED, slurm_job="17"))
+    assert out is not None
+    note_done(told.key)
 
-    assert driver.executor._close_interruptible(info, out, ended(ago_seconds=LATENCY_SECONDS - 1)) == is_written
-    assert driver.failed == []
-    assert driver.postponed() == [job] * is_written
-    assert is_written or driver.executor._close_interruptible(info, out, ended(ago_seconds=LATENCY_SECONDS + 1))
+    assert driver.executor._close(info, out, ended("COMPLETED"))
+
+    assert (driver.done, driver.failed) == ([job], [])
+
+
+def test_a_rules_job_in_which_no_segment_began_is_a_failure_that_snakemake_counts(driver: Driver) -> None:
+    told = of_a_rule("")
+    job = driver.job(told)
+    info = driver.out(job, told)
+    ends_as(driver.slurm, "17", "FAILED")
+
+    assert driver.executor._close(info, out_of(info), ended())
+
+    assert (driver.done, driver.failed, job.attempt) == ([], [job], 1)
+    (line,) = driver.lines()
+    assert line.startswith("train: job 17 ended as FAILED")
 
 
 def test_a_record_of_a_newer_unbroken_is_the_end_of_its_job(driver: Driver) -> None:

@@ -1,4 +1,4 @@
-"""`executor: unbroken` while Slurm is silent, or somebody else submits: no segment is submitted twice.
+"""`executor: unbroken` while Slurm is silent, or another process submits: no run is submitted twice.
 
 Slurm's commands are scripts that answer as it does; no controller can be kept in these states for long.
 """
@@ -8,21 +8,22 @@ import time
 from pathlib import Path
 
 import pytest
+from support.driver import Driver, Words, shows
 from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken import adoption
-from snakemake_executor_plugin_unbroken.adoption import LOOK_SECONDS, AdoptedJob, Adoption
+from snakemake_executor_plugin_unbroken import chains
 from unbroken.runs import submissions
+from unbroken.runs.layout import CHAINS
 
-AGED_SECONDS = 200.0  # a ticket that was written before anything was asked
+AGED_SECONDS = 200.0  # a submission that was made before anything was asked
 
 
 class Clock:
     """time.monotonic() of one module, moved by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-        self.now = 1000.0
+        self.now = time.monotonic()
         monkeypatch.setattr(f"snakemake_executor_plugin_unbroken.{module}.time.monotonic", lambda: self.now)
 
 
@@ -36,105 +37,120 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return slurm
 
 
-def shows(slurm: Slurm, job_id: str, state: str, name: str = "of-a-driver", number: int = 1) -> None:
-    """The whole of what squeue shows from now on."""
-    comment = f"rule_toy_segment_wildcards_demo_{number:03d}"
-    (slurm.folder / "queue").write_text(f"me|{job_id}|{state}|None|{name}|{comment}|{Path().resolve()}\n")
+@pytest.fixture
+def driver(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(monkeypatch, slurm)
 
 
-def ticket(number: int, job_id: str = "", age_seconds: float = AGED_SECONDS) -> None:
-    key = segment(number).key
-    assert submissions.take(key, None)
+def submission(job_id: str = "", age_seconds: float = AGED_SECONDS, key: str = "demo") -> None:
+    """What another start of snakemake, or a job, has submitted, or is about to."""
+    assert submissions.take(key, submissions.newest(key))
     if job_id:
-        submissions.fill(key, job_id)
+        submissions.fill(key, job_id, Words.WORDS)
     found = submissions.newest(key)
     assert found is not None
     os.utime(found.path, (time.time() - age_seconds,) * 2)
 
 
-# --- what is out for a segment ---
+def age(seconds: float = AGED_SECONDS, key: str = "demo") -> None:
+    """Let the submissions of a run be older."""
+    for path in (CHAINS / key).glob("[0-9]*.json"):
+        os.utime(path, (time.time() - seconds,) * 2)
 
 
-def test_while_squeue_is_silent_nothing_may_be_submitted_and_that_is_told_once(slurm: Slurm) -> None:
-    jobs = Adoption(Path())
+# --- what is out for a run ---
+
+
+def test_while_squeue_is_silent_nothing_is_submitted_and_that_is_told_once(slurm: Slurm, driver: Driver) -> None:
+    job = driver.job(segment())
     slurm.answer("squeue", "exit 1")
 
-    looks = [jobs.find(segment(), [], []) for _ in range(2)]
+    for _ in range(2):
+        driver.executor.run_job(job)
+        assert driver.executor._chains.postponed() == [job]
+    said = driver.lines()
     slurm.answer("squeue", f"cat {slurm.folder}/queue")
-    answered = jobs.find(segment(), [], [])
-    jobs.forget()
-    slurm.answer("squeue", "exit 1")
-    again = jobs.find(segment(), [], [])
+    driver.executor.run_job(job)
 
-    assert [(look.job_id, look.must_wait) for look in [*looks, again]] == [("", True)] * 3
-    line = "squeue does not answer; nothing is submitted until it does"
-    assert [look.line for look in [*looks, again]] == [line, "", line]
-    assert answered == AdoptedJob()
+    assert said == ["demo segment 1: squeue does not answer; nothing is submitted until it does"]
+    assert (driver.submitted, len(slurm.told)) == ([job], 1)
 
 
 def test_an_old_answer_of_squeue_is_no_word_on_a_job_that_is_to_be_taken_over(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+    slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, jobs = Clock(monkeypatch, "adoption"), Adoption(Path())
-    shows(slurm, "17", "RUNNING")
-    assert jobs.find(segment(), [], []).job_id == "17"
+    clock = Clock(monkeypatch, "chains")
+    submission("17", 10_000.0)
+    shows(slurm, "17 RUNNING")
+    driver.executor.run_job(driver.job(segment(1)))
+    shows(slurm, "17 COMPLETED")
 
-    shows(slurm, "17", "COMPLETED")
-    within = jobs.find(segment(), [], [])
-    clock.now += adoption.FRESH_SECONDS
-    after = jobs.find(segment(), [], [])
+    clock.now += chains.FRESH_SECONDS + 1
+    driver.executor.run_job(driver.job(segment(2)))
 
-    assert (within.job_id, after) == ("17", AdoptedJob())
+    assert len(driver.submitted) == 2
+    assert len(slurm.told) == 1
+
+
+def test_the_queue_is_asked_once_for_all_runs_that_are_handed_over_together(slurm: Slurm, driver: Driver) -> None:
+    slurm.answer("squeue", f"echo asked >> {slurm.folder}/asked; cat {slurm.folder}/queue")
+    for name in ("a", "b", "c"):
+        driver.executor.run_job(driver.job(segment(name=name)))
+
+    assert len(slurm.told) == 3
+    assert (slurm.folder / "asked").read_text() == "asked\n"
 
 
 def test_a_silence_between_two_looks_is_not_taken_for_an_empty_queue(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+    slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, jobs = Clock(monkeypatch, "adoption"), Adoption(Path())
-    shows(slurm, "17", "RUNNING")
-    assert jobs.find(segment(), [], []).job_id == "17"
+    clock = Clock(monkeypatch, "chains")
+    submission("17", 10_000.0)
+    shows(slurm, "17 RUNNING")
+    driver.executor.run_job(driver.job(segment(1)))
 
-    clock.now += adoption.FRESH_SECONDS
+    clock.now += chains.FRESH_SECONDS + 1
     slurm.answer("squeue", "exit 1")
+    second = driver.job(segment(2))
+    driver.executor.run_job(second)
 
-    assert jobs.find(segment(), [], []).must_wait
-
-
-def test_a_ticket_that_is_being_filled_is_waited_for_whatever_squeue_says(slurm: Slurm) -> None:
-    ticket(1, age_seconds=0.0)
-
-    found = Adoption(Path()).find(segment(), [], [])
-
-    assert (found.job_id, found.wait_seconds) == ("", 1.0)
-    assert found.ticket is not None and found.ticket.is_being_filled
+    assert driver.postponed() == [second]
+    assert slurm.told == []
 
 
-def test_a_job_that_is_leaving_is_waited_for_and_told_once(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, jobs = Clock(monkeypatch, "adoption"), Adoption(Path())
-    ticket(1, "17")
-    shows(slurm, "17", "COMPLETING")
+def test_a_submission_that_is_being_made_is_waited_for_whatever_squeue_says(slurm: Slurm, driver: Driver) -> None:
+    submission(age_seconds=0.0)
+    job = driver.job(segment())
 
-    first, second = jobs.find(segment(), [], []), jobs.find(segment(), [], [])
-    shows(slurm, "17", "COMPLETED")
-    after = jobs.find(segment(), [], [])  # asked anew, although the last answer is fresh
+    driver.executor.run_job(job)
 
-    assert (first.job_id, first.wait_seconds, second.wait_seconds) == ("", LOOK_SECONDS, LOOK_SECONDS)
-    assert first.line == "demo segment 1: job 17 is ending; the segment goes on as soon as it has left"
-    assert second.line == ""
-    assert (after.must_wait, after.job_id) == (False, "")
-    assert clock.now == 1000.0
+    assert (driver.submitted, slurm.told) == ([], [])
+    assert driver.postponed() == [job]
 
 
-def test_a_job_whose_machine_is_lost_seems_to_be_leaving_for_ever_and_is_not_waited_for_as_long(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+def test_a_submission_of_another_process_that_an_old_answer_of_squeue_does_not_show_is_not_made_again(
+    slurm: Slurm, driver: Driver
 ) -> None:
-    clock, jobs = Clock(monkeypatch, "adoption"), Adoption(Path())
-    ticket(1, "17")
-    shows(slurm, "17", "COMPLETING")
+    driver.executor.run_job(driver.job(segment(name="other")))  # so the queue was asked just now
 
-    waits = [jobs.find(segment(), [], []).must_wait]
-    for seconds in (adoption.LEAVING_SECONDS, 1.0, 0.0):
-        clock.now += seconds
-        waits.append(jobs.find(segment(), [], []).must_wait)
+    submission("17", age_seconds=0.0)
+    shows(slurm, "17_1 RUNNING", "17_[2-5%1] PENDING")
+    driver.executor.run_job(driver.job(segment()))
 
-    assert waits == [True, True, True, False]
+    assert len(slurm.told) == 1  # that of the other run
+    assert driver.lines()[-1] == "demo segment 1: job 17 of its run is in the queue or running already, taken over"
+
+
+def test_a_job_that_is_leaving_is_waited_for_and_told_once(slurm: Slurm, driver: Driver) -> None:
+    submission("17")
+    shows(slurm, "17 COMPLETING")
+    job = driver.job(segment())
+
+    for _ in range(2):
+        driver.executor.run_job(job)
+        assert driver.executor._chains.postponed() == [job]
+    shows(slurm, "17 COMPLETED")
+    driver.executor.run_job(job)  # squeue is asked again, although its last answer is fresh
+
+    assert driver.lines()[:1] == ["demo segment 1: job 17 is ending; the segment goes on as soon as it has left"]
+    assert (driver.submitted, len(slurm.told)) == ([job], 1)

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import still_needed
-from snakemake_executor_plugin_unbroken.adoption import Adoption
+from snakemake_executor_plugin_unbroken import settled
 from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
 from snakemake_executor_plugin_unbroken.records import (
     EARLY_SECONDS,
@@ -26,16 +25,17 @@ from snakemake_executor_plugin_unbroken.records import (
 from snakemake_executor_plugin_unbroken.retry_later import Later
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.errors import LeaseError
+from unbroken.job import array
 from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
+from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
-from unbroken.system import fs
 
 
 def segment(number: int = 1, **changes: object) -> Segment:
@@ -232,7 +232,7 @@ def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
 # --- submissions ---
 
 
-def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
+def test_exactly_one_of_many_processes_may_submit_the_jobs_of_a_run(here: Path) -> None:
     won: list[bool] = []
     barrier = threading.Barrier(8)
 
@@ -249,33 +249,18 @@ def test_exactly_one_of_many_drivers_may_submit_a_segment(here: Path) -> None:
     assert sorted(won) == [False] * 7 + [True]
 
 
-def test_a_driver_that_drops_the_last_ticket_of_a_run_takes_nobody_the_folder_away(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submissions.take(segment(1).key, None)
-    create, drops = fs.create_exclusive, iter([segment(1)])
-
-    def late(path: Path, text: str) -> bool:
-        for done in drops:
-            submissions.drop(done.key)  # by another driver, in the moment before
-        return create(path, text)
-
-    monkeypatch.setattr(fs, "create_exclusive", late)
-
-    assert submissions.take(segment(2).key, None)
-
-
-def test_a_ticket_says_as_which_job_a_segment_was_submitted(here: Path) -> None:
+def test_a_submission_says_as_which_job_and_with_which_words_a_run_was_submitted(here: Path) -> None:
     submissions.take(segment().key, None)
     empty = submissions.newest(segment().key)
-    submissions.fill(segment().key, "17")
+    submissions.fill(segment().key, "17", ["-p", "short"])
     filled = submissions.newest(segment().key)
 
     assert empty is not None and empty.is_being_filled and empty.job_id == ""
     assert filled is not None and not filled.is_being_filled and filled.job_id == "17"
+    assert submissions.words_of_newest(segment().key) == ["-p", "short"]
 
 
-def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> None:
+def test_after_a_job_that_ended_one_process_may_submit_the_next(here: Path) -> None:
     submissions.take(segment().key, None)
     submissions.fill(segment().key, "17")
     old = submissions.newest(segment().key)
@@ -285,60 +270,44 @@ def test_after_a_job_that_ended_one_driver_may_submit_the_next(here: Path) -> No
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
+def test_after_a_refusal_another_process_may_submit(here: Path) -> None:
+    assert submissions.take(segment().key, None)
+
+    submissions.give_back(segment().key)
+
+    assert submissions.newest(segment().key) is None
+    assert submissions.take(segment().key, None)
+
+
 @pytest.mark.parametrize("dated", [0, 2**32], ids=["long ago", "in the future"])
-def test_a_ticket_of_a_driver_that_died_before_it_was_filled_holds_nobody_up_for_ever(here: Path, dated: int) -> None:
+def test_a_submission_of_a_process_that_died_before_it_was_filled_holds_no_other_up_for_ever(
+    here: Path, dated: int
+) -> None:
     submissions.take(segment().key, None)
-    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
-    os.utime(path, (dated, dated))
+    os.utime(here / CHAINS / "demo" / "1.json", (dated, dated))
 
-    ticket = submissions.newest(segment().key)
+    found = submissions.newest(segment().key)
 
-    assert ticket is not None and not ticket.is_being_filled
-
-
-def test_the_submissions_of_other_segments_stay(here: Path) -> None:
-    submissions.take(segment(1).key, None)
-    submissions.take(segment(11).key, None)
-
-    submissions.drop(segment(1).key)
-
-    assert submissions.newest(segment(1).key) is None
-    assert submissions.newest(segment(11).key) is not None
+    assert found is not None and not found.is_being_filled
 
 
-def test_a_torn_ticket_is_not_waited_for(here: Path) -> None:
+def test_a_torn_submission_is_not_waited_for(here: Path) -> None:
     submissions.take(segment().key, None)
-    (path,) = (here / ".snakemake/unbroken/demo").iterdir()
-    path.write_text("{")
+    (here / CHAINS / "demo" / "1.json").write_text("{")
 
-    ticket = submissions.newest(segment().key)
+    found = submissions.newest(segment().key)
 
-    assert ticket is not None and not ticket.is_being_filled
-
-
-def test_a_driver_that_saw_neither_record_nor_ticket_submits_nothing_for_a_finished_segment(here: Path) -> None:
-    """Between its two looks the job ended, and the driver of the job dropped the ticket."""
-    run = toy_run(goal=10**6)
-    done = Segment(run, 1, "toy_segment", ("demo", "001"))
-    assert not still_needed.is_done(done, print)
-    made = toy(here, goal=10**6, segment_minutes=0.01)
-
-    assert submissions.newest(done.key) is None
-    assert not still_needed.take(done, None, print)
-
-    record = read_record(done.record)
-    assert record is not None and record.checkpoint == made.checkpoint
-    assert submissions.newest(done.key) is None
+    assert found is not None and not found.is_being_filled
 
 
-def test_a_driver_submits_what_is_not_done(here: Path) -> None:
-    toy(here, goal=10**6, segment_minutes=0.01)
-    second = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
+def test_the_submissions_of_other_runs_stay(here: Path) -> None:
+    submissions.take("demo", None)
+    submissions.take("demo2", None)
 
-    assert still_needed.take(second, None, print)
+    submissions.give_back("demo")
 
-    ticket = submissions.newest(second.key)
-    assert ticket is not None and ticket.is_being_filled
+    assert submissions.newest("demo") is None
+    assert submissions.newest("demo2") is not None
 
 
 def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Path) -> None:
@@ -346,33 +315,30 @@ def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Pat
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
 
     with take(first.places.lease, 2, 0.0, print):
-        assert still_needed.is_done(first, print)
+        assert settled.is_done(first, print)
         first.record.unlink()
         with pytest.raises(LeaseError):
-            still_needed.is_done(first, print)
+            settled.is_done(first, print)
 
 
 @pytest.mark.parametrize(
     ("comment", "folder", "is_taken_over"),
     [
-        ("rule_toy_segment_wildcards_demo_001", ".", True),
-        ("(null)", ".", True),  # a site that writes comments of its own
-        ("rule_toy_segment_wildcards_other_001", ".", False),
-        ("(null)", "/elsewhere", False),
+        (chain_comment("demo"), ".", True),
+        (chain_comment("other"), ".", False),
+        (chain_comment("demo2"), ".", False),
+        (chain_comment("demo"), "/elsewhere", False),
+        ("rule_toy_segment_wildcards_demo_001", ".", False),
+        ("(null)", ".", False),
     ],
 )
 def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
-    here: Path, monkeypatch: pytest.MonkeyPatch, comment: str, folder: str, is_taken_over: bool
+    here: Path, comment: str, folder: str, is_taken_over: bool
 ) -> None:
     """After a crash a controller counts from the last number that it had saved."""
-    submissions.take(segment().key, None)
-    submissions.fill(segment().key, "17")
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.adoption.my_jobs", lambda: [job])
 
-    found = Adoption(here).find(segment(), [], [])
-
-    assert (found.job_id == "17", found.must_wait) == (is_taken_over, False)
+    assert (array.alive_of([job], "demo") == [job]) is is_taken_over
 
 
 def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

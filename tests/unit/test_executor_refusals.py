@@ -1,5 +1,6 @@
 """What `executor: unbroken` does with a job that cannot be submitted now, or at all, and without its parent plugin."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,18 +11,19 @@ from types import SimpleNamespace
 import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from support.driver import Driver
+from support.driver import Driver, shows
 from support.slurm_commands import Slurm
 from support.toyrun import toy
-from unit.test_executor_outages import shows, slurm, ticket
+from unit.test_executor_outages import slurm, submission
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken.adoption import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
+from snakemake_executor_plugin_unbroken.job_specs import _only_hands_on
 from snakemake_executor_plugin_unbroken.segments import segment_of
-from snakemake_executor_plugin_unbroken.submitting import _refuse_other_clusters
-from snakemake_executor_plugin_unbroken.ticket_jobs import _only_hands_on
+from unbroken.job.left_out import LEFT_OUT
 from unbroken.runs import submissions
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import take
 
 __all__ = ["slurm"]  # a fixture
@@ -42,10 +44,10 @@ def test_a_run_that_cannot_be_gone_on_with_is_a_failed_job_and_not_the_end_of_th
     (RunFolder("demo").checkpoints / "format.json").write_text("{")
     job = driver.job(segment(2))
 
-    assert driver.executor.is_complete(job)
+    driver.executor.run_job(job)
 
-    assert (driver.failed, driver.submitted) == ([job], [])
-    assert "format.json" in driver.errors[0]
+    assert (driver.failed, driver.submitted, job.attempt) == ([job], [], 3)
+    assert "format.json" in driver.lines()[0]
     assert submissions.newest(segment(2).key) is None
 
 
@@ -55,43 +57,41 @@ def test_a_segment_whose_work_is_done_waits_while_its_run_is_held_and_gets_no_jo
     places.record(1).unlink()
 
     with take(places.lease, 2, 0.0, print):
-        assert driver.executor.is_complete(job)
-        held = driver.postponed()
-    assert driver.executor.is_complete(job)
+        driver.executor.run_job(job)
+        held = driver.executor._chains.postponed()
+    driver.executor.run_job(job)
 
     assert held == [job]
     assert submissions.newest(segment().key) is None
     assert (driver.done, driver.failed, driver.submitted) == ([job], [], [])
 
 
-def test_a_segment_does_not_wait_for_ever_for_a_run_that_is_held(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_does_not_wait_for_ever_for_a_run_that_is_held(driver: Driver) -> None:
     """A job in the queue, which finds out by whom, takes its turn."""
     toy(Path(), goal=10**6, segment_minutes=0.001)
     places, job = RunFolder("demo"), driver.job(segment(goal=10**6))
     places.record(1).unlink()
-    shows(driver.slurm, "17", "PENDING")
-    ticket(1, "17")
+    shows(driver.slurm, "17 PENDING")
+    submission("17")
 
     with take(places.lease, 2, 0.0, print):
-        assert driver.executor.is_complete(job)
-        assert driver.postponed() == [job]
-        driver.executor._leaving[segment()] = time.monotonic() - LEAVING_SECONDS
-        assert driver.executor.is_complete(job)
+        driver.executor.run_job(job)
+        assert driver.executor._chains.postponed() == [job]
+        driver.executor._chains._leaving[segment()] = time.monotonic() - LEAVING_SECONDS
+        driver.executor.run_job(job)
 
     assert driver.postponed() == []
-    assert (driver.submitted, list(driver.executor._out)) == ([job], ["17"])
+    assert (driver.submitted, list(driver.executor._chains._out)) == ([job], [segment()])
 
 
-def test_a_job_is_handed_over_again_while_squeue_is_silent(driver: Driver) -> None:
+def test_a_job_is_handed_over_again_when_squeue_answers(driver: Driver) -> None:
     job = driver.job(segment())
     driver.slurm.answer("squeue", "exit 1")
 
-    assert driver.executor.is_complete(job)
+    driver.executor.run_job(job)
 
     assert driver.postponed() == [job]
-    assert driver.lines() == ["squeue does not answer; nothing is submitted until it does"]
+    assert driver.lines() == ["demo segment 1: squeue does not answer; nothing is submitted until it does"]
     assert submissions.newest(segment().key) is None
 
 
@@ -100,67 +100,169 @@ def test_a_job_is_handed_over_again_while_squeue_is_silent(driver: Driver) -> No
 
 def test_a_controller_that_is_away_costs_no_attempt(driver: Driver) -> None:
     job = driver.job(segment())
-    submissions.take(segment().key, None)
+    driver.slurm.refuses(AWAY)
 
-    driver.executor._report_job_error_threadsafe(SubmittedJobInfo(job), AWAY)
+    driver.executor.run_job(job)
 
     assert (driver.failed, job.attempt) == ([], 1)
     assert driver.postponed() == [job]
     assert submissions.newest(segment().key) is None  # so the next try may take it
-    assert driver.lines() == [f"demo segment 1: Slurm does not take the job now; tried again ({AWAY})"]
+    assert driver.lines() == [f"demo segment 1: Slurm, or another process, is busy with it ({AWAY}); tried again"]
 
 
-def test_a_job_that_sbatch_took_although_its_answer_was_lost_is_looked_for_before_the_next_try(driver: Driver) -> None:
+def test_an_array_that_sbatch_took_although_its_answer_was_lost_is_looked_for_before_the_next_try(
+    driver: Driver,
+) -> None:
+    """Also if squeue was asked a moment ago."""
     job = driver.job(segment())
-    assert not driver.executor._adoption.find(segment(), [], []).job_id  # the queue was empty
+    driver.slurm.refuses(AWAY)
+    driver.executor.run_job(job)
 
-    shows(driver.slurm, "17", "PENDING")
-    driver.executor._report_job_error_threadsafe(SubmittedJobInfo(job), AWAY)
-    assert driver.executor.is_complete(job)
+    shows(driver.slurm, "17_[1-7%1] PENDING")
+    driver.slurm.takes()
+    driver.executor.run_job(job)
 
-    assert list(driver.executor._out) == ["17"]
+    assert driver.lines()[-1] == "demo segment 1: job 17 of its run is in the queue or running already, taken over"
     assert driver.slurm.told == []
 
 
-@pytest.mark.parametrize("is_segment", [True, False])
-def test_what_sbatch_never_takes_is_not_tried_again(driver: Driver, is_segment: bool) -> None:
-    job = driver.job(segment(), **({} if is_segment else {"params": {}, "name": "plot"}))
+def test_what_sbatch_never_takes_is_not_tried_again(driver: Driver) -> None:
+    job = driver.job(segment())
+    driver.slurm.refuses(NEVER)
 
-    driver.executor._report_job_error_threadsafe(SubmittedJobInfo(job), f"it said '{NEVER}'")
+    driver.executor.run_job(job)
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
-    (line,) = driver.lines()
-    assert line.startswith(f"{'demo segment 1' if is_segment else 'plot'}: Slurm refuses the job (sbatch: error:")
+    assert driver.lines() == [
+        f"demo segment 1: Slurm refuses the job ({NEVER}); fix the config, then start snakemake again"
+    ]
+    assert len(driver.slurm.sizes) == 1  # and no smaller array is offered
 
 
-def test_an_error_without_words_of_sbatch_is_an_attempt_like_any_other(driver: Driver) -> None:
+def test_a_machine_without_sbatch_costs_no_attempt_and_is_told(driver: Driver) -> None:
     job = driver.job(segment())
-    driver.executor._report_job_error_threadsafe(SubmittedJobInfo(job), "no such file: sbatch")
-    assert (driver.failed, job.attempt, driver.lines()) == ([job], 1, [])
+    driver.slurm.answer("sbatch", "exit 127")
+
+    driver.executor.run_job(job)
+
+    assert (driver.failed, job.attempt, driver.postponed()) == ([], 1, [job])
+    assert driver.lines() == [
+        "demo segment 1: Slurm, or another process, is busy with it (sbatch: exit code 127); tried again"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "sizes"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid job array specification", [7, 3, 1]),
+        ("sbatch: error: AssocMaxSubmitJobLimit", [7, 3, 1]),
+        ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", [7, 1]),
+    ],
+)
+def test_a_site_that_takes_no_such_array_is_offered_smaller_ones_down_to_a_single_job(
+    driver: Driver, said: str, sizes: list[int]
+) -> None:
+    jobs = driver.plan(*(segment(number) for number in range(1, 6)))
+    driver.slurm.takes_tasks(1, said)
+
+    driver.executor.run_job(jobs[0])
+
+    assert driver.slurm.sizes == sizes
+    assert driver.submitted == jobs[:1]
+    assert driver.lines() == ["demo: submitted job 101"]
+
+
+def test_a_full_queue_costs_no_attempt(driver: Driver) -> None:
+    job = driver.job(segment())
+    driver.slurm.refuses("sbatch: error: AssocMaxSubmitJobLimit")
+
+    driver.executor.run_job(job)
+
+    assert (driver.failed, job.attempt, driver.postponed()) == ([], 1, [job])
+    (line,) = driver.lines()
+    assert "the queue takes no more jobs now" in line and line.endswith("; tried again")
+
+
+def test_without_a_driver_a_run_for_which_the_queue_is_full_is_left_out_and_named(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(monkeypatch, slurm, is_detached=True)
+    jobs = driver.plan(segment(1), segment(2))
+    slurm.refuses("sbatch: error: AssocMaxSubmitJobLimit")
+
+    for job in jobs:
+        driver.executor.hand_over(job)
+
+    assert driver.submitted == jobs  # Snakemake goes on
+    assert len(slurm.sizes) == 3  # 4, 2, 1; nothing for the second segment
+    (line,) = driver.lines()
+    assert line.endswith("; a job of another run submits it later")
+    assert (NOTES / f"demo{LEFT_OUT}").exists()
 
 
 # --- after it was submitted ---
 
 
-def test_a_driver_that_is_told_to_end_leaves_to_the_next_start_what_it_has_postponed(driver: Driver) -> None:
-    first, second = driver.job(segment(1)), driver.job(segment(2))
-    driver.executor._later.add(15.0, first)
+def test_a_driver_that_is_told_to_end_leaves_all_in_the_queue_and_waits_for_no_job(driver: Driver) -> None:
+    first, second = driver.job(segment(1, name="other")), driver.job(segment(2))
+    driver.executor._chains._later.add(15.0, first)
     out = driver.out(second, segment(2))
-    shows(driver.slurm, "17", "PENDING", number=2)
+    shows(driver.slurm, "17_2 RUNNING", "17_[3-5%1] PENDING")
+    driver.lines()
+    driver.workflow.scheduler._user_kill = "graceful"
 
-    left = driver.executor._without_pending([out])
-    again = driver.executor._without_pending([out])
-    driver.executor._pending_due = time.monotonic()
-    shows(driver.slurm, "17", "RUNNING", number=2)
-    at_work = driver.executor._without_pending([out])
+    began = time.monotonic()
+    left = [asyncio.run(active(driver, [out])), asyncio.run(active(driver, []))]
 
-    assert (left, again, at_work) == ([], [out], [out])
+    assert left == [[], []]
+    assert time.monotonic() - began < 5
     assert driver.failed == [first, second]  # by name; each with no attempt left
     assert {job.attempt for job in driver.failed} == {3}
+    assert driver.errors == []  # no red lines
+    assert driver.canceled() == []
     assert driver.lines() == [
-        "told to end (SIGTERM): jobs at work are waited for, the others are left to the next start",
-        "demo segment 2: job 17 stays in the queue; the next start takes it over",
+        "told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake"
     ]
+
+
+async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+    return [info async for info in driver.executor.check_active_jobs(infos)]
+
+
+def test_a_ctrl_c_cancels_each_whole_array_once(driver: Driver) -> None:
+    infos = [driver.out(driver.job(segment(number)), segment(number)) for number in (1, 2)]
+    other = segment(1, name="other")
+    infos.append(driver.out(driver.job(other), other, "30"))
+    driver.slurm.shows("17_1", "RUNNING")
+    driver.slurm.shows("17_[2-5%1]", "PENDING")
+    driver.slurm.shows("25_[1-3%1]", "PENDING")  # which a task has submitted
+    driver.slurm.shows("30_1", "RUNNING", key="other")
+    driver.slurm.shows("40_1", "RUNNING", key="not-of-this-driver")
+    driver.slurm.shows("41_1", "RUNNING", folder="/elsewhere")
+
+    driver.executor.cancel_jobs(infos)
+
+    (asked,) = driver.canceled()
+    assert sorted(asked) == ["17", "25", "30"]
+
+
+def test_a_ctrl_c_cancels_also_what_the_other_thread_is_just_looking_at(driver: Driver) -> None:
+    driver.out(driver.job(segment()), segment())
+    driver.slurm.shows("17_1", "RUNNING")
+
+    driver.executor.cancel_jobs([])
+
+    assert driver.canceled() == [["17"]]
+
+
+def test_a_ctrl_c_while_squeue_is_silent_cancels_what_was_submitted_last(driver: Driver) -> None:
+    info = driver.out(driver.job(segment()), segment())
+    submission("17")
+    driver.slurm.answer("squeue", "exit 1")
+
+    driver.executor.cancel_jobs([info])
+
+    assert driver.canceled() == [["17"]]
 
 
 # --- small things ---
@@ -212,9 +314,7 @@ except Exception as error: print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize(
-    ("parent", "lacks"), [("", "halted"), (FOREIGN, "get_submit_command")], ids=["missing", "foreign"]
-)
+@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "_select_logdir")], ids=["missing", "foreign"])
 def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_same(
     tmp_path: Path, parent: str, lacks: str
 ) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import history, toy_job
 
-from unbroken.detached.segment_command import PATIENCE, CommandEnd, SegmentCommand
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
+from unbroken.job.segment_process import PATIENCE, CommandEnd, SegmentProcess
 from unbroken.runs import job_note
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
@@ -61,7 +61,7 @@ TELLS = "import sys; from unbroken.runs import job_note; from unbroken.errors im
 
 
 def ended(base: Path, words: list[str], told: list[str] | None = None) -> CommandEnd:
-    command = SegmentCommand(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
+    command = SegmentProcess(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
     return command.run()
 
 
@@ -105,7 +105,7 @@ def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_pat
 
 def test_a_second_try_is_told_how_long_it_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
-    monkeypatch.setattr("unbroken.detached.segment_command.REST_SECONDS", 0.01)
+    monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
     before = time.monotonic()
     there = tmp_path / "there"
     record = toy_job(tmp_path).places.record(1)
@@ -131,7 +131,7 @@ record.touch()
 
 def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE, "600")
-    monkeypatch.setattr("unbroken.detached.segment_command.REST_SECONDS", 0.01)
+    monkeypatch.setattr("unbroken.job.segment_process.REST_SECONDS", 0.01)
     there = tmp_path / "there"
     record = toy_job(tmp_path).places.record(1)
     code = f"test -e {there} && mkdir -p {record.parent} && touch {record} && exit 0; touch {there}; exit 1"
@@ -168,7 +168,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     seen = tmp_path / "seen"
     code = f"{TELLS}job_note.tell_begun(); import os, time\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
-    command = SegmentCommand(toy_job(tmp_path).places, 1, "17", words, print)
+    command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words, print)
 
     assert command.run(seen.touch) == CommandEnd(3)
     assert history(toy_job(tmp_path)) == []

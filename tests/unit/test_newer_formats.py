@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 from support.copying import GOAL, STEP, copied_run, job, step
-from support.newer import NEWER, newer_claim, newer_passport, newer_record, newer_ticket
+from support.newer import NEWER, newer_claim, newer_passport, newer_record, newer_spec
 from support.snapshots import Snapshot, snapshot
-from support.toyrun import KEYS, PATIENCE_SECONDS, PYTHONPATH, ROOT, ProgramEngine
+from support.toy_spec import toy_spec
+from support.toyrun import PATIENCE_SECONDS, PYTHONPATH, ProgramEngine
 
-from snakemake_executor_plugin_unbroken import still_needed
-from snakemake_executor_plugin_unbroken.records import is_record_of
+from snakemake_executor_plugin_unbroken import settled
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.cli import main as cli
-from unbroken.detached import chain_job, targets
-from unbroken.detached.run_end import _is_over as is_over_for_another
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import FormatError
+from unbroken.job import segment_script
+from unbroken.job.run_end import _is_over as is_over_for_another
+from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.report.status import RunState, status_of
 from unbroken.runs import lease
 from unbroken.runs.history import History
@@ -30,17 +31,13 @@ from unbroken.runs.progress import Handover, Progress
 from unbroken.runs.record import read_record
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
-from unbroken.segment import from_ticket
 from unbroken.segment.adopt import adopt
 from unbroken.segment.already_done import settle
 from unbroken.segment.export import export
-from unbroken.segment.job import Assignment
-from unbroken.segment.ticket import Ticket, path_of
 from unbroken.system import fs
 from unbroken.training.core.run_directory import Home
 
 DONE = 4
-SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
 
 
 @pytest.fixture(scope="module")
@@ -291,76 +288,75 @@ def test_what_a_newer_holder_leaves_while_a_segment_waits_for_it_counts_too(
 # --- jobs by themselves ----------------------------------------------------------------------------------------------
 
 
-def ticket_job(base: Path, number: int) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        from_ticket.__name__,
-        str(path_of("demo")),
-        f"toy_segment:run=demo,segment={number}",
-    ]
+def python(base: Path, *words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command, cwd=base, env=os.environ | {"PYTHONPATH": PYTHONPATH}, capture_output=True, text=True
+        [sys.executable, "-m", *words],
+        cwd=base,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
 
 
-def ticket_of(base: Path) -> Ticket:
-    return Ticket(Assignment(copied_run(base.parent / "backup"), KEYS), SCRIPT, "toy_segment", 1, {}, 0.0)
+def spec_of(base: Path) -> JobSpec:
+    return toy_spec(copied_run(base.parent / "backup"), last_segment=9)
 
 
-@pytest.mark.parametrize("kind", ["record", "passport", "ticket"])
-def test_a_job_with_a_ticket_removes_no_record(base: Path, kind: str) -> None:
-    if kind == "ticket":
-        newer = newer_ticket(ticket_of(base), base)
-    else:
-        ticket_of(base).write(base)
-        newer = NEWER[kind](job(base).places)
+def newer_file(base: Path, kind: str) -> Path:
+    """One of the run, next to its spec.json, or that itself."""
+    if kind == "spec":
+        return newer_spec(spec_of(base), base)
+    spec_of(base).write(base)
+    return NEWER[kind](job(base).places)
+
+
+@pytest.mark.parametrize("kind", ["record", "passport", "spec"])
+def test_a_segment_without_snakemake_removes_no_record(base: Path, kind: str) -> None:
+    newer = newer_file(base, kind)
     before = snapshot(base.parent)
 
-    done = ticket_job(base, DONE)
+    done = python(base, segment_script.__name__, str(path_of("demo")), "--segment", str(DONE))
 
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1 and is_refusal(done.stderr, newer)
     assert snapshot(base.parent) == before
 
 
-def test_a_ticket_of_a_newer_unbroken_is_not_written_over(base: Path) -> None:
-    path = newer_ticket(ticket_of(base), base)
+@pytest.mark.parametrize("kind", ["record", "history", "passport", "spec"])
+def test_a_job_of_a_chain_leaves_the_run_and_the_queue_alone(base: Path, kind: str) -> None:
+    newer = newer_file(base, kind)
+    bin_folder = base.parent / "bin"
+    bin_folder.mkdir()
+    for name in ("squeue", "scancel", "sbatch", "scontrol"):
+        (bin_folder / name).write_text(f"#!/bin/sh\ntouch {base}/asked-{name}\n")
+        (bin_folder / name).chmod(0o755)
+    before = snapshot(base.parent)
+
+    done = python(base, "unbroken.job", str(path_of("demo")), PATH=f"{bin_folder}:/usr/bin:/bin", SLURM_JOB_ID="17")
+
+    assert done.returncode == 78
+    assert [is_refusal(line, newer) for line in done.stderr.splitlines()] == [True]
+    assert snapshot(base.parent) == before
+
+
+def test_a_spec_of_a_newer_unbroken_is_not_written_over(base: Path) -> None:
+    path = newer_spec(spec_of(base), base)
     before = path.read_bytes()
 
     with pytest.raises(FormatError):
-        ticket_of(base).write(base)
+        spec_of(base).write(base)
 
     assert path.read_bytes() == before
 
 
-def test_a_detached_job_leaves_the_run_and_the_queue_alone(base: Path) -> None:
-    newer = newer_record(job(base).places)
-    before = snapshot(base.parent)
-    command = ["--run", "demo", "--segments", "9", "--", "touch", str(base / "was-run"), "--attempt", "1"]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"}
-
-    done = subprocess.run(
-        [sys.executable, "-m", chain_job.__name__, *command],
-        cwd=base,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-
-    assert done.returncode == 78
-    assert [line for line in done.stderr.splitlines() if is_refusal(line, newer)]
-    assert snapshot(base.parent) == before
-
-
-def test_a_run_that_a_newer_unbroken_carries_on_is_not_over(base: Path) -> None:
+@pytest.mark.parametrize("kind", ["record", "spec"])
+def test_a_run_that_a_newer_unbroken_carries_on_is_not_over(base: Path, kind: str) -> None:
     """The last job of another run asks, whose end it must not spoil."""
-    targets.keep(copied_run(base.parent / "backup"))
-    newer_record(job(base).places)
+    newer_file(base, kind)
 
     with pytest.raises(FormatError):
-        targets.is_over("demo")
+        read(path_of("demo")).is_over()
     assert not is_over_for_another("demo")
 
 
@@ -369,9 +365,20 @@ def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
     newer_record(segment.places)
     before = snapshot(base.parent)
 
-    assert is_record_of(segment)
+    assert segment.has_record()
+    assert settled.is_done(segment, print)
+
+    assert snapshot(base.parent) == before
+
+
+def test_a_driver_removes_no_record_of_a_newer_job_for_which_no_work_stands(base: Path) -> None:
+    record = job(base).places.record(DONE + 1)
+    record.write_text(newer_record(job(base).places).read_text())
+    segment = Segment(copied_run(base.parent / "backup"), DONE + 1, "toy_segment", ("demo", f"{DONE + 1:03d}"))
+    before = snapshot(base.parent)
+
     with pytest.raises(FormatError):
-        still_needed.take(segment, None, print)
+        settled.is_done(segment, print)
 
     assert snapshot(base.parent) == before
 

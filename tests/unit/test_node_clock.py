@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support.toyrun import ProgramEngine, checkpoints, history, program, start_segment, toy_job, until
 
-from unbroken.detached.segment_command import LAST_SECONDS, give_up_at
 from unbroken.engines.base import Task
+from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.moments import Moments
 from unbroken.runs.outcome import Outcome

@@ -20,7 +20,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.passport import read_passport
 from unbroken.runs.store import FORMAT_FILE, Store
-from unbroken.runs.submissions import UNANSWERED_SECONDS, Key
+from unbroken.runs.submissions import UNANSWERED_SECONDS
 from unbroken.system import fs
 
 
@@ -156,11 +156,11 @@ def test_a_submission_that_cannot_be_read_is_taken_for_one_that_nobody_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert submissions.take(Key("demo", 1), None)
-    found = submissions.newest(Key("demo", 1))
+    assert submissions.take("demo", None)
+    found = submissions.newest("demo")
     assert found is not None
     found.path.write_text("spoilt")
 
-    again = submissions.newest(Key("demo", 1))
+    again = submissions.newest("demo")
 
     assert again is not None and (again.job_id, again.age_seconds) == ("", UNANSWERED_SECONDS)

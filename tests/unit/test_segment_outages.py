@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from support.making import publish
-from support.toyrun import KEYS, toy, toy_job, toy_run
+from support.toy_spec import toy_spec
+from support.toyrun import toy, toy_job
 
+from unbroken.job import segment_script
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.store import Store
-from unbroken.segment import from_ticket, job
-from unbroken.segment.job import STARTING, Assignment, attempt_log
-from unbroken.segment.ticket import Ticket
+from unbroken.segment import job
+from unbroken.segment.job import STARTING, attempt_log
 
 
 def failing(number: int) -> Callable[..., object]:
@@ -24,10 +25,10 @@ def failing(number: int) -> Callable[..., object]:
 
 
 @pytest.fixture
-def ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That of a run whose files are seen at once."""
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of that of a run whose files are seen at once."""
     monkeypatch.chdir(tmp_path)
-    return Ticket(Assignment(toy_run(), KEYS), "no-script.py", "toy_segment", 1, {}, 0.0).write()
+    return toy_spec(script="no-script.py").write()
 
 
 def test_each_attempt_has_a_second_name_for_the_log_where_there_are_hard_links(
@@ -64,28 +65,21 @@ def test_what_an_attempt_before_its_work_said_goes_to_the_end_of_the_log_that_pe
     assert not second.exists()
 
 
-def test_a_target_that_names_no_segment_is_refused(ticket: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert from_ticket.main([str(ticket), "toy_segment:run=demo"]) == 1
-
-    told = "found toy_segment:run=demo, allowed: <rule>:run=<run>,segment=<number>"
-    assert told in capsys.readouterr().err
-
-
 def test_a_record_that_is_not_to_be_seen_is_waited_for_and_then_named(
-    ticket: Path, capsys: pytest.CaptureFixture[str]
+    spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert from_ticket.main([str(ticket), "toy_segment:run=demo,segment=002"]) == 1
+    assert segment_script.main([str(spec), "--segment", "2"]) == 1
 
     assert f"{RunFolder('demo').record(1)}: not there after 0 s; type: snakemake" in capsys.readouterr().err
 
 
 def test_a_disk_that_takes_no_record_is_named(
-    ticket: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    spec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RunFolder("demo").root.mkdir(parents=True)
     RunFolder("demo").segments.write_text("a file where the records go")
 
-    assert from_ticket.main([str(ticket), "toy_segment:run=demo,segment=001"]) == 1
+    assert segment_script.main([str(spec), "--segment", "1"]) == 1
 
     assert "/segments: " in capsys.readouterr().err
 
@@ -94,7 +88,7 @@ def test_a_checkpoint_that_was_set_aside_since_its_record_is_not_waited_for(tmp_
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
     places = RunFolder("demo", tmp_path)
     store = Store(places.checkpoints)
-    shows = from_ticket._shows_checkpoint_of
+    shows = segment_script._shows_checkpoint_of
 
     assert shows(places.record(1), places)
     hidden = store.root.rename(store.root.with_name("hidden"))
@@ -114,4 +108,4 @@ def test_a_newer_checkpoint_than_that_of_the_record_is_as_good(tmp_path: Path) -
     for name in store.names()[:-1]:
         (store.root / name).rename(tmp_path / name)
 
-    assert from_ticket._shows_checkpoint_of(places.record(1), places)
+    assert segment_script._shows_checkpoint_of(places.record(1), places)

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 from unit.test_attempt_times import assert_in_order
-from unit.test_executor_interruptible import work
 from unit.test_training_home import content, train
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from snakemake_executor_plugin_unbroken.interruptible import newest_notes, paused_by
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
+from unbroken.job.rule_state import RuleState
+from unbroken.job.rule_work import _pause as pause_of
 from unbroken.runs import policy
 from unbroken.runs.attempts import all_attempts
-from unbroken.runs.exec_note import STARTED
+from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
@@ -61,8 +61,15 @@ def history(folder: Path) -> list[Attempt]:
     return History(folder / "history.jsonl").attempts()
 
 
+def note_of(job: int) -> ExecNote | None:
+    path = note_path(Path(), {"SLURM_JOB_ID": str(job)})
+    assert path is not None
+    return read_note(path)
+
+
 def note(job: int) -> tuple[str, str, str, int]:
-    found = newest_notes([str(job)])[str(job)]
+    found = note_of(job)
+    assert found is not None
     return found.outcome, found.name, found.store, found.segment
 
 
@@ -102,14 +109,14 @@ def test_a_pause_a_signal_and_the_end_are_lines_of_the_history_and_notes_of_thei
     assert lines[2].message == "finished at 2 of 2 epochs"
 
 
-def test_the_driver_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
+def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
     for job in (17, 18):
         in_job(job, ends_in=-5)
         train(tmp_path / "ckpt")
-    found = paused_by(work("paused", store=tmp_path / "ckpt"), "18")
+    found = pause_of(RuleState(ExecNote("train", str(tmp_path / "ckpt"), "paused", 2)), "18", "key")
 
     assert found is not None
-    assert (found.segments, found.attempt.segment, found.attempt.unit) == (2, 2, "epochs")
+    assert (found.count, found.attempt.segment, found.attempt.unit) == (2, 2, "epochs")
 
 
 @pytest.mark.parametrize(("seconds", "is_pause"), [(80.0, False), (91.0, True)])
@@ -261,4 +268,4 @@ def test_a_folder_of_checkpoints_alone_has_no_history_and_no_note(tmp_path: Path
         (draft / "state").write_text("1")
 
     assert history(tmp_path / "ckpt") == []
-    assert newest_notes(["17"]) == {}
+    assert note_of(17) is None

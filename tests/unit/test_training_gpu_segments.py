@@ -1,4 +1,4 @@
-"""A chain on a GPU whose segments are started from tickets, as in a detached job: without a Snakemake."""
+"""A chain on a GPU whose segments are started by spec.json, as in a job on Slurm: without a Snakemake."""
 
 import os
 import signal
@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 from support.gpu import EXACT
+from support.toy_spec import toy_spec
 from support.toyrun import PYTHONPATH, ROOT, toy_run
 
 from unbroken.config.package_files import root_folder
+from unbroken.job import segment_script
+from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
-from unbroken.segment import from_ticket
-from unbroken.segment.job import Assignment
-from unbroken.segment.ticket import Ticket, path_of
 
 pytestmark = pytest.mark.gpu
 
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 300
 
 
 def chain(folder: Path, minutes: float, pause: float) -> RunFolder:
-    """A run in a new folder, its ticket written."""
+    """A run in a new folder, its spec.json written."""
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM.read_text())
     settings = {"script": "train.py", "args": ["--pause", str(pause)], "python": "", "ranks": 1, "goal": 3}
@@ -39,16 +39,15 @@ def chain(folder: Path, minutes: float, pause: float) -> RunFolder:
         toy_run(engine="torch", segment_minutes=minutes, save_minutes=0.02, attempts_without_progress=20),
         settings=settings,
     )
-    Ticket(
-        Assignment(run, KEYS), str(root_folder() / "scripts" / "torch_segment.py"), "torch_segment", 1, {}, 0.0
-    ).write(folder)
+    script = str(root_folder() / "scripts" / "torch_segment.py")
+    toy_spec(run, keys=KEYS, script=script, name="torch_segment").write(folder)
     return RunFolder("demo", folder)
 
 
 def start(places: RunFolder, number: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", from_ticket.__name__, str(path_of("demo"))]
+    command = [sys.executable, "-m", segment_script.__name__, str(path_of("demo"))]
     return subprocess.Popen(
-        [*command, f"torch_segment:run=demo,segment={number:03d}"],
+        [*command, "--segment", str(number)],
         cwd=places.root.parents[1],
         env={**os.environ, **EXACT, "PYTHONPATH": os.environ.get("PYTHONPATH", PYTHONPATH)},
         start_new_session=True,
@@ -77,7 +76,7 @@ def run_to_the_end(places: RunFolder, kills_in: tuple[int, ...] = ()) -> list[Ou
     return outcomes
 
 
-def test_a_chain_by_tickets_with_kills_ends_as_the_whole(tmp_path: Path) -> None:
+def test_a_chain_without_snakemake_with_kills_ends_as_the_whole(tmp_path: Path) -> None:
     whole = chain(tmp_path / "whole", 20, 0)
     assert run_to_the_end(whole) == [Outcome.FINISHED]
     # Its pauses alone are longer than a segment.

@@ -1,4 +1,4 @@
-"""When records of jobs without a driver were worked at, in Snakemake's own notes."""
+"""When records of jobs on Slurm were worked at, in Snakemake's own notes."""
 
 import json
 import os
@@ -10,9 +10,8 @@ import pytest
 from support.making import ATTEMPT
 from support.toyrun import toy_run
 
-from unbroken.detached import resubmit
-from unbroken.detached.resubmit import Again
 from unbroken.plan.work_times import METADATA, give_true_times
+from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
@@ -26,9 +25,10 @@ SUBMITTED = 1_000_000_000.0
 
 @pytest.fixture
 def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Snakemake's note about the record of a detached job, from when it was submitted."""
+    """Snakemake's note about the record of a job on Slurm, from when it was submitted."""
     monkeypatch.chdir(tmp_path)
-    resubmit.keep("demo", Again(".", ("snakemake",)))
+    assert submissions.take("demo", None)
+    submissions.fill("demo", "17")
     places = RunFolder("demo")
     record = Record("demo", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z")
     record.write(places.record(1))
@@ -89,17 +89,16 @@ def test_a_record_whose_job_a_job_has_submitted_gets_a_note_like_that_of_an_earl
     }
 
 
-@pytest.mark.parametrize("spoilt", ["note", "history", "attached"])
+@pytest.mark.parametrize("spoilt", ["note", "history", "not on Slurm"])
 def test_what_cannot_be_known_is_left_as_it_is(noted: Path, spoilt: str) -> None:
     places = RunFolder("demo")
     if spoilt == "note":
         History(places.history).append(ATTEMPT)
         noted.write_text("{torn")
         os.utime(noted, (SUBMITTED, SUBMITTED))
-    if spoilt == "attached":
+    if spoilt == "not on Slurm":
         History(places.history).append(ATTEMPT)
-        for path in resubmit.NOTES.glob("*.again.json"):
-            path.unlink()
+        submissions.give_back("demo")
     before = noted.read_bytes()
     give_true_times([toy_run()], Path())
     assert noted.read_bytes() == before

@@ -4,14 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.newer import NEWER, newer_passport, newer_ticket
+from support.newer import NEWER, newer_passport, newer_spec
 from support.snapshots import snapshot
-from support.toyrun import KEYS, ROOT, toy_run
+from support.toy_spec import toy_spec
+from support.toyrun import toy_run
 from support.workdir import WorkDir, one_step_segments
 
+from unbroken.job.spec import path_of
 from unbroken.runs.layout import NOTES
-from unbroken.segment.job import Assignment
-from unbroken.segment.ticket import Ticket
 
 KINDS = [kind for kind in NEWER if kind != "archived passport"]  # the toy's checkpoints have no parts
 
@@ -47,8 +47,7 @@ def test_a_driver_starts_nothing_beside_what_a_newer_unbroken_wrote(work: WorkDi
 
 def test_each_run_has_its_line_and_a_dry_run_says_the_same(work: WorkDir) -> None:
     newer_passport(work.places("demo"))
-    ticket = Ticket(Assignment(toy_run("other"), KEYS), str(ROOT / "scripts" / "toy_segment.py"), "x", 1, {}, 0.0)
-    newer_ticket(ticket, work.root)
+    newer_spec(toy_spec(toy_run("other")), work.root)
     before = snapshot(work.root / "results"), snapshot(work.root / NOTES)
 
     done = work.snakemake("-n")
@@ -56,7 +55,7 @@ def test_each_run_has_its_line_and_a_dry_run_says_the_same(work: WorkDir) -> Non
     assert done.code == 1
     first, second = done.lines("unbroken: ")
     assert "runs.demo: results/demo/checkpoints/" in first
-    assert f"runs.other: {NOTES}/other.ticket.json: found format 2, unbroken " in second and " reads 1; " in second
+    assert f"runs.other: {path_of('other')}: found format 2, unbroken " in second and " reads 1; " in second
     assert (snapshot(work.root / "results"), snapshot(work.root / NOTES)) == before
 
 

@@ -23,8 +23,8 @@ from support.record_formats import FORMATS, RECORDINGS
 from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
+from unbroken.job import segment_script, spec
 from unbroken.runs import claim, history, passport, record
-from unbroken.segment import from_ticket, ticket
 
 RECORDED = ROOT / "tests" / "recorded"
 RUN = "count"
@@ -151,14 +151,14 @@ def test_a_run_of_every_format_is_verified_reported_and_resumed_to_its_goal(
     assert row["state"] == "finished"
 
 
-def test_a_ticket_that_was_left_in_the_queue_is_still_good(tmp_path: Path) -> None:
+def test_the_spec_of_tasks_that_wait_in_the_queue_is_still_good(tmp_path: Path) -> None:
     work = unpacked("0.1.0-toy", tmp_path / "work")
     shutil.copy(ROOT / "scripts" / "toy_segment.py", work.root)
-    words = [str(ticket.path_of(RUN)), f"toy_segment:run={RUN},segment=004"]
+    words = [str(spec.path_of(RUN)), "--segment", "4"]
     environment = {**work.environment(), "PYTHONPATH": PYTHONPATH}
 
     done = subprocess.run(
-        [sys.executable, "-m", from_ticket.__name__, *words],
+        [sys.executable, "-m", segment_script.__name__, *words],
         cwd=work.root,
         env=environment,
         capture_output=True,
@@ -172,18 +172,18 @@ def test_a_ticket_that_was_left_in_the_queue_is_still_good(tmp_path: Path) -> No
 
 def test_every_format_has_its_recording(tmp_path: Path) -> None:
     """Whoever raises a number records a run first: `python tests/support/record_formats.py`."""
-    found: dict[str, set[int]] = {name: set() for name in ("passport", "record", "history", "lease", "ticket")}
+    found: dict[str, set[int]] = {name: set() for name in ("passport", "record", "history", "lease", "spec")}
     for name in RECORDINGS:
         work = unpacked(name, tmp_path / name)
-        places, notes = work.places(RUN), work.root / ticket.path_of(RUN)
+        places, notes = work.places(RUN), work.root / spec.path_of(RUN)
         texts = {
             "passport": [path.read_text() for path in places.root.glob("*/0*/manifest.json")],
             "record": [path.read_text() for path in places.segments.glob("*.json")],
             "history": places.history.read_text().splitlines(),
             "lease": [path.read_text() for path in places.lease.glob("*.json")],
-            "ticket": [notes.read_text()] if notes.exists() else [],
+            "spec": [notes.read_text()] if notes.exists() else [],
         }
-        keys = {"passport": "schema_version", "ticket": "version"}
+        keys = {"passport": "schema_version", "spec": "version"}
         for kind, read in texts.items():
             found[kind] |= {json.loads(text).get(keys.get(kind, "format"), 1) for text in read}
     written = {
@@ -191,7 +191,7 @@ def test_every_format_has_its_recording(tmp_path: Path) -> None:
         "record": record.FORMAT,
         "history": history.FORMAT,
         "lease": claim.FORMAT,
-        "ticket": ticket.VERSION,
+        "spec": spec.VERSION,
     }
     assert found == {kind: set(range(1, newest + 1)) for kind, newest in written.items()}
 

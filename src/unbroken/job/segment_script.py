@@ -66,9 +66,8 @@ def main(words: Sequence[str] | None = None) -> int:
         places = spec.folder
         with fs.os_errors(places.root):
             refuse_newer(places)
-            if _is_done(places, segment):
+            if _is_done(places, segment) or not _prepare(spec, places, segment):
                 return 0
-            _prepare(spec, places, segment)
     except UnbrokenError as error:
         job_note.tell_refused(error)
         print(f"Error: {error}", file=sys.stderr, flush=True)
@@ -94,19 +93,22 @@ def _is_done(places: RunFolder, segment: int) -> bool:
     return record is not None and (record.run, record.segment) == (places.name, segment)
 
 
-def _prepare(spec: JobSpec, places: RunFolder, segment: int) -> None:
-    """Waits for what the segment before has left, and clears what an attempt before this one has.
+def _prepare(spec: JobSpec, places: RunFolder, segment: int) -> bool:
+    """Wait for what the segment before has left, and clear what an attempt before this one has.
 
-    OutageError if the record before is not to be seen.
+    Return False if another job has done the segment meanwhile.  OutageError if the record before is not to be seen.
     """
     if segment > 1:
         _wait_for(spec, places, segment - 1)
+    if _is_done(places, segment):
+        return False
     try:
         for path in (places.record(segment), places.log(segment)):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}") from error
+    return True
 
 
 def _wait_for(spec: JobSpec, places: RunFolder, before: int) -> None:

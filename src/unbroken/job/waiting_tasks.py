@@ -76,6 +76,9 @@ def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
     if not waiting or before is None or before == list(spec.submission.words):
         return Update()
     changes = _changes(before, spec.submission.words)
+    if changes == {}:  # in another order
+        submissions.note_words(spec.key, spec.submission.words)
+        return Update()
     if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
         age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""

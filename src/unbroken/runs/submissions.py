@@ -69,9 +69,14 @@ def take(key: str, after: Submission | None) -> bool:
     number = after.number + 1 if after else 1
     folder = CHAINS / key
     folder.mkdir(parents=True, exist_ok=True)
-    if not fs.create_exclusive(folder / f"{number}.json", _text("")):
+    taken = folder / f"{number}.json"
+    if not fs.create_exclusive(taken, _text("")):
         return False
-    for old, path in _paths(key, Path())[:-KEPT]:
+    paths = _paths(key, Path())
+    if paths[-1][0] > number:  # others have submitted so often meanwhile that the file of that number is gone
+        taken.unlink(missing_ok=True)
+        return False
+    for old, path in paths[:-KEPT]:
         if old < number - KEPT:
             with suppress(OSError):
                 path.unlink()
@@ -88,9 +93,9 @@ def fill(key: str, job_id: str, words: Sequence[str] = ()) -> None:
 
 
 def words_of_newest(key: str) -> list[str] | None:
-    """Return sbatch's words for the newest submission; None if they are not known.
+    """Return sbatch's words for the newest submission.
 
-    Those of a process that was killed before it could note the number of its array are not.
+    None if they are not known, as of a process that was killed between its sbatch and its note.
     """
     try:
         return list(jsontext.parse(_paths(key, Path())[-1][1].read_text())["words"]) or None

@@ -1,4 +1,4 @@
-"""A segment by its ticket: as with a Snakemake around it, and with none."""
+"""A segment by its spec.json: as with a Snakemake around it, and with none."""
 
 import json
 import os
@@ -6,35 +6,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from snakemake.benchmark import BenchmarkRecord
-from support.toyrun import KEYS, PYTHONPATH, ROOT, toy_run
+from support.snapshots import Snapshot, snapshot
+from support.toy_spec import toy_spec
+from support.toyrun import PYTHONPATH, toy_run
 
-from unbroken.errors import ConfigError, FormatError
+from unbroken.job import segment_script
+from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.record import read_record
-from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.progress import Progress
+from unbroken.runs.record import Record, read_record
 from unbroken.runs.store import Store
-from unbroken.segment import from_ticket
-from unbroken.segment.job import Assignment
-from unbroken.segment.ticket import Ticket, path_of, read
-
-SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
-
-
-def ticket_of(run: Run, script: str = SCRIPT, latency_seconds: float = 0.0) -> Ticket:
-    return Ticket(Assignment(run, KEYS), script, "toy_segment", 2, {"runtime": 1}, latency_seconds)
 
 
 def segment(folder: Path, number: int, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", from_ticket.__name__, str(path_of("demo"))]
+    command = [sys.executable, "-m", segment_script.__name__, str(path_of("demo")), "--segment", str(number), *words]
     return subprocess.run(
-        [*command, f"toy_segment:run=demo,segment={number:03d}", *words],
+        command,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment},
         capture_output=True,
@@ -42,44 +35,10 @@ def segment(folder: Path, number: int, *words: str, **environment: str) -> subpr
     )
 
 
-def test_a_ticket_is_read_as_it_was_written(tmp_path: Path) -> None:
-    run = replace(
-        toy_run(slurm_extra=("--exclusive",), modules=("gcc/12",), enter=("env", "A=1")),
-        copies=CopySettings("/elsewhere", 3, 10.0),
-        metric_goals={"time_ps": 100.0},
-    )
-    written = ticket_of(run)
-    assert read(tmp_path / written.write(tmp_path)) == written
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "missing; start snakemake again"),
-        ('{"version": 99}', ": found format 99, unbroken "),
-        ('{"version": 1, "assignment": {}', "spoilt"),
-        ('{"version": 1, "assignment": {"run": {}, "keys": {}}}', "spoilt"),
-        ("[]", "spoilt"),
-    ],
-)
-def test_a_ticket_that_cannot_be_used_is_one_line(tmp_path: Path, text: str | None, said: str) -> None:
-    path = tmp_path / path_of("demo")
-    path.parent.mkdir(parents=True)
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises((ConfigError, FormatError), match=r"ticket\.json") as raised:
-        read(path)
-    assert said in str(raised.value)
-
-    found = segment(tmp_path, 1)
-    assert found.returncode == 1
-    assert said in found.stderr and "Traceback" not in found.stderr
-
-
 def test_a_chain_works_where_snakemake_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "snakemake.py").write_text("raise ImportError('a job is to do without')\n")
     run = toy_run(goal=12, save_steps=2, step_seconds=0.02, segment_minutes=0.002)
-    ticket_of(run).write(tmp_path)
+    toy_spec(run).write(tmp_path)
     places, outcomes = RunFolder("demo", tmp_path), []
     while Outcome.FINISHED not in outcomes:
         found = segment(tmp_path, len(outcomes) + 1, PYTHONPATH=f"{tmp_path}:{PYTHONPATH}")
@@ -93,7 +52,7 @@ def test_a_chain_works_where_snakemake_cannot_be_imported(tmp_path: Path) -> Non
 
 
 def test_what_an_attempt_before_has_left_is_cleared(tmp_path: Path) -> None:
-    ticket_of(toy_run(goal=3)).write(tmp_path)
+    toy_spec(goal=3).write(tmp_path)
     places = RunFolder("demo", tmp_path)
     for path in (places.record(1), places.log(1)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +67,8 @@ def test_what_an_attempt_before_has_left_is_cleared(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_of_a_segment_is_as_snakemake_writes_it(tmp_path: Path) -> None:
-    ticket = ticket_of(toy_run(goal=10**6, step_seconds=0.02, segment_minutes=0.02))
-    replace(ticket, benchmark="benchmarks/{run}.{segment}.tsv").write(tmp_path)
+    run = toy_run(goal=10**6, step_seconds=0.02, segment_minutes=0.02)
+    toy_spec(run, benchmark="benchmarks/{run}.{segment}.tsv").write(tmp_path)
 
     found = segment(tmp_path, 1)
 
@@ -122,7 +81,7 @@ def test_the_benchmark_of_a_segment_is_as_snakemake_writes_it(tmp_path: Path) ->
 
 
 def test_a_benchmark_that_cannot_be_written_costs_no_segment(tmp_path: Path) -> None:
-    replace(ticket_of(toy_run(goal=3)), benchmark="benchmarks/{segment}.tsv").write(tmp_path)
+    toy_spec(goal=3, benchmark="benchmarks/{segment}.tsv").write(tmp_path)
     (tmp_path / "benchmarks").touch()
 
     found = segment(tmp_path, 1)
@@ -147,7 +106,7 @@ def test_a_script_finds_what_snakemake_would_give_it(tmp_path: Path) -> None:
         "    'beside': beside.WORD, 'name': __name__, 'arguments': sys.argv}))\n"
         "sys.exit(7)\n"
     )
-    ticket_of(toy_run(), str(script)).write(tmp_path)
+    toy_spec(script=str(script), threads=2).write(tmp_path)
 
     assert segment(tmp_path, 1, "--attempt", "2").returncode == 7
 
@@ -173,9 +132,10 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals_kept: None) -
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", [*sys.argv])
-    for name in [*(f"{library}_NUM_THREADS" for library in from_ticket.THREADS), *from_ticket.TMPDIR]:
+    for name in [*(f"{library}_NUM_THREADS" for library in segment_script.THREADS), *segment_script.TMPDIR]:
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    ticket_of(toy_run(goal=400, save_steps=5, step_seconds=0.01, segment_minutes=0.005), latency_seconds=60.0).write()
+    run = toy_run(goal=400, save_steps=5, step_seconds=0.01, segment_minutes=0.005)
+    toy_spec(run, latency_seconds=60.0).write()
     assert segment(tmp_path, 1).returncode == 0
     return RunFolder("demo")
 
@@ -194,8 +154,8 @@ def test_a_checkpoint_that_this_node_does_not_see_yet_is_waited_for(
         if len(looks) == 3:
             hidden.rename(late)
 
-    monkeypatch.setattr(from_ticket, "_rest", show)
-    assert from_ticket.main([str(path_of("demo")), "toy_segment:run=demo,segment=002"]) == 0
+    monkeypatch.setattr(segment_script, "_rest", show)
+    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
 
     assert len(looks) == 3
     assert History(begun.history).attempts()[-1].from_checkpoint == record.checkpoint
@@ -213,8 +173,8 @@ def test_a_record_that_this_node_does_not_see_yet_is_waited_for(
         if len(looks) == 2:
             hidden.rename(begun.record(1))
 
-    monkeypatch.setattr(from_ticket, "_rest", show)
-    assert from_ticket.main([str(path_of("demo")), "toy_segment:run=demo,segment=002"]) == 0
+    monkeypatch.setattr(segment_script, "_rest", show)
+    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
     assert len(looks) == 2
 
 
@@ -224,15 +184,59 @@ def test_a_checkpoint_that_was_set_aside_is_not_waited_for(begun: RunFolder, mon
     record = read_record(begun.record(2))
     assert record is not None
     store.quarantine(record.checkpoint, "somebody does not want it", is_whole=True)
-    monkeypatch.setattr(from_ticket, "_rest", lambda seconds: pytest.fail("waited"))
+    monkeypatch.setattr(segment_script, "_rest", lambda seconds: pytest.fail("waited"))
 
-    assert from_ticket.main([str(path_of("demo")), "toy_segment:run=demo,segment=003"]) == 0
+    assert segment_script.main([str(path_of("demo")), "--segment", "3"]) == 0
 
 
 def test_a_record_that_never_comes_is_one_line(tmp_path: Path) -> None:
-    ticket_of(toy_run()).write(tmp_path)
+    toy_spec().write(tmp_path)
     began = time.monotonic()
     found = segment(tmp_path, 2)
     assert found.returncode == 1
     assert "results/demo/segments/001.json: not there after 0 s; type: snakemake" in found.stderr
     assert time.monotonic() - began < 600
+
+
+# --- the record of another job ---------------------------------------------------------------------------------------
+
+
+def test_a_record_that_another_job_has_just_published_is_not_removed(begun: RunFolder) -> None:
+    """The job was sent to do the segment before that record was there: a driver takes the record as its end."""
+    before = snapshot(begun.root)
+
+    assert segment_script.main([str(path_of("demo")), "--segment", "1"]) == 0
+
+    assert snapshot(begun.root) == before
+
+
+def test_a_record_that_is_published_while_a_job_waits_for_the_one_before_is_not_removed(
+    begun: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert segment(Path(), 2).returncode == 0
+    hidden, before_it = begun.root / "about-to-come", begun.root / "on-the-server"
+    begun.record(2).rename(hidden)
+    begun.record(1).rename(before_it)
+
+    def show(seconds: float) -> None:
+        hidden.rename(begun.record(2))
+        before_it.rename(begun.record(1))
+        shown.update(snapshot(begun.root))
+
+    shown: Snapshot = {}
+    monkeypatch.setattr(segment_script, "_rest", show)
+    assert segment_script.main([str(path_of("demo")), "--segment", "2"]) == 0
+
+    assert shown and snapshot(begun.root) == shown
+
+
+def test_the_record_of_another_run_or_segment_is_cleared(tmp_path: Path) -> None:
+    toy_spec(goal=3).write(tmp_path)
+    folder = RunFolder("demo", tmp_path)
+    folder.segments.mkdir(parents=True)
+    Record("other", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z").write(folder.record(1))
+
+    assert segment(tmp_path, 1).returncode == 0
+
+    record = read_record(folder.record(1))
+    assert record is not None and (record.run, record.outcome) == ("demo", Outcome.FINISHED)

@@ -1,0 +1,32 @@
+"""The spec.json of a run of the toy, as a start of snakemake writes it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from support.toyrun import KEYS, ROOT, toy_run
+
+from unbroken.job.spec import JobSpec, RuleJob, Submission
+from unbroken.runs.run import Run
+
+SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
+
+
+def toy_spec(run: Run | None = None, **changes: Any) -> JobSpec:
+    """Return a spec; changes may name fields of it, of its rule's job, of its submission, keys of the run or the toy.
+
+    All segments of the run are wanted, files are seen at once, and each segment may be tried twice more.
+    """
+    of_job = _taken(changes, RuleJob, {"name": "toy_segment", "script": SCRIPT, "resources": {"runtime": 1}})
+    submission = _taken(changes, Submission, {})
+    own = _taken(changes, JobSpec, {"keys": KEYS, "retries": 2, "start": ""})
+    run = run or toy_run(**changes)
+    more = {"key": run.name, "last_segment": run.segments, **own}
+    return JobSpec(run=run, rule_job=RuleJob(**of_job), submission=Submission(**submission), **more)
+
+
+def _taken(changes: dict[str, Any], kind: type, usual: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a kind out of the changes."""
+    names = {found.name for found in fields(kind)}
+    return {**usual, **{name: changes.pop(name) for name in list(changes) if name in names}}

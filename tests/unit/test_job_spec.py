@@ -1,0 +1,188 @@
+"""`spec.json`: read as it was written, one line where it cannot be used, and what it says of the segments to do."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.newer import newer_record
+from support.toy_spec import toy_spec
+from support.toyrun import PYTHONPATH, toy, toy_run
+
+from unbroken.errors import ConfigError, FormatError
+from unbroken.job import rule_state, segment_script, spec
+from unbroken.job.rule_state import RuleState
+from unbroken.job.spec import JobSpec, path_of, read
+from unbroken.runs.exec_note import ExecNote
+from unbroken.runs.layout import RunFolder
+from unbroken.runs.run import CopySettings
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def of_a_rule(**changes: object) -> JobSpec:
+    """The spec of a user's own rule, which has no run of its own."""
+    return toy_spec(**{"keys": None, "key": ".rules/1a2b", "last_segment": 3, "command": ("false",), **changes})
+
+
+FULL = {
+    "words": ("-p", "short", "--mem=100"),
+    "batch": "python -m unbroken.job x",
+    "logs": "logs/demo",
+    "most_tasks": 100,
+    "refills": False,
+    "command": ("snakemake", "--attempt", "1"),
+    "resources": {"runtime": 1, "disk": "1G", "share": 0.5},
+    "latency_seconds": 5.0,
+    "benchmark": "b/{run}.tsv",
+    "start": "20260101T000000Z-1",
+}
+
+
+def test_a_spec_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = replace(
+        toy_run(slurm_extra=("--exclusive",), modules=("gcc/12",), enter=("env", "A=1")),
+        copies=CopySettings("/elsewhere", 3, 10.0),
+        metric_goals={"time_ps": 100.0},
+    )
+    for written in (toy_spec(run, **FULL), toy_spec(), of_a_rule()):
+        assert read(tmp_path / written.write(tmp_path)) == written
+
+
+def test_it_lies_in_the_folder_of_the_chain(here: Path) -> None:
+    assert toy_spec().write() == Path(".snakemake/unbroken/chains/demo/spec.json")
+    assert spec.exists("demo") and not spec.exists("other")
+
+
+UNUSABLE = {
+    "missing": (None, ": missing; start snakemake again"),
+    "of a newer unbroken": ('{"version": 99}', ": found format 99, unbroken "),
+    "of another version": ('{"version": 0}', ": found version 0, allowed: 1; start snakemake again"),
+    "without a version": ("{}", ": corrupt (KeyError('version')); start snakemake again"),
+    "torn": ('{"version": 1, "run": {', ": corrupt ("),
+    "with less in it": ('{"version": 1, "key": "demo", "run": {}, "keys": {}}', ": corrupt ("),
+    "a list": ("[]", ": corrupt ("),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize("module", ["unbroken.job", segment_script.__name__])
+def test_a_spec_that_cannot_be_used_is_one_line(tmp_path: Path, module: str, text: str | None, said: str) -> None:
+    path = tmp_path / path_of("demo")
+    path.parent.mkdir(parents=True)
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises((ConfigError, FormatError)) as raised:
+        read(path)
+    assert said in str(raised.value)
+
+    more = [] if module == "unbroken.job" else ["--segment", "1"]
+    found = subprocess.run(
+        [sys.executable, "-m", module, str(path_of("demo")), *more],
+        cwd=tmp_path,
+        env={"PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert found.returncode == (78 if module == "unbroken.job" else 1)
+    assert found.stderr.count("\n") == 1 and f"Error: {path_of('demo')}{said}" in found.stderr
+
+
+def test_one_of_a_newer_unbroken_is_not_written_over_and_a_corrupt_one_is(here: Path) -> None:
+    path = toy_spec().write()
+    path.write_text(json.dumps({"version": spec.VERSION + 1}))
+    with pytest.raises(FormatError):
+        toy_spec().write()
+    assert json.loads(path.read_text()) == {"version": spec.VERSION + 1}
+
+    path.write_text("{")
+    toy_spec().write()
+
+    assert read(path) == toy_spec()
+
+
+def test_a_job_works_by_what_the_newest_start_wants(here: Path) -> None:
+    told = toy_spec(segments=3, start="first")
+    told.write()
+    toy_spec(segments=9, start="second").write()
+
+    assert spec.newest(told) == toy_spec(segments=9, start="second")
+
+
+@pytest.mark.parametrize("text", ["{", None], ids=["corrupt", "missing"])
+def test_where_the_newest_spec_cannot_be_read_a_job_does_what_it_was_told(here: Path, text: str | None) -> None:
+    told = toy_spec()
+    path = told.write()
+    path.unlink() if text is None else path.write_text(text)
+
+    assert spec.newest(told) == told
+
+
+# --- which segments are to be done -----------------------------------------------------------------------------------
+
+
+def test_the_first_segment_without_a_record_is_next(here: Path) -> None:
+    assert toy_spec().next_segment() == 1
+    toy(here, 1, goal=10**6, segment_minutes=0.01)
+    toy(here, 2, goal=10**6, segment_minutes=0.01)
+    assert (toy_spec(goal=10**6).next_segment(), toy_spec(goal=10**6).remaining_segments()) == (3, 3)
+
+    RunFolder("demo").record(1).unlink()
+
+    assert list(toy_spec().missing_segments()) == [1, 3, 4, 5]
+    assert toy_spec(last_segment=0).next_segment() is None
+
+
+def test_a_run_is_over_at_its_goal_or_with_its_last_segment(here: Path) -> None:
+    assert not toy_spec(goal=10**6).is_over()
+    toy(here, 1, goal=10**6, segment_minutes=0.01)
+    ends = toy_spec(goal=10**6, last_segment=3), toy_spec(goal=10**6, last_segment=1)
+    assert [each.is_over() for each in ends] == [False, True]
+
+    toy(here, 2, goal=1)
+
+    assert toy_spec(goal=1, last_segment=3).is_over()
+    assert toy_spec(goal=1, last_segment=3).remaining_segments() == 0
+
+
+def test_a_run_whose_goal_was_raised_is_not_over(here: Path) -> None:
+    toy(here, 1, goal=5)
+    assert toy_spec(goal=5).is_over()
+
+    assert not toy_spec(goal=50).is_over()
+    assert (toy_spec(goal=50).next_segment(), toy_spec(goal=50).remaining_segments()) == (2, 4)
+
+
+def test_a_run_that_a_newer_unbroken_carries_on_is_not_taken_for_over(here: Path) -> None:
+    toy(here, 1, goal=5)
+    newer_record(RunFolder("demo"))
+
+    with pytest.raises(FormatError):
+        toy_spec(goal=5).is_over()
+
+
+def test_a_rule_s_chain_counts_the_pauses_of_its_jobs(here: Path) -> None:
+    told = of_a_rule()
+    assert told.is_rule and not toy_spec().is_rule
+    assert (told.next_segment(), told.remaining_segments(), told.is_over()) == (1, 3, False)
+
+    RuleState(ExecNote("train", "ckpt", "paused", 2), pauses=2).write(told.key)
+    assert (told.next_segment(), told.remaining_segments()) == (3, 1)
+    assert told.folder == RunFolder("train", Path(), Path("ckpt"))
+
+    rule_state.note_done(told.key)
+    assert (told.next_segment(), told.remaining_segments(), told.is_over()) == (None, 0, True)
+
+
+def test_a_rule_s_chain_has_one_segment_more_as_long_as_its_job_has_not_ended_well(here: Path) -> None:
+    told = of_a_rule(last_segment=2)
+    RuleState(pauses=7).write(told.key)
+
+    assert told.remaining_segments() == 1

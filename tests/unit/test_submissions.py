@@ -1,0 +1,109 @@
+"""The list of a run's submissions: one process at a time adds to it, and what it says outlives whoever wrote it."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from unbroken.runs import submissions
+from unbroken.runs.layout import CHAINS
+from unbroken.runs.submissions import KEPT, UNANSWERED_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def submit(number: int, *words: str) -> None:
+    assert submissions.take("demo", submissions.newest("demo"))
+    submissions.fill("demo", str(number), words)
+
+
+def take_after_all_have_looked(barrier: object) -> bool:
+    newest = submissions.newest("demo")
+    barrier.wait()  # type: ignore[attr-defined]
+    return submissions.take("demo", newest)
+
+
+def in_process(barrier: object, answers: object) -> None:
+    answers.put(take_after_all_have_looked(barrier))  # type: ignore[attr-defined]
+
+
+def test_of_many_that_take_the_next_submission_one_has_it() -> None:
+    submit(17)
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(8), context.Queue()
+    started = [context.Process(target=in_process, args=(barrier, answers)) for _ in range(8)]
+    for process in started:
+        process.start()
+
+    found = [answers.get(timeout=60) for _ in started]
+    for process in started:
+        process.join()
+
+    assert sorted(found) == [False] * 7 + [True]
+
+
+def test_the_newest_one_counts_and_the_others_are_remembered() -> None:
+    assert (submissions.newest("demo"), submissions.job_ids("demo"), submissions.any_of("demo")) == (None, [], False)
+
+    submit(17, "-p", "short")
+    submit(40, "-p", "long")
+
+    newest = submissions.newest("demo")
+    assert newest is not None and (newest.number, newest.job_id, newest.is_being_filled) == (2, "40", False)
+    assert submissions.job_ids("demo") == ["17", "40"]
+    assert submissions.words_of_newest("demo") == ["-p", "long"]
+    assert submissions.any_of("demo") and not submissions.any_of("other")
+
+
+def test_many_submissions_leave_no_more_files_than_may_be_asked_for() -> None:
+    for number in range(1, 31):
+        submit(number)
+
+    assert submissions.job_ids("demo")[-1] == "30"
+    assert len(list((CHAINS / "demo").iterdir())) <= KEPT + 1
+    assert not submissions.take("demo", None)  # of a process that has slept since before the first one
+    assert submissions.job_ids("demo")[-1] == "30"
+
+
+def test_while_slurm_is_asked_it_is_being_filled_and_after_minutes_it_is_not() -> None:
+    assert submissions.take("demo", None)
+    found = submissions.newest("demo")
+    assert found is not None and found.is_being_filled
+
+    for seconds in (UNANSWERED_SECONDS + 1, -UNANSWERED_SECONDS - 1):  # or a clock was set back
+        when = found.path.stat().st_mtime - seconds
+        os.utime(found.path, (when, when))
+        late = submissions.newest("demo")
+        assert late is not None and not late.is_being_filled
+        os.utime(found.path)
+
+
+def test_one_that_was_refused_is_given_back() -> None:
+    submit(17)
+    assert submissions.take("demo", submissions.newest("demo"))
+
+    submissions.give_back("demo")
+
+    newest = submissions.newest("demo")
+    assert newest is not None and newest.job_id == "17"
+
+
+def test_what_waiting_tasks_were_changed_to_is_noted_with_them() -> None:
+    submit(17, "-t", "60")
+
+    submissions.note_words("demo", ["-t", "120"])
+
+    assert (submissions.job_ids("demo"), submissions.words_of_newest("demo")) == (["17"], ["-t", "120"])
+
+
+def test_files_that_are_no_submissions_do_not_count() -> None:
+    (CHAINS / "demo").mkdir(parents=True)
+    for name in ("spec.json", "stopped.json", "1.json.draft"):
+        (CHAINS / "demo" / name).write_text("{}")
+
+    assert (submissions.newest("demo"), submissions.any_of("demo")) == (None, False)
