@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -384,8 +385,11 @@ def _has_done_its_own(spec: JobSpec, segment: Segment, job: MyJob) -> bool:
 
 def _newest_log(spec: JobSpec) -> list[str]:
     """Return Slurm's log of the run's last job, if there is one."""
-    logs = Path(spec.submission.logs).glob("slurm-*.log")
-    return [str(log) for log in sorted(logs, key=lambda log: log.stat().st_mtime)[-1:]]
+    found = list[tuple[int, str]]()
+    for log in Path(spec.submission.logs).glob("slurm-*.log"):
+        with suppress(OSError):  # removed in this moment
+            found.append((log.stat().st_mtime_ns, str(log)))
+    return [max(found)[1]] if found else []
 
 
 def _may_be_younger(newest: submissions.Submission | None, jobs: Sequence[MyJob], since: float) -> bool:

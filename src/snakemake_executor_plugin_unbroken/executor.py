@@ -20,7 +20,6 @@ from snakemake_executor_plugin_unbroken.interruptible import (
     refuse_mistakes,
     work_of,
 )
-from snakemake_executor_plugin_unbroken.job_outcome import Follows, JobOutcome
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
 from snakemake_executor_plugin_unbroken.records import Records, is_near_end
 from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, segment_of
@@ -36,6 +35,7 @@ from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
 from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
+from unbroken.runs.policy import Next, NextAction
 from unbroken.segment.already_done import settle
 
 # Each asks Slurm, which answers several at a time.
@@ -220,13 +220,13 @@ class Executor(BatchStepExecutor):
             self._chains.fail(info, segment, str(error), is_final=True)
             return True
         try:
-            outcome = self._watch.outcome(out, end, self._chains.spec_of(segment), self.log)
+            action = self._watch.outcome(out, end, self._chains.spec_of(segment), self.log)
         except AWAY as error:
             return self._look_again(out, error)
         except FormatError as error:  # a newer unbroken was installed, and its job has written the history
-            outcome = JobOutcome(Follows.STOP, str(error))
+            action = NextAction(Next.STOP, str(error))
         self._watch.forget_end(out)
-        self._follow(info, segment, outcome)
+        self._follow(info, segment, action)
         return True
 
     def _look_again(self, out: Out, error: Exception) -> bool:
@@ -236,16 +236,16 @@ class Executor(BatchStepExecutor):
         out.not_before = time.monotonic() + HELD_SECONDS
         return False
 
-    def _follow(self, info: SubmittedJobInfo, segment: Segment, outcome: JobOutcome) -> None:
-        is_retry = outcome.follows is Follows.RETRY
-        if outcome.follows is Follows.STOP or (is_retry and self._chains.is_retried_by_snakemake(segment)):
+    def _follow(self, info: SubmittedJobInfo, segment: Segment, action: NextAction) -> None:
+        is_retry = action.kind is Next.RETRY
+        if action.kind is Next.STOP or (is_retry and self._chains.is_retried_by_snakemake(segment)):
             if not is_retry:
                 self._watch.forget(segment)
-            self._chains.fail(info, segment, outcome.line, is_final=not is_retry)
+            self._chains.fail(info, segment, action.why, is_final=not is_retry)
             return
-        if outcome.follows is Follows.AFTER:
+        if action.kind is Next.WAIT:
             self._chains.held(segment)
-        self._chains.resume(info, segment, outcome.line)
+        self._chains.resume(info, segment, action.why)
 
     # --- the end ---
 

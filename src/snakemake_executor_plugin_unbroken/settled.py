@@ -22,8 +22,7 @@ def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
     """
     if isinstance(segment, Interruptible):
         return False
-    if _has_right_record(segment):
-        _let_it_be_newer_than_the_one_before(segment)
+    if _has_right_record(segment) and _is_newer_than_the_one_before(segment):
         return True
     try:
         if settle(segment.run, segment.number, log) is not None:
@@ -56,11 +55,18 @@ def _has_right_record(segment: Segment) -> bool:
     return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
 
 
-def _let_it_be_newer_than_the_one_before(segment: Segment) -> None:
-    """Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output."""
+def _is_newer_than_the_one_before(segment: Segment) -> bool:
+    """Let the record be so; return False if it is another user's, and has to be made again for that.
+
+    Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output.
+    """
     before = segment.places.record(segment.number - 1)
-    if before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns:
-        os.utime(segment.record)
+    try:
+        if before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns:
+            os.utime(segment.record)
+    except (PermissionError, FileNotFoundError):
+        return False
+    return True
 
 
 def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:

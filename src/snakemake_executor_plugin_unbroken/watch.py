@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from snakemake_executor_plugin_unbroken.heartbeat import Pulse, feel
-from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, Follows, JobOutcome, verdict
+from snakemake_executor_plugin_unbroken.job_outcome import UNKNOWN, Evidence, verdict
 from snakemake_executor_plugin_unbroken.records import LOOKING_SHARE
 from snakemake_executor_plugin_unbroken.segments import Out, Segment
 from unbroken.job import array
@@ -16,8 +16,9 @@ from unbroken.job.stop_note import stop_of
 from unbroken.job.unrecorded import is_held, line_of
 from unbroken.runs import driver_start, policy, submissions
 from unbroken.runs.attempts import all_attempts, note, with_causes
-from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.failure_limits import next_action
 from unbroken.runs.history import Attempt
+from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
 from unbroken.slurm.nodes import default_partition, spare_nodes
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -88,15 +89,15 @@ class ChainWatch:
             if end.state != "COMPLETED" or now - end.since > self._latency_seconds
         }
 
-    def outcome(self, out: Out, end: EndedChain, spec: JobSpec, log: Callable[[str], None]) -> JobOutcome:
+    def outcome(self, out: Out, end: EndedChain, spec: JobSpec, log: Callable[[str], None]) -> NextAction:
         """Return what follows the end of a run's last job that left no record and whose work cannot be settled.
 
         OSError or OutageError while the file server is away.
         """
         segment = out.segment
         if why := stop_of(segment.key, driver_start.current()):
-            return JobOutcome(
-                Follows.STOP, f"{segment.name}: job {end.job_id} ended as {end.state}; this run stops: {why}"
+            return NextAction(
+                Next.STOP, f"{segment.name}: job {end.job_id} ended as {end.state}; this run stops: {why}"
             )
         job = ended_job(end.job_id) or EndedJob(end.job_id, end.state, "", 0)
         if is_held(job):
@@ -115,8 +116,8 @@ class ChainWatch:
             return spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
 
         file = segment.places.log(segment.number)
-        why, _ = stop_reason(segment.places, recent, rules, segment.number, spare, file if file.exists() else "")
-        return verdict(segment, end.job_id, Evidence(end.state, own[-1] if own else None, why))
+        action = next_action(segment.places, recent, rules, segment.number, spare, file if file.exists() else "")
+        return verdict(segment, end.job_id, Evidence(end.state, own[-1] if own else None, action))
 
     def _attempts(self, segment: Segment, job: EndedJob, log: Callable[[str], None]) -> list[Attempt]:
         """Return the history with the line of a job that could not write it, also where the disk takes none."""

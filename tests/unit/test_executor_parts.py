@@ -13,7 +13,7 @@ import pytest
 from support.toyrun import toy, toy_run
 
 from snakemake_executor_plugin_unbroken import settled
-from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
+from snakemake_executor_plugin_unbroken.job_outcome import Evidence, verdict
 from snakemake_executor_plugin_unbroken.records import (
     EARLY_SECONDS,
     NEAR_SECONDS,
@@ -31,6 +31,7 @@ from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import EndCause, Outcome
+from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.record import read_record
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
@@ -81,25 +82,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("state", "outcome", "follows"),
     [
-        ("TIMEOUT", None, Follows.AGAIN),
-        ("PREEMPTED", None, Follows.AGAIN),
-        ("NODE_FAIL", None, Follows.AGAIN),
-        ("BOOT_FAIL", None, Follows.AGAIN),
-        ("PREEMPTED", Outcome.FAILED, Follows.AGAIN),
-        ("FAILED", Outcome.INTERRUPTED, Follows.AGAIN),
-        ("FAILED", Outcome.FAILED, Follows.RETRY),
-        ("FAILED", Outcome.DIED, Follows.RETRY),
-        ("FAILED", None, Follows.RETRY),
-        ("OUT_OF_MEMORY", None, Follows.RETRY),
-        ("COMPLETED", None, Follows.RETRY),
-        ("CANCELLED", Outcome.INTERRUPTED, Follows.STOP),
-        ("UNKNOWN", None, Follows.AGAIN),
+        ("TIMEOUT", None, Next.RESUME),
+        ("PREEMPTED", None, Next.RESUME),
+        ("NODE_FAIL", None, Next.RESUME),
+        ("BOOT_FAIL", None, Next.RESUME),
+        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
+        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
+        ("FAILED", Outcome.FAILED, Next.RETRY),
+        ("FAILED", Outcome.DIED, Next.RETRY),
+        ("FAILED", None, Next.RETRY),
+        ("OUT_OF_MEMORY", None, Next.RETRY),
+        ("COMPLETED", None, Next.RETRY),
+        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
+        ("UNKNOWN", None, Next.RESUME),
     ],
 )
-def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Follows) -> None:
+def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Next) -> None:
     found = Evidence(state, attempt(outcome) if outcome else None)
 
-    assert verdict(segment(), "17", found).follows is follows
+    assert verdict(segment(), "17", found).kind is follows
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
@@ -109,51 +110,55 @@ def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_ask
 
     again = verdict(segment(), "17", Evidence("FAILED", earlier))
 
-    assert again.follows is Follows.AGAIN
-    assert again.line.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
-    assert verdict(segment(), "17", Evidence("FAILED", stopping)).follows is Follows.RETRY
-    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).follows is Follows.RETRY
-    assert verdict(segment(), "17", Evidence("FAILED", earlier, "no further one is made")).follows is Follows.STOP
+    assert again.kind is Next.RESUME
+    assert again.why.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
+    assert verdict(segment(), "17", Evidence("FAILED", stopping)).kind is Next.RETRY
+    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).kind is Next.RETRY
+    assert (
+        verdict(segment(), "17", Evidence("FAILED", earlier, NextAction(Next.STOP, "no further one is made"))).kind
+        is Next.STOP
+    )
 
 
 def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
     saved = attempt(Outcome.DIED, to_checkpoint="000002_20")
 
-    assert verdict(segment(), "17", Evidence("FAILED", saved)).follows is Follows.AGAIN
+    assert verdict(segment(), "17", Evidence("FAILED", saved)).kind is Next.RESUME
 
 
 def test_a_job_that_left_because_another_one_holds_the_run_uses_up_no_retry() -> None:
     found = verdict(segment(), "17", Evidence("FAILED", None, is_held=True))
 
-    assert found.follows is Follows.AFTER
-    assert found.line == (
+    assert found.kind is Next.WAIT
+    assert found.why == (
         "demo segment 1: job 17 ended as FAILED: another job holds the run; the same segment goes on after it"
     )
 
 
 def test_a_cancelled_job_is_told_with_what_to_type() -> None:
-    assert verdict(segment(), "17", Evidence("CANCELLED", None)).line == (
+    assert verdict(segment(), "17", Evidence("CANCELLED", None)).why == (
         "demo segment 1: job 17 ended as CANCELLED; this run stops, the others go on; to go on, start snakemake again"
     )
 
 
 def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
-    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).line == (
+    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).why == (
         "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
     )
 
 
 def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
-    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).line == (
+    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).why == (
         "demo segment 3: job 17 ended as COMPLETED and left no record; log: logs/demo/003.log"
     )
 
 
 def test_a_run_that_stops_is_told_in_the_words_of_the_policy() -> None:
-    found = verdict(segment(), "17", Evidence("TIMEOUT", None, "2 attempts without progress; fix the cause"))
+    stop = NextAction(Next.STOP, "2 attempts without progress; fix the cause")
+    found = verdict(segment(), "17", Evidence("TIMEOUT", None, stop))
 
-    assert (found.follows, found.line) == (
-        Follows.STOP,
+    assert (found.kind, found.why) == (
+        Next.STOP,
         "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without progress; fix the cause",
     )
 

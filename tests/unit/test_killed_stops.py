@@ -1,7 +1,7 @@
 """A stop that has to be killed says that the program was asked too late: the next one is asked earlier."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,19 @@ from unbroken.report.status import status_of
 from unbroken.runs.attempts import nodes_to_avoid
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.outcome import EndCause, Outcome
-from unbroken.runs.policy import Rules, Situation, failures_in_a_row, goes_back, idle_attempts, why_stop
+from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.deadline import learn_margin
+
+
+def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
+    action = next_action(attempts, rules, now)
+    return action.why if action.stops else ""
+
+
+def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    return next_action(attempts, rules, now).kind is Next.FALL_BACK
+
 
 SECONDS = 7.0  # a busy machine needs some of them to begin
 KILLED = EndCause.KILLED_STOPPING.value

@@ -9,7 +9,17 @@ from support.making import ATTEMPT
 from unbroken.runs.history import Attempt
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.policy import Rules, Situation, failures_in_a_row, goes_back, idle_attempts, of_start, why_stop
+from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action, of_start
+
+
+def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
+    action = next_action(attempts, rules, now)
+    return action.why if action.stops else ""
+
+
+def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    return next_action(attempts, rules, now).kind is Next.FALL_BACK
+
 
 RULES = Rules(attempts_without_progress=2)
 

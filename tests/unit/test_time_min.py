@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from support.toyrun import history, start_segment, toy_job, toy_run
 
-from snakemake_executor_plugin_unbroken.job_outcome import Evidence, Follows, verdict
+from snakemake_executor_plugin_unbroken.job_outcome import Evidence, verdict
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.policy import Next
 from unbroken.segment.classify import NEARLY_ALL
 from unbroken.slurm import time_min
 
@@ -104,7 +105,7 @@ def test_the_same_segment_goes_on_after_a_job_that_used_its_time(tmp_path: Path)
 
     found = verdict(segment, "17", Evidence("COMPLETED", attempt))
 
-    assert (found.follows, found.line) == (Follows.AGAIN, f"demo segment 1: job 17: {attempt.message}")
+    assert (found.kind, found.why) == (Next.RESUME, f"demo segment 1: job 17: {attempt.message}")
 
 
 RUNS = [toy_run(least_minutes=60, segment_minutes=480), toy_run()]

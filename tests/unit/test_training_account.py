@@ -152,7 +152,7 @@ def test_what_makes_no_sense_to_try_again_is_not_tried_again(tmp_path: Path, in_
 
     code = train(tmp_path / "ckpt", each_step=spoil)
     (line,) = history(tmp_path / "ckpt")
-    why = policy.why_stop([line], policy.Rules(3), policy.Situation(1))
+    why = policy.next_action([line], policy.Rules(3), policy.Situation(1)).why
 
     assert str(code).startswith("unbroken: loss is nan")
     assert note(17)[0] == "failed"
@@ -168,7 +168,7 @@ def test_kills_without_progress_are_noted_by_the_next_start_and_end_by_the_polic
         kill_at(3, folder)
     seen = all_attempts(RunFolder("ckpt", Path(), folder))
     lines = history(folder)
-    why = policy.why_stop(policy.of_start(seen, "first"), policy.Rules(3), policy.Situation(1))
+    why = policy.next_action(policy.of_start(seen, "first"), policy.Rules(3), policy.Situation(1)).why
 
     assert note(19)[0] == STARTED
     assert [line.outcome.value for line in lines] == ["interrupted", "died", "died"]

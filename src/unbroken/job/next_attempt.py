@@ -8,7 +8,7 @@ from unbroken.job.chain_job import ChainJob
 from unbroken.job.unrecorded import unrecorded
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
-from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.failure_limits import next_action
 from unbroken.runs.history import Attempt
 from unbroken.slurm.nodes import own_spare_nodes
 
@@ -26,7 +26,7 @@ def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> i
     lost = [*unrecorded(job.folder, job.key, job.spec.start, job.log), *lost]
     attempts = endings.with_causes(policy.of_start([*endings.all_attempts(job.folder), *lost], job.spec.start))
     rules = policy.Rules(job.spec.run.attempts_without_progress, job.spec.retries)
-    why, _ = stop_reason(job.folder, attempts, rules, segment, own_spare_nodes, job.folder.log(segment))
-    if why:
-        raise Stop(why)
+    action = next_action(job.folder, attempts, rules, segment, own_spare_nodes, job.folder.log(segment))
+    if action.stops:
+        raise Stop(action.why)
     return 1 + policy.failures_in_a_row(attempts, segment)

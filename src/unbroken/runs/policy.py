@@ -1,6 +1,6 @@
-"""Whether a run is tried again: one rule for the segment, for the job without a driver, and for the driver.
+"""What follows in a run: one policy for the segment, for its job on Slurm, and for a driver.
 
-Pure: the attempts so far in, why the run stops out.
+Pure: the attempts so far in, the next action out.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.job_note import BeforeWork
@@ -18,6 +19,30 @@ from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 UNAVAILABLE_IN_A_ROW = 2
 _NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
 _MEND = "fix the cause, then start snakemake again"
+
+
+class Next(Enum):
+    """What follows."""
+
+    RESUME = "go on from the newest checkpoint"  # no retry is used up
+    MORE_MEMORY = "try again with more memory"
+    RETRY = "try again"
+    FALL_BACK = "go on from the checkpoint before the newest"
+    WAIT = "go on after the job that works on the run"  # no retry is used up
+    STOP = "make no further attempt"
+
+
+@dataclass(frozen=True)
+class NextAction:
+    """What follows and, in one line, why; the line of a stop says what to type."""
+
+    kind: Next
+    why: str = ""
+
+    @property
+    def stops(self) -> bool:
+        """Return True if no further attempt is made."""
+        return self.kind is Next.STOP
 
 
 @dataclass(frozen=True)
@@ -45,11 +70,20 @@ def of_start(attempts: Sequence[Attempt], start: str) -> list[Attempt]:
     return list(attempts[first:])
 
 
-def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
-    """Why no further attempt is made, and what to do, in one line; empty if one is made.
+def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> NextAction:
+    """Return what follows these attempts of one start of snakemake, oldest first, with their causes."""
+    if why := _why_stop(attempts, rules, now):
+        return NextAction(Next.STOP, why)
+    if _goes_back(attempts, rules, now):
+        return NextAction(Next.FALL_BACK)
+    if not attempts or attempts[-1].outcome.settles:
+        return NextAction(Next.RESUME)
+    needs_memory = attempts[-1].cause == EndState.OUT_OF_MEMORY.value
+    return NextAction(Next.MORE_MEMORY if needs_memory else Next.RETRY)
 
-    `attempts` are those of one start, oldest first, with their causes.
-    """
+
+def _why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
+    """Return why no further attempt is made, and what to do, in one line; empty if one is made."""
     if not attempts:
         return ""
     last = attempts[-1]
@@ -67,14 +101,14 @@ def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
     # Want of memory is no reason to stop: the next attempt gets more.
     if last.cause == EndState.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
         return ""
-    if goes_back(attempts, rules, now):
+    if _goes_back(attempts, rules, now):
         return ""
     what = f"{len(idle)} attempts without progress{_on_nodes(idle)}, no further one is made"
     return f"{what}{_from_both(idle, now)}; {_told(idle[-1], now.log)}"
 
 
-def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
-    """True if the next attempt is to go on from the checkpoint before the newest, which may be what does not work.
+def _goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
+    """Return True if the next attempt must go on from the checkpoint before the newest, which may be corrupt.
 
     Once: after as many attempts from the newest as a run is allowed, if all of them came to their work.
     """

@@ -11,7 +11,7 @@ from unbroken.runs import attempts as endings
 from unbroken.runs import driver_start, policy
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
-from unbroken.runs.failure_limits import stop_reason
+from unbroken.runs.failure_limits import next_action
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.lease import Lease
@@ -53,11 +53,11 @@ class AttemptLog:
         """
         recent = endings.with_causes(self._recent())
         rules = policy.Rules(self._job.run.attempts_without_progress)
-        why, now = stop_reason(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
-        if why:
+        action = next_action(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
+        if action.stops:
             was_cancelled = recent[-1].cause == EndState.CANCELLED.value
-            raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {why}")
-        return policy.goes_back(recent, rules, now)
+            raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {action.why}")
+        return action.kind is policy.Next.FALL_BACK
 
     def _recent(self) -> list[Attempt]:
         """The attempts since snakemake was started; only those at this segment where that start has no name."""
