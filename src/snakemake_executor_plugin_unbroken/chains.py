@@ -148,7 +148,7 @@ class Chains:
         leaving = [other for other in alive if other.is_leaving]
         does_it = [other for other in alive if other not in leaving and not _has_done_its_own(spec, segment, other)]
         if does_it:
-            self._adopt(job, segment, does_it)
+            self._adopt(job, segment, spec, does_it)
         elif leaving:
             self._say_once(segment, f"job {leaving[0].job_id} is ending; the segment goes on as soon as it has left")
             self._forget_queue()
@@ -156,19 +156,38 @@ class Chains:
         elif not self._waits_for_others(job, segment, newest):
             self._submit(job, segment, spec, newest, jobs)
 
-    def _adopt(self, job: Any, segment: Segment, alive: Sequence[MyJob]) -> None:
+    def _adopt(self, job: Any, segment: Segment, spec: JobSpec, alive: Sequence[MyJob]) -> None:
         number = alive[0].job_id.partition("_")[0]
         if segment.key not in self._submitted:
             self._host.log(f"{segment.name}: job {number} of its run is in the queue or running already, taken over")
+            if self._must_be_replaced(segment, spec, alive):
+                self._replace(job, segment, spec)
+                return
             self._submitted[segment.key] = Submitted(Answer.DONE, number, len(alive))
-            self._bring_up_to_date(segment, alive)
         self._report(job, segment, number)
 
-    def _bring_up_to_date(self, segment: Segment, alive: Sequence[MyJob]) -> None:
-        waiting = [other.job_id for other in alive if other.state == "PENDING"]
-        for line in waiting_tasks.follow_plan(self._specs[segment.key], waiting):
-            self._host.log(f"{segment.chain_name}: {line}")
+    def _must_be_replaced(self, segment: Segment, spec: JobSpec, alive: Sequence[MyJob]) -> bool:
+        """Bring the waiting tasks up to date; return True if they had to be canceled instead."""
+        update = waiting_tasks.follow_plan(spec, [other.job_id for other in alive if other.state == "PENDING"])
+        if update.line:
+            self._host.log(f"{segment.chain_name}: {update.line}")
             self._forget_queue()
+        return update.is_canceled
+
+    def _replace(self, job: Any, segment: Segment, spec: JobSpec) -> None:
+        """Submit other tasks for those that were canceled, behind the one at work if there is one."""
+        newest, jobs = submissions.newest(spec.key), self._jobs(None)
+        at_work = next((other.job_id for other in array.alive_of(jobs or [], spec.key)), "")
+        if jobs is None or not at_work:
+            self._submit(job, segment, spec, newest, jobs or [])
+            return
+        done = array.submit_knowing(spec, newest, jobs, at_work)
+        if done.job_id:
+            self._host.log(f"{segment.chain_name}: submitted array of {done.tasks} tasks {done.job_id}")
+        # Where none was taken now, the one at work submits them when it ends.
+        number = done.job_id or at_work.partition("_")[0]
+        self._submitted[segment.key] = Submitted(Answer.DONE, number, done.tasks)
+        self._report(job, segment, number)
 
     def _submit(
         self,

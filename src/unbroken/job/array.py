@@ -188,6 +188,7 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
         if size == 1:
             return Submitted(Answer.FULL, said=_one_line(answer.said))
         size = _smaller(size, kind)
+        submissions.renew(spec.key)
 
 
 def _smaller(size: int, kind: Refusal) -> int:

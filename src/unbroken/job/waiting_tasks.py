@@ -7,6 +7,7 @@ MinMemoryNode, ExcNodeList].
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from unbroken.job.array import cancel
 from unbroken.job.spec import JobSpec
@@ -61,29 +62,37 @@ def _change(jobs: Sequence[str], what: str) -> bool:
 # UPDATE COMMAND, JOBS].
 _CHANGEABLE = {"-t": "TimeLimit", "--time": "TimeLimit", "-p": "Partition", "--mem": "MinMemoryNode"}
 _LOSES_AGE = {"Partition"}  # [measured, 22.05]
-# squeue's letters for them, to see what became of each task.
-_SHOWN = {"TimeLimit": "%l", "Partition": "%P", "MinMemoryNode": "%m"}
 
 
-def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Iterator[str]:
-    """Change the waiting tasks to what the newest start wants; yield a line for each thing that was changed.
+@dataclass(frozen=True)
+class Update:
+    """What became of waiting tasks that ask for something else than the config says: a line, and if they are gone."""
 
-    Tasks of which Slurm does not change what differs are canceled; whoever looks next submits others.
+    line: str = ""
+    is_canceled: bool = False
+
+
+def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
+    """Change the waiting tasks to what the newest start wants.
+
+    Tasks of which Slurm does not change what differs are canceled: the caller submits others.
     """
     before = submissions.words_of_newest(spec.key)
     if not waiting or before is None or before == list(spec.submission.words):
-        return
+        return Update()
     changes = _changes(before, spec.submission.words)
     if changes == {}:  # in another order
         submissions.note_words(spec.key, spec.submission.words)
-    elif changes is not None and all(_change_tasks(waiting, name, value) for name, value in changes.items()):
+        return Update()
+    if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
         age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""
-        yield f"the waiting tasks now ask for {', '.join(f'{name}={value}' for name, value in changes.items())}{age}"
-    elif cancel(list(waiting)) is not None:
-        yield "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
-    else:
-        yield "the waiting tasks still ask for what the config said before: Slurm does not answer"
+        changed = ", ".join(f"{name}={value}" for name, value in changes.items())
+        return Update(f"the waiting tasks now ask for {changed}{age}")
+    if cancel(list(waiting)) is not None:
+        line = "Slurm cannot change the waiting tasks as the config wants: they are submitted again and lose their age"
+        return Update(line, is_canceled=True)
+    return Update("the waiting tasks still ask for what the config said before: Slurm does not answer")
 
 
 def _changes(before: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
@@ -107,27 +116,12 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _change_tasks(waiting: Sequence[str], name: str, value: str) -> bool:
-    """Return True if each task that still waits asks for it afterwards.
-
-    scontrol also fails if one has started meanwhile, though it has changed the others.  squeue shows a value in other
-    units than it was given in, so what counts is that all show the same and that it is not what they showed before.
-    """
-    before = _shown(waiting, name)
-    is_taken = [
-        ask("scontrol", "update", f"JobId={each}", f"{name}={value}") is not None for each in _together(waiting)
-    ]
-    after = _shown(waiting, name)
-    if before is None or after is None or len(set(after.values())) > 1:
-        return False
-    return all(is_taken) or all(after[task] != before.get(task) for task in after)
-
-
-def _shown(waiting: Sequence[str], name: str) -> dict[str, str] | None:
-    """Return what each task that still waits asks for, in Slurm's words; None if it does not answer."""
-    words = ("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING")
-    rows = table(*words, columns=("%i", _SHOWN[name]))
-    return None if rows is None else {row[0]: row[1] for row in rows}
+def change_tasks(waiting: Sequence[str], what: str) -> bool:
+    """Return True if each task that still waits asks for it now: scontrol also fails if one has started meanwhile."""
+    if _change(waiting, what):
+        return True
+    rows = table("squeue", "--array", f"--jobs={','.join(waiting)}", "--states=PENDING", columns=("%i",))
+    return rows is not None and _change([number for (number,) in rows], what)
 
 
 def _together(waiting: Sequence[str]) -> list[str]:

@@ -34,7 +34,7 @@ class Work:
             ended = self._do_next()
         finally:
             self._page.end()  # before the last page of all, which none may replace
-        self.is_followed = self._has_successor and self._has_paused() and self._job.now().next_segment() is not None
+        self.is_followed = self._has_successor and self._has_paused() and self._is_awaited()
         return ended
 
     def _do_next(self) -> CommandEnd:
@@ -60,6 +60,10 @@ class Work:
         attempts = History(self._job.folder.history).attempts()
         is_ours = bool(attempts) and attempts[-1].slurm_job == self._job.job_id
         return is_ours and attempts[-1].outcome is Outcome.PAUSED
+
+    def _is_awaited(self) -> bool:
+        """Return True if a task waits still: somebody may have canceled those that were there at the beginning."""
+        return self._job.now().next_segment() is not None and array.has_waiting(self._job.key)
 
     def _look_ahead(self) -> None:
         """Do what is done next to this segment's work, not before that begins."""

@@ -19,7 +19,8 @@ from pathlib import Path
 from unbroken.runs.layout import CHAINS
 from unbroken.system import fs, jsontext
 
-# A process that has not said the number of its job after so long was killed between the two, or sbatch hangs.
+# A process that has not said the number of its job after so long was killed between the two: longer than sbatch may
+# take (unbroken.slurm.sbatch).
 UNANSWERED_SECONDS = 180.0
 # So many are kept: a later job may have to say how one of theirs ended.
 KEPT = 10
@@ -107,6 +108,13 @@ def note_words(key: str, words: Sequence[str]) -> None:
     found = newest(key)
     if found is not None and found.job_id:
         fs.write_atomic(found.path, _text(found.job_id, words))
+
+
+def renew(key: str) -> None:
+    """Say that Slurm is still asked, which may take minutes for each answer."""
+    if paths := _paths(key, Path()):
+        with suppress(OSError):
+            os.utime(paths[-1][1])
 
 
 def give_back(key: str) -> None:

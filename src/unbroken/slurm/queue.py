@@ -50,11 +50,13 @@ def my_jobs() -> list[MyJob] | None:
 
 
 def job_of_anyone(job_id: str) -> MyJob | None:
-    """A job by its number, also another user's; None if the controller does not know it, or does not show it to us.
+    """Return a job by its number, also another user's; of an array a task that is not over, if there is one.
 
-    Where a site hides other users' jobs (PrivateData=jobs), asking for one by its number shows none either.
+    None if the controller does not know it, or does not show it to us.  Where a site hides other users' jobs
+    (PrivateData=jobs), asking for one by its number shows none either.
     """
-    return next(iter(_asked_for("--jobs", job_id) or []), None)
+    jobs = _asked_for("--jobs", job_id) or []
+    return next((job for job in jobs if job.is_alive), jobs[0] if jobs else None)
 
 
 def _asked_for(*words: str) -> list[MyJob] | None:

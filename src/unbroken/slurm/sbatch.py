@@ -13,8 +13,9 @@ from datetime import datetime
 
 from unbroken.slurm.refusals import SITE_IS_FULL
 
-# sbatch itself tries for a while to reach a controller that is away.
-PATIENCE_SECONDS = 300.0
+# sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
+# submits (unbroken.runs.submissions).
+PATIENCE_SECONDS = 150.0
 # The line behind which it does so at MaxJobCount.
 SLEEPS = "unable to accept job, sleeping and retrying"
 # `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].

@@ -1,0 +1,154 @@
+"""Sites that take no array, a small one, or few jobs at a time: the run gets what fits, and the rest follows."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps
+from cluster.lab import Cluster
+from cluster.lab_limits import configured, room_for_jobs, user_limited
+from support.workdir import WorkDir
+
+pytestmark = pytest.mark.slow
+
+
+@BOTH_WAYS
+def test_where_arrays_are_refused_a_run_is_single_jobs(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """MaxArraySize=0: Slurm takes no array at all."""
+    slurm_work.configure({"a": steps(3)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    with configured(cluster, MaxArraySize=0):
+        chain.let("all")
+        chain.start()
+        said = chain.end()
+        cluster.cancel_everything()
+
+    history = assert_done_once(slurm_work, 3)
+    assert len(arrays(history)) == 3, said
+    assert "_" not in "".join(attempt.slurm_job for attempt in history)
+
+
+@BOTH_WAYS
+def test_a_small_array_is_refilled(slurm_work: WorkDir, cluster: Cluster, is_attached: bool) -> None:
+    """Of MaxArraySize=3 the highest index is 2."""
+    slurm_work.configure({"a": steps(5)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    with configured(cluster, MaxArraySize=3):
+        chain.let("all")
+        chain.start()
+        said = chain.end()
+        cluster.cancel_everything()
+
+    history = assert_done_once(slurm_work, 5)
+    assert len(arrays(history)) == 3, said
+    assert cluster.starts(slurm_work.root) == 5
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_site_that_allows_few_jobs_gets_few_and_all_is_done(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool, most: int
+) -> None:
+    slurm_work.configure({"a": steps(6)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    with user_limited(cluster, MaxSubmitJobs=most):
+        chain.start()
+        chain.reaches(1)
+        out = cluster.jobs()
+        chain.let("all")
+        said = chain.end()
+
+    assert 1 <= len(out) <= most, said
+    history = assert_done_once(slurm_work, 6)
+    assert cluster.starts(slurm_work.root) == 6
+    if most == 1:  # the one job comes back again and again
+        assert len({attempt.slurm_job for attempt in history}) == 1, said
+
+
+@BOTH_WAYS
+def test_two_runs_where_one_job_is_allowed_are_done_one_after_the_other(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """Without a driver the job of the first run cannot make room for another while it looks for some."""
+    slurm_work.configure({"a": steps(2), "b": steps(2)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    chain.let("all")
+    with user_limited(cluster, MaxSubmitJobs=1):
+        chain.start()
+        said = chain.end()
+        if not is_attached:
+            chain.start()
+            chain.end()
+
+    assert is_attached or "other runs still wait for room in the queue: start snakemake again" in said
+    for run in "ab":
+        assert_done_once(slurm_work, 2, run)
+
+
+@pytest.mark.timeout(900)
+@BOTH_WAYS
+def test_a_full_site_gets_a_single_job_and_one_submitter(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """sbatch itself tries for minutes, each time: meanwhile a second driver must not take over."""
+    slurm_work.configure({"a": steps(3)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    chain.let("all")
+    with room_for_jobs(cluster, 1):
+        first = slurm_work.start()
+        second = slurm_work.start()
+        chain.drivers += [first, second]
+        chain.text += "".join(driver.wait(600).text for driver in chain.drivers)
+        chain.drivers.clear()
+        chain.end()
+
+    assert_done_once(slurm_work, 3)
+    assert chain.text.count("submitted ") <= 3, chain.text
+
+
+# Python finds no command of Slurm in a job.
+WITHOUT_SLURM = """\
+import os
+if "SLURM_JOB_ID" in os.environ:
+    os.environ["PATH"] = os.environ["BARE_PATH"]
+"""
+
+
+def bare_path(work: WorkDir) -> str:
+    """The programs of this machine without those of Slurm."""
+    folder = work.root / "bare"
+    folder.mkdir()
+    slurms = {"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "srun", "salloc", "sacctmgr", "sstat"}
+    for place in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            if program.name not in slurms and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    return f"{Path(sys.executable).parent}:{folder}"
+
+
+@BOTH_WAYS
+def test_without_sbatch_on_nodes_an_array_is_done_and_what_follows_is_said(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """A driver submits the next array; without one somebody types it."""
+    slurm_work.write("site/sitecustomize.py", WITHOUT_SLURM)
+    slurm_work.added_environment |= {
+        "BARE_PATH": bare_path(slurm_work),
+        "PYTHONPATH": str(slurm_work.root / "site"),
+    }
+    slurm_work.configure({"a": steps(5)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    chain.let("all")
+    chain.start("--unbroken-ahead", "3")
+    said = chain.end()
+    done = len(slurm_work.records("a"))
+    if not is_attached:
+        chain.start("--unbroken-ahead", "3")
+        chain.end()
+
+    assert "sbatch, squeue, scontrol, scancel: not found on this node" in said
+    assert done == (5 if is_attached else 3), said
+    assert is_attached or "start snakemake again" in said
+    assert_done_once(slurm_work, 5)
