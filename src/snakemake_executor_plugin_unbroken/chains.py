@@ -16,25 +16,20 @@ from typing import Any, Protocol
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from snakemake_executor_plugin_unbroken import settled
+from snakemake_executor_plugin_unbroken.chain_queue import ChainQueue
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs
 from snakemake_executor_plugin_unbroken.chain_words import ChainWords
 from snakemake_executor_plugin_unbroken.interruptible import Interruptible, work_of
-from snakemake_executor_plugin_unbroken.job_specs import (
-    NotAsItCame,
-    began_unix,
-    memory_by_attempt,
-    rule_job_of,
-    why_no_array,
-)
+from snakemake_executor_plugin_unbroken.job_specs import began_unix
 from snakemake_executor_plugin_unbroken.others import Others
 from snakemake_executor_plugin_unbroken.retry_later import Later
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out, segment_of
-from snakemake_executor_plugin_unbroken.snakemake_jobs import retries_of
+from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import leave_out
-from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
-from unbroken.runs import begun, driver_start, submissions
+from unbroken.job.spec import JobSpec
+from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -47,10 +42,6 @@ LEAVING_SECONDS = 150.0
 LOOK_SECONDS = 3.0
 # A controller that is away, or a limit on jobs in the queue.
 BUSY_SECONDS = 15.0
-# So old may be what the queue says of a run's jobs.
-FRESH_SECONDS = 5.0
-# A file server's clock and ours may differ by so much.
-SKEW_SECONDS = 60.0
 ONLY_ONE = (
     "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
     "--profile slurm"
@@ -78,8 +69,9 @@ class Chains:
     """The runs that this driver was asked for; called from threads."""
 
     def __init__(self, host: Host, words: ChainWords, most_tasks: int) -> None:
-        self._host, self._words, self._most_tasks = host, words, most_tasks
-        self._specs: dict[str, JobSpec] = {}
+        self._host = host
+        self._specs = ChainSpecs(host, words, most_tasks)
+        self._queue = ChainQueue()
         self._later = Later()
         self._others = Others()
         self._behind: dict[str, list[str]] = {}  # jobs of others, by chain
@@ -87,7 +79,6 @@ class Chains:
         self._told: dict[str, str] = {}
         self._out: dict[Segment, SubmittedJobInfo] = {}
         self._lock = threading.Lock()
-        self._queue: tuple[float, list[MyJob] | None] = (-float("inf"), None)
         self._submitted: dict[str, Submitted] = {}
 
     # --- a segment's job is handed over ---
@@ -128,7 +119,7 @@ class Chains:
                 self._later.add(1.0 + waited, job)
                 return
         self._leaving.pop(segment, None)
-        spec = self._spec(job, segment)
+        spec = self._specs.of(job, segment)
         if self._host.is_detached and segment.key in self._submitted:
             self._host.goes_on_without(job)
             return
@@ -139,7 +130,7 @@ class Chains:
         if newest is not None and newest.is_being_filled:
             self._later.add(1.0, job)
             return
-        jobs = self._jobs(newest)
+        jobs = self._queue.jobs(newest)
         if jobs is None:
             self._say_once(segment, "squeue does not answer; nothing is submitted until it does")
             self._later.add(BUSY_SECONDS, job)
@@ -151,7 +142,7 @@ class Chains:
             self._adopt(job, segment, spec, does_it)
         elif leaving:
             self._say_once(segment, f"job {leaving[0].job_id} is ending; the segment goes on as soon as it has left")
-            self._forget_queue()
+            self._queue.forget()
             self._later.add(LOOK_SECONDS, job)
         elif not self._waits_for_others(job, segment, newest):
             self._submit(job, segment, spec, newest, jobs)
@@ -171,12 +162,12 @@ class Chains:
         update = waiting_tasks.follow_plan(spec, [other.job_id for other in alive if other.state == "PENDING"])
         if update.line:
             self._host.log(f"{segment.chain_name}: {update.line}")
-            self._forget_queue()
+            self._queue.forget()
         return update.is_canceled
 
     def _replace(self, job: Any, segment: Segment, spec: JobSpec) -> None:
         """Submit other tasks for those that were canceled, behind the one at work if there is one."""
-        newest, jobs = submissions.newest(spec.key), self._jobs(None)
+        newest, jobs = submissions.newest(spec.key), self._queue.jobs(None)
         at_work = next((other.job_id for other in array.alive_of(jobs or [], spec.key)), "")
         if jobs is None or not at_work:
             self._submit(job, segment, spec, newest, jobs or [])
@@ -215,7 +206,7 @@ class Chains:
             self._host.log(f"{segment.chain_name}: {done.line}; {_who_submits_it()}")
             self._host.goes_on_without(job)
         else:
-            self._forget_queue()  # Slurm may have taken it although its answer was lost
+            self._queue.forget()  # Slurm may have taken it although its answer was lost
             self._say_once(segment, f"{done.line}; tried again")
             self._later.add(1.0 if done.answer is Answer.DONE else BUSY_SECONDS, job)
 
@@ -264,7 +255,7 @@ class Chains:
         """No job of the run is left, and the same segment goes on: submit the next array."""
         self._host.log(line)
         self.forget(segment)
-        self._forget_queue()
+        self._queue.forget()
         self._host.hand_over(info.job)
 
     def held(self, segment: Segment) -> None:
@@ -280,7 +271,7 @@ class Chains:
             self.succeed(info, segment)
             return
         self.forget(segment)
-        self._host.failed(info, line, is_final, _newest_log(self._specs[segment.key]))
+        self._host.failed(info, line, is_final, _newest_log(self._specs.known(segment)))
 
     def forget(self, segment: Segment) -> None:
         """This driver is done with the segment."""
@@ -290,11 +281,11 @@ class Chains:
 
     def is_retried_by_snakemake(self, segment: Segment) -> bool:
         """Return True if Snakemake counts the attempts: of single jobs, and of a rule's job that no job could begin."""
-        return isinstance(segment, Interruptible) or not self._specs[segment.key].submission.refills
+        return isinstance(segment, Interruptible) or not self._specs.known(segment).submission.refills
 
     def spec_of(self, segment: Segment) -> JobSpec:
         """Return what the jobs of the run were told."""
-        return self._specs[segment.key]
+        return self._specs.known(segment)
 
     def cancel(self, extra: Iterable[SubmittedJobInfo] = ()) -> None:
         """Cancel all jobs of the runs of this driver, those at work and those that wait."""
@@ -312,74 +303,6 @@ class Chains:
         """Return one line for the user, who is about to log out."""
         out = [done for done in self._submitted.values() if done.answer is Answer.DONE]
         return f"jobs of {len(out)} runs are in the queue, and you may log out; see: unbroken status"
-
-    # --- what its jobs need to know ---
-
-    def _spec(self, job: Any, segment: Segment) -> JobSpec:
-        """Return the run's spec, written once for each start; for single jobs once for each of them."""
-        known = self._specs.get(segment.key)
-        if known is not None and known.submission.refills:
-            return known
-        if known is None and not isinstance(segment, Interruptible):
-            begun.note_if_there(segment.places)
-        spec, why = self._made(job, segment)
-        if why and known is None:
-            self._host.log(f"{segment.run.name}: single jobs instead of one array: {why}")
-        spec.write()
-        self._specs[segment.key] = spec
-        return spec
-
-    def _made(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
-        """Return the spec, and why the segments are single jobs; empty for an array."""
-        batch, command = self._words.batch(job, segment, path_of(segment.key))
-        if isinstance(segment, Interruptible):
-            memory_mb = memory_by_attempt(job)
-            rule_job = RuleJob(job.rule.name, command=command, outputs=tuple(map(str, job.output)), memory_mb=memory_mb)
-            return self._with(job, segment, rule_job, self._submission(job, segment, batch, ""), segment.allowed), ""
-        jobs = self._host.jobs_of_run(segment.run.name) or [job]
-        try:
-            rule_job = rule_job_of(job, segment, self._host.latency_seconds())
-            why = why_no_array(job, jobs, lambda other: self._words.of_sbatch(other, segment))
-            if not why and self._words.takes_less_time(segment.run):
-                why = "the tasks of an array would all get segment_minutes: at_least"
-        except NotAsItCame as error:
-            rule_job, why = RuleJob(job.rule.name, command=command, threads=int(job.threads)), error.why
-        last = max(found.number for other in (*jobs, job) if (found := segment_of(other)) is not None)
-        return self._with(job, segment, rule_job, self._submission(job, segment, batch, why), last), why
-
-    def _submission(self, job: Any, segment: Segment, batch: str, why_single: str) -> Submission:
-        return Submission(
-            tuple(self._words.of_sbatch(job, segment)),
-            batch,
-            str(segment.logs),
-            1 if why_single else self._most_tasks,
-            refills=self._host.is_detached or not why_single,
-        )
-
-    def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:
-        keys = None if isinstance(segment, Interruptible) else job.params.assignment.keys
-        start, retries = driver_start.current(), retries_of(job)
-        return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start)
-
-    # --- the queue ---
-
-    def _jobs(self, newest: submissions.Submission | None) -> list[MyJob] | None:
-        """Return this user's jobs, asked at most every few seconds for all runs.
-
-        And asked again where the newest submission of a run may be younger than the last answer.
-        """
-        with self._lock:
-            asked, jobs = self._queue
-            since = time.monotonic() - asked
-            if jobs is None or since > FRESH_SECONDS or _may_be_younger(newest, jobs, since):
-                asked = time.monotonic()
-                jobs = my_jobs()
-                self._queue = (asked, jobs)
-            return jobs
-
-    def _forget_queue(self) -> None:
-        with self._lock:
-            self._queue = (-float("inf"), None)
 
     def _say_once(self, segment: Segment, line: str) -> None:
         if self._told.get(segment.name) != line:
@@ -416,10 +339,3 @@ def _newest_log(spec: JobSpec) -> list[str]:
         with suppress(OSError):  # removed in this moment
             found.append((log.stat().st_mtime_ns, str(log)))
     return [max(found)[1]] if found else []
-
-
-def _may_be_younger(newest: submissions.Submission | None, jobs: Sequence[MyJob], since: float) -> bool:
-    """Return True if a submission may have been made after an answer that is so many seconds old."""
-    if newest is None or newest.age_seconds > since + SKEW_SECONDS:
-        return False
-    return all(job.job_id.partition("_")[0] != newest.job_id for job in jobs)

@@ -48,7 +48,7 @@ def test_partition_time_and_memory_edited_while_tasks_wait_are_theirs(
     assert asked == [["gpu"], ["700M"]], said
     assert limits == ["3:00"]
     assert after == before
-    assert "; their age in the queue begins again" in said
+    assert "; they lose their age in the queue" in said
     history = assert_done_once(work, 3)
     assert len(arrays(history)) == 1
     assert {passport.slurm_job["partition"] for passport in work.passports("a")[-2:]} == {"gpu"}

@@ -92,7 +92,7 @@ class Driver:
         monkeypatch.setattr(Executor, "_wait_thread", lambda self: None)
         self.workflow = self._workflow(is_detached)
         self.executor = Executor(self.workflow, SimpleNamespace(info=self.said.append, warning=print, error=print))
-        self.executor._chains._words = Words()  # type: ignore[assignment]
+        self.executor._chains._specs._words = Words()  # type: ignore[assignment]
         self.said.clear()
 
     def _workflow(self, is_detached: bool) -> SimpleNamespace:
@@ -172,7 +172,7 @@ class Driver:
     def out(self, job: Any, segment: Segment, job_id: str = "17") -> SubmittedJobInfo:
         """A job of Snakemake's whose run has jobs in the queue, as this driver submitted them."""
         chains = self.executor._chains
-        chains._spec(job, segment)
+        chains._specs.of(job, segment)
         info = SubmittedJobInfo(job, external_jobid=job_id)
         keep_out(info, Out(segment, job_id))
         chains._out[segment] = info

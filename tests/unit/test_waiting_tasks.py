@@ -182,7 +182,7 @@ def followed(waiting: Waiting, *words: str) -> list[str]:
 
 CHANGES = {
     "time": (("-t", "120"), "TimeLimit=120", ""),
-    "partition": (("-p", "long"), "Partition=long", "; their age in the queue begins again"),
+    "partition": (("-p", "long"), "Partition=long", "; they lose their age in the queue"),
     "memory": (("--mem", "200"), "MinMemoryNode=200", ""),
 }
 
@@ -207,7 +207,7 @@ def test_time_partition_and_memory_of_the_waiting_tasks_follow_the_plan(
 def test_several_things_are_changed_together(waiting: Waiting) -> None:
     told = followed(waiting, "-t", "120", "-p", "long", "--mem", "100", "--requeue")
 
-    assert told == ["the waiting tasks now ask for Partition=long, TimeLimit=120; their age in the queue begins again"]
+    assert told == ["the waiting tasks now ask for Partition=long, TimeLimit=120; they lose their age in the queue"]
     assert (waiting.ask_for("TimeLimit"), waiting.ask_for("Partition")) == (["shown 120"] * 3, ["shown long"] * 3)
 
 

@@ -86,7 +86,7 @@ def follow_plan(spec: JobSpec, waiting: Sequence[str]) -> Update:
         return Update()
     if changes is not None and all(change_tasks(waiting, f"{name}={value}") for name, value in changes.items()):
         submissions.note_words(spec.key, spec.submission.words)
-        age = "; their age in the queue begins again" if _LOSES_AGE & set(changes) else ""
+        age = "; they lose their age in the queue" if _LOSES_AGE & set(changes) else ""
         changed = ", ".join(f"{name}={value}" for name, value in changes.items())
         return Update(f"the waiting tasks now ask for {changed}{age}")
     if cancel(list(waiting)) is not None:
