@@ -9,7 +9,7 @@ from snakemake_executor_plugin_unbroken.interruptible import Interruptible
 from snakemake_executor_plugin_unbroken.job_specs import NotAsItCame, memory_by_attempt, rule_job_of, why_no_array
 from snakemake_executor_plugin_unbroken.segments import Segment, segment_of
 from snakemake_executor_plugin_unbroken.snakemake_jobs import retries_of
-from unbroken.job.spec import JobSpec, RuleJob, Submission, path_of
+from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs import begun, driver_start
 
 
@@ -69,8 +69,8 @@ class ChainSpecs:
         last = max(found.number for other in (*jobs, job) if (found := segment_of(other)) is not None)
         return self._with(job, segment, rule_job, self._submission(job, segment, batch, why), last), why
 
-    def _submission(self, job: Any, segment: Segment, batch: str, why_single: str) -> Submission:
-        return Submission(
+    def _submission(self, job: Any, segment: Segment, batch: str, why_single: str) -> SubmitOptions:
+        return SubmitOptions(
             tuple(self._words.of_sbatch(job, segment)),
             batch,
             str(segment.logs),
@@ -78,7 +78,7 @@ class ChainSpecs:
             refills=self._host.is_detached or not why_single,
         )
 
-    def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: Submission, last: int) -> JobSpec:
+    def _with(self, job: Any, segment: Segment, rule_job: RuleJob, submission: SubmitOptions, last: int) -> JobSpec:
         keys = None if isinstance(segment, Interruptible) else job.params.assignment.keys
         start, retries = driver_start.current(), retries_of(job)
         return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start)

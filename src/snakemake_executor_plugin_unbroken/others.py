@@ -43,7 +43,7 @@ class Others:
         """A job of ours has left because somebody works on the run, whoever that is."""
         self._held.add(segment.run.name)
 
-    def look(self, segment: Segment, ticket: Submission | None) -> Other | None:
+    def look(self, segment: Segment, newest: Submission | None) -> Other | None:
         """Who works on the run, or is out for the segment; None if nobody does, as far as one can know."""
         with suppress(LeaseError, FormatError, OSError):  # a job finds out, and says it
             held, reason = current_claim(segment.places.lease)
@@ -52,8 +52,8 @@ class Others:
                 return self._other(segment, held.slurm_job, HEARTBEAT_SECONDS, line)
         self._held.discard(segment.run.name)
         self._watches.pop(segment.run.name, None)
-        if ticket is not None and ticket.job_id and ticket.is_of_another_user:
-            job = job_of_anyone(ticket.job_id)
+        if newest is not None and newest.job_id and newest.is_of_another_user:
+            job = job_of_anyone(newest.job_id)
             if job is not None and job.is_alive and job.folder.resolve() == Path().resolve():
                 line = f"{segment.name}: {job.user}'s job {job.job_id} is out for it"
                 return self._other(segment, job.job_id, WAITING_SECONDS, line)

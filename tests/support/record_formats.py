@@ -144,13 +144,13 @@ def write_spec(recorder: Recorder) -> None:
     """As a driver on Slurm leaves it for the next jobs, with a script of a path that is the same everywhere."""
     code = (
         "from pathlib import Path\n"
-        "from unbroken.job.spec import JobSpec, RuleJob, Submission\n"
+        "from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions\n"
         "from unbroken.plan.plan import Plan\n"
         "from unbroken.report.known import runs_of\n"
         "plan = Plan(tuple(runs_of(Path(), Path('config/config.yaml'), must_exist=True)))\n"
         f"found = plan.assignment({RUN!r})\n"
         "job = RuleJob('toy_segment', 'toy_segment.py', resources={'runtime': 1}, latency_seconds=1.0)\n"
-        "queue = Submission(('-p', 'short'), 'python -m unbroken.job', 'logs', 100)\n"
+        "queue = SubmitOptions(('-p', 'short'), 'python -m unbroken.job', 'logs', 100)\n"
         f"JobSpec({RUN!r}, found.run, found.keys, job, queue, found.run.segments, 2, '').write()\n"
     )
     path = recorder.folder / "write_spec.py"

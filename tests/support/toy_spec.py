@@ -7,7 +7,7 @@ from typing import Any
 
 from support.toyrun import KEYS, ROOT, toy_run
 
-from unbroken.job.spec import JobSpec, RuleJob, Submission
+from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
 from unbroken.runs.run import Run
 
 SCRIPT = str(ROOT / "scripts" / "toy_segment.py")
@@ -19,11 +19,11 @@ def toy_spec(run: Run | None = None, **changes: Any) -> JobSpec:
     All segments of the run are wanted, files are seen at once, and each segment may be tried twice more.
     """
     of_job = _taken(changes, RuleJob, {"name": "toy_segment", "script": SCRIPT, "resources": {"runtime": 1}})
-    submission = _taken(changes, Submission, {})
+    submission = _taken(changes, SubmitOptions, {})
     own = _taken(changes, JobSpec, {"keys": KEYS, "retries": 2, "start": ""})
     run = run or toy_run(**changes)
     more = {"key": run.name, "last_segment": run.segments, **own}
-    return JobSpec(run=run, rule_job=RuleJob(**of_job), submission=Submission(**submission), **more)
+    return JobSpec(run=run, rule_job=RuleJob(**of_job), submission=SubmitOptions(**submission), **more)
 
 
 def _taken(changes: dict[str, Any], kind: type, usual: dict[str, Any]) -> dict[str, Any]:

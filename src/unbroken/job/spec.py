@@ -52,7 +52,7 @@ class RuleJob:
 
 
 @dataclass(frozen=True)
-class Submission:
+class SubmitOptions:
     """How jobs of the run are submitted: sbatch's `words`, the command in them (`batch`), the folder of their `logs`.
 
     At most `most_tasks` of them are in the queue at a time.  A job that finds none behind it submits the next ones if
@@ -78,7 +78,7 @@ class JobSpec:
     run: Run
     keys: IdentityKeys | None
     rule_job: RuleJob
-    submission: Submission
+    submission: SubmitOptions
     last_segment: int
     retries: int
     start: str
@@ -218,7 +218,7 @@ def exists(run: str, base: Path = Path()) -> bool:
 def _parsed(data: Mapping[str, Any]) -> JobSpec:
     lists = {name: tuple(data["rule_job"][name]) for name in ("command", "outputs", "memory_mb")}
     rule_job = RuleJob(**{**data["rule_job"], **lists})
-    submission = Submission(**{**data["submission"], "words": tuple(data["submission"]["words"])})
+    submission = SubmitOptions(**{**data["submission"], "words": tuple(data["submission"]["words"])})
     run, keys = _run(data["run"]), data["keys"] and _identity_keys(data["keys"])
     return JobSpec(**{**data, "run": run, "keys": keys, "rule_job": rule_job, "submission": submission})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unbroken.engines.base import Engine
 from unbroken.engines.found import engine_of
-from unbroken.job.spec import JobSpec, RuleJob, Submission
+from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions
 from unbroken.rehearsal.folder_copy import FolderCopy
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
@@ -65,7 +65,7 @@ class Stage:
             os.rename(carried, places.root)
         elif self.engine.prepared:
             self._prepare(places.root / self.engine.prepared, run, folder)
-        JobSpec(run.name, run, self.keys, RuleJob(""), Submission(), run.segments, 0, "").write(folder)
+        JobSpec(run.name, run, self.keys, RuleJob(""), SubmitOptions(), run.segments, 0, "").write(folder)
         return folder
 
     def _prepare(self, target: Path, run: Run, folder: Path) -> None:
