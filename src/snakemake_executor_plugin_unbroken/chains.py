@@ -29,7 +29,9 @@ from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import leave_out
 from unbroken.job.spec import JobSpec
-from unbroken.runs import submissions
+from unbroken.job.stop_note import note_stop
+from unbroken.program.stop_reason import StopReason
+from unbroken.runs import driver_start, submissions
 from unbroken.runs.history import History
 from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -40,6 +42,9 @@ HELD_SECONDS = 10.0
 # A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.
 LEAVING_SECONDS = 150.0
 LOOK_SECONDS = 3.0
+# So long may what is at work take to save after a Ctrl-C, as long as a driver waits for it.
+SAVING_SECONDS = 60.0
+SAVING_LOOK_SECONDS = 1.0
 # A controller that is away, or a limit on jobs in the queue.
 BUSY_SECONDS = 15.0
 ONLY_ONE = (
@@ -288,16 +293,37 @@ class Chains:
         return self._specs.known(segment)
 
     def cancel(self, extra: Iterable[SubmittedJobInfo] = ()) -> None:
-        """Cancel all jobs of the runs of this driver, those at work and those that wait."""
+        """Cancel all jobs of the runs of this driver (Ctrl-C); those at work may save first."""
         with self._lock:
             keys = {segment.key for segment in self._out} | {
                 segment.key for info in extra if (segment := work_of(info.job)) is not None
             }
+        for key in keys:  # what is at work submits no further task
+            note_stop(key, driver_start.current(), StopReason.CTRL_C.value)
         jobs = my_jobs()
+        if jobs is not None:
+            jobs = self._let_save([job for key in keys for job in array.alive_of(jobs, key)])
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
         noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
         if numbers := array.arrays_of(number for number in [*alive, *noted] if number):
             ask("scancel", *numbers)
+
+    def _let_save(self, alive: Sequence[MyJob]) -> list[MyJob] | None:
+        """Cancel what waits, tell what works to save and leave, and wait until it has; return the jobs after that."""
+        array.cancel([job.job_id for job in alive if job.state == "PENDING"])
+        working = [job.job_id for job in alive if job.state == "RUNNING"]
+        if not working:
+            return my_jobs()
+        self._host.log(
+            f"Ctrl-C: what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}"
+        )
+        ask("scancel", "--signal=INT", *working)
+        give_up = time.monotonic() + SAVING_SECONDS
+        while (jobs := my_jobs()) is not None and time.monotonic() < give_up:
+            if not any(job.is_alive and job.job_id in working for job in jobs):
+                break
+            time.sleep(SAVING_LOOK_SECONDS)
+        return jobs
 
     def summary(self) -> str:
         """Return one line for the user, who is about to log out."""

@@ -93,8 +93,8 @@ def note(of: Attempt) -> None:
             "demo segment 2 of 20: finished, 300/300 steps; results: results/demo/final",
         ),
         (
-            attempt(Outcome.INTERRUPTED, "preempted or cancelled; saved at 193 of 300 steps"),
-            "demo segment 2 of 20: preempted or cancelled; saved at 193 of 300 steps",
+            attempt(Outcome.INTERRUPTED, "preempted or canceled; saved at 193 of 300 steps"),
+            "demo segment 2 of 20: preempted or canceled; saved at 193 of 300 steps",
         ),
         (
             attempt(Outcome.FAILED, "exit code 1"),

@@ -17,6 +17,7 @@ from support.toyrun import toy
 from unit.test_executor_outages import slurm, submission
 from unit.test_executor_parts import segment
 
+from snakemake_executor_plugin_unbroken import chains
 from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
 from snakemake_executor_plugin_unbroken.job_specs import _only_hands_on
@@ -229,7 +230,13 @@ async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[Submitte
     return [info async for info in driver.executor.check_active_jobs(infos)]
 
 
-def test_a_ctrl_c_cancels_each_whole_array_once(driver: Driver) -> None:
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nothing that works ever leaves."""
+    monkeypatch.setattr(chains, "SAVING_SECONDS", 0.0)
+
+
+def test_a_ctrl_c_lets_what_works_save_and_cancels_each_whole_array_once(driver: Driver) -> None:
     infos = [driver.out(driver.job(segment(number)), segment(number)) for number in (1, 2)]
     other = segment(1, name="other")
     infos.append(driver.out(driver.job(other), other, "30"))
@@ -242,7 +249,9 @@ def test_a_ctrl_c_cancels_each_whole_array_once(driver: Driver) -> None:
 
     driver.executor.cancel_jobs(infos)
 
-    (asked,) = driver.canceled()
+    waiting, told, asked = driver.canceled()
+    assert sorted(waiting) == ["--state=PENDING", "17", "25"]
+    assert sorted(told) == ["--signal=INT", "17_1", "30_1"]
     assert sorted(asked) == ["17", "25", "30"]
 
 
@@ -252,7 +261,7 @@ def test_a_ctrl_c_cancels_also_what_the_other_thread_is_just_looking_at(driver: 
 
     driver.executor.cancel_jobs([])
 
-    assert driver.canceled() == [["17"]]
+    assert driver.canceled() == [["--signal=INT", "17_1"], ["17"]]
 
 
 def test_a_ctrl_c_while_squeue_is_silent_cancels_what_was_submitted_last(driver: Driver) -> None:

@@ -87,8 +87,8 @@ CASES = [
     (20, 10, -9, StopReason.DEADLINE, Outcome.PAUSED, "the program was ended by SIGKILL"),
     (10, 10, -15, StopReason.DEADLINE, Outcome.FAILED, "was ended by SIGTERM and left no newer checkpoint"),
     (20, 10, 85, StopReason.WARNED, Outcome.PAUSED, "paused at 20"),
-    (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; saved at 20 of 100 steps"),
-    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or cancelled; nothing to save yet; start "),
+    (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or canceled; saved at 20 of 100 steps"),
+    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or canceled; nothing to save yet; start "),
     (20, 10, 85, StopReason.STALLED, Outcome.FAILED, "no progress in 3 minutes (stall_minutes); read "),
 ]
 

@@ -40,7 +40,7 @@ def at_work(base: Path, segment: SegmentProcess) -> SegmentProcess:
 @pytest.mark.parametrize(
     ("number", "why"),
     [
-        (signal.SIGTERM, "preempted or cancelled"),
+        (signal.SIGTERM, "preempted or canceled"),
         (signal.SIGINT, "stopped by Ctrl-C"),
         (signal.SIGHUP, "its terminal was closed"),
     ],
@@ -113,7 +113,7 @@ def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
     segment.kill(signal.SIGTERM)
     ended = segment.end()
 
-    assert "preempted or cancelled; nothing to save yet; start again and it goes on" in ended.error
+    assert "preempted or canceled; nothing to save yet; start again and it goes on" in ended.error
     assert [attempt.to_checkpoint for attempt in history(toy_job(tmp_path))] == [None]
 
 

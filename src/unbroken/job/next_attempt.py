@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unbroken.job.chain_job import ChainJob
+from unbroken.job.stop_note import stop_of
 from unbroken.job.unrecorded import unrecorded
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
@@ -22,6 +23,8 @@ def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> i
 
     `lost` are attempts for whose line the disk had no room.
     """
+    if why := stop_of(job.key, job.now().start):
+        raise Stop(why)
     # The others are in the history from now on.
     lost = [*unrecorded(job.folder, job.key, job.spec.start, job.log), *lost]
     attempts = endings.with_causes(policy.of_start([*endings.all_attempts(job.folder), *lost], job.spec.start))

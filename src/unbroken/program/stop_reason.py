@@ -10,7 +10,7 @@ class StopReason(Enum):
 
     DEADLINE = "its time is up"
     WARNED = "a signal warned that the time limit is near"
-    TAKEN_AWAY = "preempted or cancelled"
+    TAKEN_AWAY = "preempted or canceled"
     CTRL_C = "stopped by Ctrl-C"
     HUNG_UP = "its terminal was closed"
     STALLED = "it does not advance"
