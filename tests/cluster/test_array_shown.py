@@ -45,7 +45,7 @@ def test_a_run_whose_tasks_wait_and_one_that_works_show_what_waits_once(closed: 
     assert "PENDING" not in working and "JobArrayTaskLimit" not in working
     # From the first task's end to the last one's start the run waited in the queue: it was submitted all the time.
     assert account["seconds"]["idle"] < 3, account["seconds"]
-    assert account["seconds"]["queued"] > 3, account["seconds"]
+    assert account["seconds"]["queued"] >= 3, account["seconds"]
 
 
 def test_the_past_wait_of_an_array_is_that_of_its_first_task(
