@@ -295,12 +295,13 @@ class Chains:
     def cancel(self, extra: Iterable[SubmittedJobInfo] = ()) -> None:
         """Cancel all jobs of the runs of this driver (Ctrl-C); those at work may save first."""
         with self._lock:
-            keys = {segment.key for segment in self._out} | {
-                segment.key for info in extra if (segment := work_of(info.job)) is not None
-            }
-        for key in keys:  # what is at work submits no further task
-            note_stop(key, driver_start.current(), StopReason.CTRL_C.value)
+            # Also those whose next segment Snakemake has not asked for yet: their tasks run ahead of it.
+            keys = {segment.key for segment in self._out} | set(self._submitted)
+            keys |= {segment.key for info in extra if (segment := work_of(info.job)) is not None}
         jobs = my_jobs()
+        for key in keys:
+            if jobs is None or array.alive_of(jobs, key):  # what is at work submits no further task
+                note_stop(key, driver_start.current(), StopReason.CTRL_C.value)
         if jobs is not None:
             jobs = self._let_save([job for key in keys for job in array.alive_of(jobs, key)])
         alive = [job.job_id for key in keys for job in array.alive_of(jobs or [], key)]
@@ -314,9 +315,7 @@ class Chains:
         working = [job.job_id for job in alive if job.state == "RUNNING"]
         if not working:
             return my_jobs()
-        self._host.log(
-            f"Ctrl-C: what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}"
-        )
+        self._host.log(f"Ctrl-C: what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
         ask("scancel", "--signal=INT", *working)
         give_up = time.monotonic() + SAVING_SECONDS
         while (jobs := my_jobs()) is not None and time.monotonic() < give_up:

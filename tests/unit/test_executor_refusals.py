@@ -22,6 +22,7 @@ from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
 from snakemake_executor_plugin_unbroken.job_specs import _only_hands_on
 from snakemake_executor_plugin_unbroken.segments import segment_of
+from unbroken.job.array import Answer, Submitted
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.runs import submissions
 from unbroken.runs.layout import NOTES, RunFolder
@@ -262,6 +263,19 @@ def test_a_ctrl_c_cancels_also_what_the_other_thread_is_just_looking_at(driver: 
     driver.executor.cancel_jobs([])
 
     assert driver.canceled() == [["--signal=INT", "17_1"], ["17"]]
+
+
+def test_a_ctrl_c_between_two_segments_cancels_the_tasks_that_run_ahead(driver: Driver) -> None:
+    """The record of one segment is there, and Snakemake has not asked for the next one yet."""
+    one = segment()
+    info = driver.out(driver.job(one), one)
+    driver.executor._chains._submitted[one.key] = Submitted(Answer.DONE, "17", 3)
+    driver.executor._chains.succeed(info, one)
+    driver.slurm.shows("17_2", "RUNNING")
+
+    driver.executor.cancel_jobs([])
+
+    assert driver.canceled() == [["--signal=INT", "17_2"], ["17"]]
 
 
 def test_a_ctrl_c_while_squeue_is_silent_cancels_what_was_submitted_last(driver: Driver) -> None:
