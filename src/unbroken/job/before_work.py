@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from unbroken.errors import LeaseError
 from unbroken.job.array import has_waiting, waiting
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.next_attempt import next_attempt
+from unbroken.job.waiting_tasks import change_tasks
 from unbroken.runs import attempts as endings
 from unbroken.runs.history import History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.lease import current_claim
-from unbroken.slurm.commands import ask
 from unbroken.slurm.queue import my_jobs
 
 
@@ -41,9 +40,5 @@ def leave_to_owner(job: ChainJob) -> None:
     numbers = waiting(my_jobs() or [], job.key)
     if not numbers:
         job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
-    elif _wait_for(owner.slurm_job, numbers):
+    elif change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):
         job.log(f"the waiting tasks wait for the end of Slurm job {owner.slurm_job}, which works on this run")
-
-
-def _wait_for(job_id: str, numbers: Sequence[str]) -> bool:
-    return ask("scontrol", "update", f"JobId={','.join(numbers)}", f"Dependency=afterany:{job_id}") is not None
