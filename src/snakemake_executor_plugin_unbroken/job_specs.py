@@ -16,6 +16,7 @@ from snakemake_executor_plugin_unbroken.snakemake_jobs import (
     local_script,
     plain_benchmark,
     plain_tmpdir,
+    retries_of,
 )
 from unbroken.errors import FormatError
 from unbroken.job.spec import RuleJob
@@ -77,7 +78,7 @@ def why_no_array(job: Any, jobs: Sequence[Any], words_of: Callable[[Any], list[s
 def memory_by_attempt(job: Any) -> tuple[int, ...]:
     """Return the mem_mb of a job at each attempt that Snakemake would make; nothing where a job asks for none."""
     found = list[int]()
-    for attempt in range(1, int(job.restart_times) + 2):
+    for attempt in range(1, retries_of(job) + 2):
         with _at_attempt(job, attempt):
             mem_mb = job.resources.get("mem_mb")
         if not isinstance(mem_mb, int):
