@@ -89,7 +89,8 @@ def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
     other = run(10_000, segment_minutes=3)  # works still when the second driver begins, also on a slow machine
     slurm_work.configure({"a": run(200), "b": other})
     first = slurm_work.start()
-    until(lambda: slurm_work.places("a").final.exists(), PATIENCE_SECONDS)
+    # Its line in the history comes after `final/`.
+    until(lambda: [line.outcome for line in slurm_work.history("a")][-1:] == [Outcome.FINISHED], PATIENCE_SECONDS)
     done_before = slurm_work.history("a")
 
     slurm_work.configure({"a": run(400, segments=30), "b": other})

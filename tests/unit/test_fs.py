@@ -232,3 +232,17 @@ def test_a_disk_without_a_free_byte_is_not_called_a_quota(tmp_path, monkeypatch,
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "state"))
 
     assert (f"{free:,} free" in str(error.value), "a quota" in str(error.value)) == (True, is_quota)
+
+
+def test_a_file_system_that_counts_no_blocks_is_not_called_full() -> None:
+    """As FUSE without statfs(2) and a tmpfs without a limit; everybody has one such file system."""
+    proc = Path("/proc")
+    assert os.statvfs(proc).f_blocks == 0
+
+    with pytest.raises(StorageError) as error, fs.storage_errors(proc):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/proc/state")
+
+    assert (fs.full_disk([proc]), fs.full_disk_words(proc, 10**15)) == ("", "")
+    assert str(error.value) == (
+        "/proc/state: No space left on device; earlier checkpoints are untouched; free room and start again"
+    )

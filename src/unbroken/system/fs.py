@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,8 @@ _REMOVAL_RESTS_SECONDS = (0.01, 0.05, 0.2, 0.5)
 DRAFT_SECONDS = 3600.0
 # With less than that on its disk no segment gets anywhere, and Snakemake's own notes are torn.
 FULL_BYTES = 1024 * 1024
+# What is free where nobody counts it.
+UNCOUNTED = sys.maxsize
 # ioctl_ficlone(2): on XFS, Btrfs and others.
 _FICLONE = 0x40049409
 _COPY_BYTES = 4 * 1024 * 1024
@@ -46,11 +49,15 @@ def is_unique_name(name: str) -> bool:
 
 
 def free_bytes(path: Path) -> int:
-    """What an ordinary user may still write on the file system of `path` (or of its nearest parent that exists)."""
+    """Return what an ordinary user may still write on the file system of `path`, or of its nearest parent that exists.
+
+    `UNCOUNTED` where it has no number of blocks at all, which is not "none free": FUSE without statfs(2), a tmpfs
+    without a limit.
+    """
     while not path.exists() and path != path.parent:
         path = path.parent
     state = os.statvfs(path)
-    return state.f_bavail * state.f_frsize
+    return state.f_bavail * state.f_frsize if state.f_blocks else UNCOUNTED
 
 
 def full_disk(folders: Iterable[Path]) -> str:
@@ -115,6 +122,8 @@ def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
         line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
         free = free_bytes(path)
         missing = max(needed_bytes - free, 0)
+        if free == UNCOUNTED:
+            return f"{line}; earlier checkpoints are untouched; free room and start again"
         line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
         is_full = not free and error.errno == errno.ENOSPC
         line += "" if missing or is_full else ": a quota, or the number of files, is used up"
