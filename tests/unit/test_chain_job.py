@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -12,10 +13,10 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy
 
-from unbroken.job import left_out, requeue, run_end, segment_process
+from unbroken.job import chain_job, left_out, requeue, run_end, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
-from unbroken.job.chain_job import ChainJob
+from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
 from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.history import History
@@ -68,6 +69,17 @@ def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> No
 
     assert not job.now().is_over()
     assert (job.now().last_segment, job.now().next_segment()) == (9, 2)
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm: Slurm, job: ChainJob) -> None:
+    slurm.shows("16_3", "COMPLETING")
+    slurm.ending_for(400)
+    began = time.monotonic()
+
+    wait_until_left(job)
+
+    assert time.monotonic() - began < chain_job.LEAVING_SECONDS / 10
 
 
 # --- room in the queue for other runs --------------------------------------------------------------------------------
