@@ -13,6 +13,7 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy
 
+from unbroken.cli.restart_command import restart
 from unbroken.job import chain_job, left_out, requeue, run_end, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
@@ -215,6 +216,18 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
         f"there may be room in the queue now for demo; the queue takes no more jobs now ({FULL})",
         "there may be room in the queue now for demo; tasks of the run are in the queue",
     ]
+
+
+def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slurm: Slurm, tmp_path: Path) -> None:
+    toy(Path(), 1)
+    chain_spec(tmp_path).write()
+    left_out.leave_out("demo")
+    left_out.leave_out("demo2")
+
+    restart("demo", Path())
+
+    assert (take_left_out(), take_left_out()) == ("demo2", "")
+    assert not left_out.any_left_out()
 
 
 def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm) -> None:
