@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -148,10 +148,11 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if newest is not None and not others and _is_of_another_user(newest):
         return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
-    if not submissions.take(spec.key, newest):
+    own = submissions.take(spec.key, newest)
+    if own is None:
         return Submitted(Answer.LATER, said="another process submits it just now")
-    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)])
-    submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
+    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
+    submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
     return done
 
 
@@ -182,8 +183,8 @@ def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int
     return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
 
 
-def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Submitted:
-    """Halve the array until the site takes it, down to a single job."""
+def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:
+    """Halve the array until the site takes it, down to a single job; `renew` before each further question."""
     size = wanted
     while True:
         words = _words(spec, size, behind)
@@ -198,7 +199,7 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
         if size == 1:
             return Submitted(Answer.FULL, said=_one_line(answer.said))
         size = _smaller(size, kind)
-        submissions.renew(spec.key)
+        renew()
 
 
 def _smaller(size: int, kind: Refusal) -> int:
