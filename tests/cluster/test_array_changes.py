@@ -278,6 +278,23 @@ def test_scancel_of_all_waiting_tasks_loses_nothing(work: WorkDir, cluster: Clus
     assert_done_once(work, 4)
 
 
+@BOTH_WAYS
+def test_after_the_last_attempt_that_is_allowed_no_task_starts(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    work.write("fails.py", "raise SystemExit('it is broken')")
+    run = {"engine": "torch", "segments": 5, "segment_minutes": 2, "attempts_without_progress": 9}
+    work.configure({"a": {**run, "settings": {"script": "fails.py", "goal": 5}}})
+    chain = Chain(work, cluster, is_attached)
+    chain.start("--retries", "1")
+    said = chain.end(code=1)
+
+    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.FAILED] * 2, said
+    assert cluster.starts(work.root) == 2
+    assert "the run stops: segment 1 failed 2 times; last: " in said
+    assert "canceled the waiting tasks" in said
+
+
 @pytest.mark.slow
 @BOTH_WAYS
 def test_waiting_tasks_avoid_a_node_on_which_the_run_failed_twice(
