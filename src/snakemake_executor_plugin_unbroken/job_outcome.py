@@ -26,6 +26,7 @@ class Evidence:
     attempt: Attempt | None  # its line in the history
     action: NextAction = RESUME  # by the policy
     is_held: bool = False  # it left because another job does the run's work
+    has_tried: bool = True  # else the run had stopped before
 
 
 def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
@@ -52,7 +53,7 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
 
 
 def _follows(evidence: Evidence) -> Next:
-    if evidence.state in TAKEN_AWAY or evidence.state == UNKNOWN:
+    if evidence.state in TAKEN_AWAY or evidence.state == UNKNOWN or not evidence.has_tried:
         return Next.RESUME  # where accounting lost the job, the policy is what ends it
     attempt = evidence.attempt
     if evidence.state == "OUT_OF_MEMORY" or attempt is None:

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps, until
+from cluster.both_ways import BOTH_WAYS, DRIVEN, STEPS, Chain, arrays, assert_done_once, steps, until
 from cluster.detached import closed
 from cluster.endings import BREAKS_ON_A_NODE, HUNGRY
 from cluster.lab import Cluster
@@ -214,6 +214,31 @@ def test_scancel_of_the_task_at_work_stops_the_run_and_the_next_start_goes_on(
     assert attempts == [1, 2], said  # the next task may have started; it only says that the run stops
     assert "was canceled; to go on, start snakemake again" in said
     assert_done_once(work, 4)
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_a_start_right_after_scancel_goes_on_and_the_task_that_starts_meanwhile_counts_as_no_attempt(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    work.configure({"a": steps(4)})
+    chain = Chain(work, cluster, is_attached)
+    work.write("steps.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STEPS}")
+    chain.start()
+    chain.let(1)
+    chain.reaches(2)
+    canceled = chain.working()
+
+    cluster.run("scancel", canceled)  # it has KillWait to save
+    cluster.wait_until(lambda: set(cluster.jobs("running")) - {canceled})
+    chain.drivers = [again := work.start(*DRIVEN)]
+    until(lambda: again.text)
+    chain.let("all")
+    said = chain.end()
+
+    history = work.history("a")
+    assert [attempt.outcome for attempt in history if attempt.outcome is Outcome.FAILED] == [], said
+    assert history[-1].outcome is Outcome.FINISHED
 
 
 @pytest.mark.slow

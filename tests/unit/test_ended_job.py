@@ -106,10 +106,12 @@ def test_a_task_of_an_array_gets_its_own(slurm: Slurm) -> None:
         CANCELLED,
         RUNNING,
         FAILED.replace("FAILED", "COMPLETED"),
-        FAILED.replace("75:0", f"{exit_code_for(BeforeWork.HELD, 1)}:0"),
+        *(FAILED.replace("75:0", f"{exit_code_for(why, 1)}:0") for why in (BeforeWork.HELD, BeforeWork.STOPPED)),
     ],
 )
-def test_one_that_waited_lives_ended_well_or_was_not_needed_gets_none(said: str, slurm: Slurm) -> None:
+def test_one_that_waited_lives_ended_well_was_not_needed_or_found_its_run_stopped_gets_none(
+    said: str, slurm: Slurm
+) -> None:
     slurm.shows(18, "FAILED")
     slurm.answer("scontrol", f"echo '{said}'")
 
