@@ -36,6 +36,9 @@ MOST_OF_FOLDER = 1000
 # If the first task starts in the very first scheduling pass, the others do not begin to age [measured, 22.05: 6 of 6
 # arrays; with a begin 0 of 6].
 BEGIN = "--begin=now+2"
+# After so long the begin has come.  Nothing wakes the scheduler then: on an idle cluster with Slurm's default
+# SchedulerParameters the first task would start up to 30 s late [measured, 22.05].
+WAKE_SECONDS = 3.0
 # Others fill the site's queue too: far less is tried next.
 SITE_FULL_DIVISOR = 8
 
@@ -166,6 +169,11 @@ def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
     hanging = arrays_of(job.job_id for job in jobs if job.is_leaving and is_of(job, key) and job not in alive)
     arrays = ((job.job_id, job.job_id.partition("_")[0]) for job in alive)
     return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
+
+
+def wake_scheduler(key: str, job_id: str) -> None:
+    """Let Slurm look for free nodes now, for all jobs: it does after any change of a job."""
+    ask("scontrol", "update", f"JobId={job_id}", f"Comment={chain_comment(key)}")
 
 
 def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
