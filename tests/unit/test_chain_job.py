@@ -23,8 +23,7 @@ from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.history import History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.slurm import queue
-from unbroken.slurm import tables
+from unbroken.slurm import queue, tables
 from unbroken.slurm.job_comment import chain_comment
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
