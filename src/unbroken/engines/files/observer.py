@@ -470,6 +470,8 @@ class FileObserver:
         self._changed.add(event.name)
         kinds = self._kinds.setdefault(event.name, Counter())
         kinds.update(kind for kind in (Happened.WRITTEN, Happened.CLOSED, Happened.MOVED_TO) if event.what & kind)
+        if event.what & Happened.WRITTEN and event.name not in self._open:
+            self._is_alive()  # whoever writes is known before its end closes the file
         self._note_open(event)
         if not event.what & _COMPLETED:
             if event.what & Happened.WRITTEN:
