@@ -13,6 +13,8 @@ from unbroken.slurm.job_end import EndState
 # Slurm took the job away; the segment did nothing wrong.
 TAKEN_AWAY = frozenset(ending.value for ending in EndState if ending.is_interruption)
 UNKNOWN = "UNKNOWN"
+# It hangs in its end (unbroken.slurm.queue.hangs).
+HANGS = "COMPLETING"
 RESUME = NextAction(Next.RESUME)
 
 
@@ -35,6 +37,9 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
         return NextAction(Next.WAIT, f"{start}: another job holds the run; the same segment goes on after it")
     if evidence.action.stops:
         return NextAction(Next.STOP, f"{start}; this run stops: {evidence.action.why}")
+    if evidence.state == HANGS:
+        hangs = f"{segment.name}: job {job_id} has been COMPLETING for minutes (its node or its epilog hangs)"
+        return NextAction(Next.RESUME, f"{hangs}; the same segment goes on without it")
     if _follows(evidence) is Next.RETRY:
         log = segment.places.log(segment.number)
         why = f": {evidence.attempt.message}" if evidence.attempt else f" and left no record; log: {log}"

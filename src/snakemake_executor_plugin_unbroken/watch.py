@@ -165,7 +165,7 @@ class ChainWatch:
         by_chain = array.by_chain(jobs)
         for out in outs:
             own = by_chain.get(out.segment.key, [])
-            alive = [job for job in own if job.is_alive]
+            alive = array.alive_of(own, out.segment.key)
             if alive:
                 self._note_alive(out, alive, now, log)
             else:

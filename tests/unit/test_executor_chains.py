@@ -457,6 +457,45 @@ def test_a_run_whose_array_is_gone_is_submitted_again_and_that_uses_up_no_retry(
     ]
 
 
+def test_a_job_that_hangs_in_its_end_is_waited_for_for_minutes_and_not_for_ever(driver: Driver) -> None:
+    jobs = driver.plan(*segments(2))
+    driver.executor.run_job(jobs[0])
+    (info,) = driver.executor._chains._out.values()
+    shows(driver.slurm, "101_1 COMPLETING")
+    ends_as(driver.slurm, "101_1", "COMPLETING")
+    age()
+    driver.lines()
+
+    driver.slurm.ending_for(200)
+    assert [look(driver, [info]) for _ in range(4)] == [[info]] * 4
+    driver.slurm.ending_for(400)
+    assert [look(driver, [info]) for _ in range(2)] == [[info], []]
+    handed_over(driver)
+
+    assert (driver.failed, jobs[0].attempt, driver.slurm.said("--dependency")) == ([], 1, [])
+    assert driver.lines() == [
+        "demo segment 1: job 101_1 has been COMPLETING for minutes (its node or its epilog hangs); the same segment "
+        "goes on without it",
+        "demo: submitted array of 4 tasks 102",
+    ]
+
+
+def test_a_driver_that_starts_waits_for_a_job_in_its_end_and_not_for_one_that_hangs(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission("17")
+    shows(driver.slurm, "17_2 COMPLETING")
+    driver.slurm.ending_for(200)
+    driver.executor.run_job(driver.plan(*segments(2))[0])
+    assert driver.lines() == ["demo segment 1: job 17_2 is ending; the segment goes on as soon as it has left"]
+
+    driver.slurm.ending_for(400)
+    again = Driver(monkeypatch, driver.slurm)
+    again.executor.run_job(again.plan(*segments(2))[0])
+
+    assert again.lines() == ["demo: submitted array of 4 tasks 101"]
+
+
 def test_a_run_of_which_slurm_knows_nothing_any_more_is_submitted_again(driver: Driver) -> None:
     jobs = driver.plan(*segments(2))
     driver.executor.run_job(jobs[0])

@@ -151,6 +151,17 @@ def test_an_array_waits_for_the_end_of_all_jobs_of_its_run_and_then_has_no_begin
     assert slurm.said("--begin") == []
 
 
+def test_behind_an_array_of_which_a_task_hangs_the_next_one_waits_for_the_others(spec: JobSpec, slurm: Slurm) -> None:
+    slurm.shows("16_3", "COMPLETING")
+    slurm.shows("16_4", "RUNNING")
+    slurm.shows("17", "RUNNING")
+    slurm.ending_for(400)
+
+    assert array.submit(spec, at_work="16_4").answer is Answer.DONE
+
+    assert slurm.said("--dependency") == ["afterany:16_4:17"]
+
+
 @pytest.mark.parametrize("waits", ["101_[2-4%1]", "101_4", "101"])
 def test_where_tasks_wait_nothing_is_submitted(waits: str, spec: JobSpec, slurm: Slurm) -> None:
     slurm.shows("101_1", "RUNNING")
