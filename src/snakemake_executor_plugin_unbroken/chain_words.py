@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 
-from snakemake_executor_plugin_unbroken.interruptible import Interruptible, early_signal
-from snakemake_executor_plugin_unbroken.segments import Segment
+from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment
 from snakemake_executor_plugin_unbroken.slurm_plugin import BatchStepExecutor, command, sbatch_words
 from unbroken.runs.run import Run
 from unbroken.slurm import time_min
 
 _SNAKEMAKE = f"{sys.executable} -m snakemake"
-# Options of sbatch that name one job; of a chain its array sets them.
-_OF_ONE_JOB = ("--job-name", "--output", "--comment")
 # More inputs make too long a command line; the job then waits for none.
 MOST_INPUTS = 20
+# The second alarm, as in a profile's site.yaml; not in the first half of a job, whose work would end by it.
+WARN_SECONDS = 90
+EARLY_SECONDS = 60
 
 
 class ChainWords:
@@ -32,10 +31,9 @@ class ChainWords:
 
     def of_sbatch(self, job: Any, segment: Segment) -> list[str]:
         """Return the words for sbatch of a segment's job: the same for all of a run whose segments ask for the same."""
-        words = sbatch_words(self._executor, job, name="", log=Path(), comment="")
         own = early_signal(job.resources.get("runtime")) if isinstance(segment, Interruptible) else []
         more = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
-        return [f"--job-name={_name(segment)}-segments", *own, *_without_names(words), *more]
+        return [f"--job-name={segment.job_name}-segments", *own, *sbatch_words(self._executor, job), *more]
 
     def batch(self, job: Any, segment: Segment, spec_path: Path) -> tuple[str, tuple[str, ...]]:
         """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""
@@ -62,15 +60,7 @@ class ChainWords:
         return time_min.gives_all_time()
 
 
-def _name(segment: Segment) -> str:
-    return segment.rule if isinstance(segment, Interruptible) else segment.run.name
-
-
-def _without_names(words: Sequence[str]) -> list[str]:
-    left, kept = iter(words), list[str]()
-    for word in left:
-        if word in _OF_ONE_JOB:
-            next(left, None)
-        elif word != "--parsable":
-            kept.append(word)
-    return kept
+def early_signal(runtime_minutes: object) -> list[str]:
+    """Return the words for sbatch that let Slurm warn the job; `slurm_extra` of the rule comes later and counts."""
+    is_long = isinstance(runtime_minutes, int | float) and runtime_minutes * 30 - EARLY_SECONDS >= WARN_SECONDS
+    return [f"--signal=URG@{WARN_SECONDS}"] if is_long else []

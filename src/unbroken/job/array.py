@@ -8,13 +8,13 @@ time and age in the queue from the submission on [measured, 22.05 and 26.05].
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
@@ -23,7 +23,7 @@ from unbroken.slurm.commands import ask
 from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.job_comment import chain_comment, chain_in
 from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
-from unbroken.slurm.queue import MyJob, hangs, job_of_anyone, my_jobs
+from unbroken.slurm.queue import MyJob, hangs, my_jobs
 from unbroken.slurm.refusals import Refusal, kind_of
 from unbroken.slurm.sbatch import sbatch
 
@@ -47,10 +47,14 @@ class Answer(Enum):
     """What came of a submission."""
 
     DONE = "tasks of the run are in the queue"
+    FOUND = "jobs of the run are in the queue or at work already"
     FULL = "the queue takes no more jobs now"
     REFUSED = "Slurm refuses the job"  # another try would be refused too
     ENDED = "Slurm ended sbatch with the job around it"
     LATER = "Slurm, or another process, is busy with it"
+    SOON = "another process submits it just now"
+    LEAVING = "a job of the run is ending"
+    HELD = "somebody whom no job can wait for works on the run"
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
     # Before Slurm is asked: what another process submits after its answer has a newer number, and ours is refused.
     newest = submissions.newest(spec.key)
     if newest is not None and newest.is_being_filled:
-        return Submitted(Answer.LATER, said="another process submits it just now")
+        return Submitted(Answer.SOON)
     jobs = my_jobs()
     if jobs is None:
         return Submitted(Answer.LATER, said="squeue does not answer")
@@ -149,10 +153,10 @@ def submit_knowing(
     wanted = tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if newest is not None and not others and _is_of_another_user(newest):
-        return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
+    if not others and (other := job_in_queue(newest)) is not None:
+        others = [other.job_id]
     if not submissions.take(spec.key, newest):
-        return Submitted(Answer.LATER, said="another process submits it just now")
+        return Submitted(Answer.SOON)
     done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)])
     submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
     return done
@@ -260,14 +264,6 @@ def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
 
 def _value(words: Sequence[str], option: str) -> str:
     return words[words.index(option) + 1] if option in words[:-1] else ""
-
-
-def _is_of_another_user(found: submissions.Submission) -> bool:
-    """Return True while another user's job of this folder is in the queue; ours were asked for."""
-    if not found.is_of_another_user or not found.job_id:
-        return False
-    job = job_of_anyone(found.job_id)
-    return job is not None and job.is_alive and job.folder.resolve() == Path(os.curdir).resolve()
 
 
 def _one_line(said: str) -> str:
