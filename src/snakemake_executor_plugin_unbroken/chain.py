@@ -7,31 +7,29 @@ asks what a job would ask, and submits the next array or ends the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, Host
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
-from snakemake_executor_plugin_unbroken.segments import Segment
-from unbroken.errors import FormatError, LeaseError, OutageError, UnbrokenError
+from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment
+from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.ensure import ensure
 from unbroken.job.left_out import leave_out, who_submits_it
 from unbroken.job.next_attempt import after_last_job
 from unbroken.job.other_owner import OtherOwner
-from unbroken.job.rule_state import read_state
+from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.sign_of_life import SignOfLife
 from unbroken.job.spec import JobSpec
 from unbroken.job.unrecorded import last_job
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import UNKNOWN, Next, NextAction
 from unbroken.slurm.ended_job import EndedJob
-from unbroken.slurm.nodes import default_partition, spare_nodes
 from unbroken.slurm.queue import MyJob
 from unbroken.slurm.reasons import advice
 from unbroken.system import fs
@@ -55,26 +53,11 @@ LOOKS = 2
 LOST_LOOKS = 4
 
 
-class Host(Protocol):
-    """What chains need of the executor."""
-
-    @property
-    def is_detached(self) -> bool: ...
-    def latency_seconds(self) -> float: ...
-    def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]: ...
-    def spec_of(self, job: Any, segment: Segment) -> tuple[JobSpec, str]: ...
-    def in_thread(self, function: Callable[..., None], *arguments: object) -> None: ...
-    def submitted(self, info: SubmittedJobInfo) -> None: ...
-    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None: ...
-    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None: ...
-    def log(self, line: str) -> None: ...
-
-
 class Chain:
     """A run whose segments Snakemake asks for, one after the other."""
 
-    def __init__(self, segment: Segment, host: Host, queue: QueueWatch) -> None:
-        self.key, self._host, self._queue = segment.key, host, queue
+    def __init__(self, segment: Segment, host: Host, specs: ChainSpecs, queue: QueueWatch) -> None:
+        self.key, self._host, self._specs, self._queue = segment.key, host, specs, queue
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
         self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
@@ -86,7 +69,7 @@ class Chain:
         self._is_leaving = False
         self._held_since: float | None = None
         self._others = OtherOwner()
-        self._pauses = self._paused()
+        self.pauses = RulePauses(segment.key, segment.allowed) if isinstance(segment, Interruptible) else None
         self._told = ""
 
     def add(self, info: SubmittedJobInfo, segment: Segment) -> None:
@@ -138,10 +121,7 @@ class Chain:
     def _goes_on(self, segment: Segment, last: EndedJob) -> bool:
         """Return True if further tasks are to do the segment, although no job of the run is left."""
         spec = self._spec or self._spec_for(segment)
-        try:
-            action = after_last_job(spec, segment.number_at_work(), last, _spare_nodes(segment), self._host.log)
-        except FormatError as error:  # a newer unbroken was installed, and its job has written the history
-            action = NextAction(Next.STOP, str(error))
+        action = after_last_job(spec, segment.number_at_work(), last, self._host.log)
         self._end, self._looks = None, 0
         self._others.was_met = action.kind is Next.WAIT
         line = f"{segment.name}: {_what_follows(last, action)}"
@@ -164,37 +144,23 @@ class Chain:
             line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
             self._fail(segment, line, is_final=True)
             return NEVER
-        is_left_out = self._host.is_detached and done.answer is Answer.FULL
-        if is_left_out:
+        if done.answer is Answer.FULL and self._host.is_detached:
             leave_out(self.key)
+            self._host.log(f"{segment.chain_name}: {done.line}; {who_submits_it()}")
         elif not done.job_id or done.answer is Answer.LEAVING:
             if done.answer not in (Answer.SOON, Answer.DONE):
-                self._say_once(f"{segment.name}: {_why_not_now(done)}")
+                self._say_once(f"{segment.name}: {done.line}; tried again")
             return SOON_SECONDS.get(done.answer, BUSY_SECONDS)
-        if is_start or done.answer is not Answer.FOUND:
-            self._log_queue(segment, done)
+        elif is_start or done.answer is not Answer.FOUND:
+            self._host.log(f"{segment.name if done.answer is Answer.FOUND else segment.chain_name}: {done.line}")
         self.found = done
         self._queue.expect(self.key, done)
         return NEVER
 
-    def _log_queue(self, segment: Segment, done: Submitted) -> None:
-        """Log what is in the queue now, and what was said of it."""
-        if done.answer is Answer.FOUND:
-            array_id = f"job {done.job_id} of its run is in the queue or running already, taken over"
-            self._host.log(f"{segment.name}: {array_id}")
-            lines = [done.said] if done.said else []
-        elif done.answer is Answer.FULL:
-            lines = [f"{done.line}; {who_submits_it()}"]
-        else:
-            tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
-            lines = [f"submitted {tasks} {done.job_id}{f'; {done.said}' if done.said else ''}"]
-        for line in lines:
-            self._host.log(f"{segment.chain_name}: {line}")
-
     def _spec_for(self, segment: Segment) -> JobSpec:
         """Return the run's spec, written once for each start; for single jobs once for each of them."""
         if self._spec is None or not self._spec.submission.refills:
-            spec, why = self._host.spec_of(self.active[segment].job, segment)
+            spec, why = self._specs.made(self.active[segment].job, segment)
             if why and self._spec is None:
                 self._host.log(f"{self.key}: single jobs instead of one array: {why}")
             spec.write()
@@ -210,7 +176,8 @@ class Chain:
             return self.succeed(segment)
         if (info := self.active.pop(segment, None)) is not None:
             self._told = ""
-            self._host.failed(info, line, is_final, _newest_log(segment.logs))
+            logs = array.newest_log(Path(self._spec.submission.logs)) if self._spec else []
+            self._host.failed(info, line, is_final, logs)
 
     def _say_once(self, line: str) -> None:
         if self._told != line:
@@ -230,7 +197,9 @@ class Chain:
         if alive:
             self._looks, self._end = 0, None
             if all(job.state == "PENDING" for job in alive) and alive[0].is_stuck:
-                self._say_once(f"{segment.name}: {_stuck(alive[0])}")
+                todo = advice(alive[0].reason, array.arrays_of([alive[0].job_id])[0])  # all its tasks wait for the same
+                what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
+                self._say_once(f"{segment.name}: {what}; {todo}")
             return
         self._looks += 1
         last = last_job(self.key, jobs)
@@ -249,19 +218,6 @@ class Chain:
         """Return True if squeue is to be asked again soon: its last job is leaving, or seems to be over."""
         return self.is_watched and (self._is_leaving or self._looks > 0)
 
-    def pause_lines(self, segment: Segment) -> list[str]:
-        """Return a line for each pause since the last call; for the last one alone where the run is another one."""
-        told, self._pauses = self._pauses, self._paused()
-        if self._pauses == told:
-            return []
-        with suppress(OSError, FormatError):
-            return segment.pause_lines(told[1] if self._pauses[0] == told[0] else self._pauses[1] - 1)
-        return []
-
-    def _paused(self) -> tuple[str, int]:
-        state = read_state(self.key)
-        return state.store, state.pauses
-
 
 def _what_follows(last: EndedJob, action: NextAction) -> str:
     start = f"job {last.job_id} ended as {last.state}"
@@ -275,29 +231,3 @@ def _what_follows(last: EndedJob, action: NextAction) -> str:
     if action.kind is Next.RESUME:
         return f"{start}, no failure; the same segment goes on from the newest checkpoint"
     return f"{start}: {action.why}"
-
-
-def _why_not_now(done: Submitted) -> str:
-    if done.answer is Answer.LEAVING:
-        return f"job {done.job_id} is ending; the segment goes on as soon as it has left"
-    return f"{done.said}; the segment waits for its end" if done.answer is Answer.HELD else f"{done.line}; tried again"
-
-
-def _stuck(job: MyJob) -> str:
-    array_id = job.job_id.partition("_")[0]  # all its tasks wait for the same
-    todo = f"release it: scontrol release {array_id}" if "eld" in job.reason else advice(job.reason, array_id)
-    return f"job {job.job_id} does not start by itself ({job.reason}); {todo}"
-
-
-def _spare_nodes(segment: Segment) -> Callable[[], int]:
-    run = segment.run
-    return lambda: spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
-
-
-def _newest_log(folder: Path) -> list[str]:
-    """Return Slurm's log of the run's last job, if there is one."""
-    logs = []
-    for log in folder.glob("slurm-*.log"):
-        with suppress(OSError):  # removed in this moment
-            logs.append((log.stat().st_mtime_ns, str(log)))
-    return [max(logs)[1]] if logs else []

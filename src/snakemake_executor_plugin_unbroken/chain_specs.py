@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
-from snakemake_executor_plugin_unbroken.chain import Host
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
 from snakemake_executor_plugin_unbroken.chain_words import ChainWords
 from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment
 from snakemake_executor_plugin_unbroken.snakemake_jobs import (
@@ -24,10 +25,25 @@ from snakemake_executor_plugin_unbroken.snakemake_jobs import (
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs import driver_start
+from unbroken.runs.layout import LOGS
 from unbroken.segment.job import Assignment
 
 # What our rules have, and what the job's script is given.
 _INPUTS, _PARAMS, _OUTPUTS = {"previous", "content"}, {"assignment"}, {"record"}
+
+
+class Host(Protocol):
+    """What chains need of the executor."""
+
+    @property
+    def is_detached(self) -> bool: ...
+    def latency_seconds(self) -> float: ...
+    def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]: ...
+    def in_thread(self, function: Callable[..., None], *arguments: object) -> None: ...
+    def submitted(self, info: SubmittedJobInfo) -> None: ...
+    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None: ...
+    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None: ...
+    def log(self, line: str) -> None: ...
 
 
 class ChainSpecs:
@@ -42,17 +58,19 @@ class ChainSpecs:
         jobs = self._host.jobs_of_run(segment.run.name) or [(segment, job)]
         if isinstance(segment, Interruptible):
             keys, last, why = None, segment.allowed, ""
+            logs = LOGS / "rules" / f"{segment.rule}-{segment.key.rpartition('/')[2]}"
             outputs = tuple(map(str, job.output))
             rule_job = RuleJob(job.rule.name, command=command, outputs=outputs, memory_mb=_memory_by_attempt(job))
         else:
             keys, last = job.params.assignment.keys, max(segment.number, jobs[-1][0].number)
+            logs = LOGS / segment.run.name
             why = why_only_snakemake(job, segment)
             rule_job = self._with_snakemake(job, command) if why else self._without_snakemake(job)
             why = why or self._why_no_array(job, segment, [jobs[0][1], jobs[-1][1]])
         submission = SubmitOptions(
             tuple(self._words.of_sbatch(job, segment)),
             batch,
-            str(segment.logs),
+            str(logs),
             1 if why else self._most_tasks,
             refills=self._host.is_detached or not why,
         )

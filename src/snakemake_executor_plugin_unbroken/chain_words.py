@@ -31,9 +31,11 @@ class ChainWords:
 
     def of_sbatch(self, job: Any, segment: Segment) -> list[str]:
         """Return the words for sbatch of a segment's job: the same for all of a run whose segments ask for the same."""
-        own = early_signal(job.resources.get("runtime")) if isinstance(segment, Interruptible) else []
+        is_rule = isinstance(segment, Interruptible)
+        own = early_signal(job.resources.get("runtime")) if is_rule else []
         more = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
-        return [f"--job-name={segment.job_name}-segments", *own, *sbatch_words(self._executor, job), *more]
+        name = f"--job-name={segment.rule if is_rule else segment.run.name}-segments"
+        return [name, *own, *sbatch_words(self._executor, job), *more]
 
     def batch(self, job: Any, segment: Segment, spec_path: Path) -> tuple[str, tuple[str, ...]]:
         """Return what a job of the chain runs, and the command by which Snakemake would run the rule's job in it."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain import NEVER, Chain, Host
+from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, Host
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job import array
@@ -31,8 +32,8 @@ _SEGMENT = "unbroken"
 class Chains:
     """The runs that this driver was asked for; called from threads."""
 
-    def __init__(self, host: Host, queue: QueueWatch, record_seconds: float) -> None:
-        self._host, self._queue = host, queue
+    def __init__(self, host: Host, specs: ChainSpecs, queue: QueueWatch, record_seconds: float) -> None:
+        self._host, self._specs, self._queue = host, specs, queue
         self._record_seconds = self.interval_seconds = record_seconds
         self._chains: dict[str, Chain] = {}
         self._lock = threading.Lock()
@@ -48,7 +49,7 @@ class Chains:
         info = SubmittedJobInfo(job, external_jobid=segment.key, aux={_SEGMENT: segment})
         with self._lock:
             is_new = segment.key not in self._chains
-            chain = self._chains.setdefault(segment.key, Chain(segment, self._host, self._queue))
+            chain = self._chains.setdefault(segment.key, Chain(segment, self._host, self._specs, self._queue))
         if is_new:
             begun.note_if_there(segment.places)
         if not self._host.is_detached or chain.found is None:
@@ -117,7 +118,8 @@ class Chains:
                 self._host.in_thread(chain.see_to, segment)
 
     def _say_pauses(self, segment: Segment) -> None:
-        for line in self._chains[segment.key].pause_lines(segment):
+        pauses = self._chains[segment.key].pauses
+        for line in pauses.new_lines() if pauses else []:
             self._host.log(line)
 
     # --- the end ---

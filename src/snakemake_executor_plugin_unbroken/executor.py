@@ -26,7 +26,6 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     leave_own_job,
 )
 from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
-from unbroken.job.spec import JobSpec
 from unbroken.runs import driver_start
 from unbroken.runs.attempts import began_unix
 from unbroken.runs.layout import LOGS
@@ -42,10 +41,10 @@ class Executor(BatchStepExecutor):
         settings = workflow.executor_settings
         # Before the thread starts that looks after jobs.
         self._is_detached = bool(workflow.remote_execution_settings.immediate_submit)
-        self._specs = ChainSpecs(self, ChainWords(self), settings.ahead)
         self._plain = PlainJobs(self)
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
-        self._chains = Chains(self, self._queue, settings.record_seconds)
+        specs = ChainSpecs(self, ChainWords(self), settings.ahead)
+        self._chains = Chains(self, specs, self._queue, settings.record_seconds)
         self._has_told_end = False
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
@@ -111,10 +110,6 @@ class Executor(BatchStepExecutor):
         """Return all segments of a run that Snakemake is to run, in their order, with their jobs."""
         found = [(segment, job) for job in self.workflow.dag.needrun_jobs() if (segment := work_of(job)) is not None]
         return sorted([pair for pair in found if pair[0].key == run], key=lambda pair: pair[0].number)
-
-    def spec_of(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
-        """Return what jobs of the run need to know, and why they are single jobs; empty for an array."""
-        return self._specs.made(job, segment)
 
     def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
         """Let a thread call something that may ask Slurm."""

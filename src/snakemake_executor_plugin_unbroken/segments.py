@@ -16,12 +16,8 @@ from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 
-from unbroken.job.rule_state import DONE, read_state
-from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS
-from unbroken.runs.history import History
-from unbroken.runs.layout import CHAINS, LOGS, RunFolder
-from unbroken.runs.outcome import Outcome
-from unbroken.runs.progress import amount
+from unbroken.job.rule_state import DONE, read_state, run_of
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 from unbroken.segment.settled import has_record, is_done
@@ -73,16 +69,6 @@ class Segment:
         """Return what a line calls its chain."""
         return self.run.name
 
-    @property
-    def job_name(self) -> str:
-        """Return how the names of its chain's jobs begin."""
-        return self.run.name
-
-    @property
-    def logs(self) -> Path:
-        """Return the folder of Slurm's logs of its chain."""
-        return LOGS / self.run.name
-
     def has_record(self) -> bool:
         """Return True if its record is there."""
         return has_record(self.places, self.number)
@@ -97,10 +83,6 @@ class Segment:
     def number_at_work(self) -> int:
         """Return the number of the segment that its jobs are at."""
         return self.number
-
-    def pause_lines(self, told: int) -> list[str]:
-        """Return a line for each pause after the first so many, if the chain is one job of Snakemake's."""
-        return []
 
 
 @dataclass(frozen=True)
@@ -126,14 +108,6 @@ class Interruptible(Segment):
     def chain_name(self) -> str:
         return self.name
 
-    @property
-    def job_name(self) -> str:
-        return self.rule
-
-    @property
-    def logs(self) -> Path:
-        return LOGS / "rules" / f"{self.rule}-{self.key.rpartition('/')[2]}"
-
     def has_record(self) -> bool:
         return self.record.exists()
 
@@ -142,14 +116,6 @@ class Interruptible(Segment):
 
     def number_at_work(self) -> int:
         return read_state(self.key).segment
-
-    def pause_lines(self, told: int) -> list[str]:
-        paused = [one for one in History(self.places.history).attempts() if one.outcome is Outcome.PAUSED]
-        return [
-            f"{self.name}: segment {number} of {self.allowed} paused, {amount(one.progress_to)} {one.unit} done"
-            for number, one in enumerate(paused, 1)
-            if number > told
-        ]
 
 
 def work_of(job: Any) -> Segment | None:
@@ -173,7 +139,7 @@ def _interruptible_of(job: Any) -> Interruptible | None:
         return None
     outputs = json.dumps([job.rule.name, *_wildcards(job), *map(str, job.output)])
     key = f"{RULES}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
-    return Interruptible(_run(key), 1, job.rule.name, _wildcards(job), allowed)
+    return Interruptible(run_of(key), 1, job.rule.name, _wildcards(job), allowed)
 
 
 def _wildcards(job: Any) -> tuple[str, ...]:
@@ -193,14 +159,3 @@ def refuse_mistakes(rules: Iterable[Any]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _run(name: str) -> Run:
-    """Return what the policy asks of a run; its jobs are what the rule says."""
-    return Run(
-        name=name, engine="exec", segments=0, segment_minutes=0, place="", note="", threads=1, tasks=1, nodes=None,
-        mem_mb=0, memory_growth=1.0, gpus=0, partition=None, account=None, qos=None, constraint=None, gpu_type=None,
-        slurm_extra=(), keep=2, milestone_every=0, save_minutes=0, mtbf_hours=None, stall_minutes=None,
-        first_margin_seconds=None, attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS, modules=(), enter=(),
-        settings={},
-    )  # fmt: skip

@@ -94,7 +94,7 @@ class Driver:
         self.workflow = self._workflow(is_detached)
         self.executor = Executor(self.workflow, SimpleNamespace(info=self.said.append, warning=print, error=print))
         monkeypatch.setattr(self.executor, "in_thread", lambda function, *arguments: function(*arguments))
-        self.executor._specs._words = Words()  # type: ignore[assignment]
+        self.executor._chains._specs._words = Words()  # type: ignore[assignment]
         self.said.clear()
 
     def _workflow(self, is_detached: bool) -> SimpleNamespace:
@@ -174,7 +174,9 @@ class Driver:
     def out(self, job: Any, segment: Segment, job_id: str = "17") -> SubmittedJobInfo:
         """A job of Snakemake's whose run has jobs in the queue, as this driver submitted them."""
         executor = self.executor
-        chain = executor._chains._chains.setdefault(segment.key, Chain(segment, executor, executor._queue))
+        chain = executor._chains._chains.setdefault(
+            segment.key, Chain(segment, executor, executor._chains._specs, executor._queue)
+        )
         info = SubmittedJobInfo(job, external_jobid=job_id, aux={_SEGMENT: segment})
         chain.active[segment] = info
         chain.found = Submitted(Answer.DONE, job_id, 1)

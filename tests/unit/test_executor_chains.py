@@ -486,7 +486,9 @@ def test_a_driver_that_starts_waits_for_a_job_in_its_end_and_not_for_one_that_ha
     shows(driver.slurm, "17_2 COMPLETING")
     driver.slurm.ending_for(200)
     driver.executor.run_job(driver.plan(*segments(2))[0])
-    assert driver.lines() == ["demo segment 1: job 17_2 is ending; the segment goes on as soon as it has left"]
+    assert driver.lines() == [
+        "demo segment 1: job 17_2 of its run is ending; the segment goes on as soon as it has left; tried again"
+    ]
 
     driver.slurm.ending_for(400)
     again = Driver(monkeypatch, driver.slurm)

@@ -16,6 +16,7 @@ from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
 from unbroken.runs import submissions
 from unbroken.runs.layout import CHAINS
 
+ENDING = "of its run is ending; the segment goes on as soon as it has left; tried again"
 AGED_SECONDS = 200.0  # a submission that was made before anything was asked
 
 
@@ -154,5 +155,7 @@ def test_a_job_that_is_leaving_is_waited_for_and_told_once(slurm: Slurm, driver:
     shows(slurm, "17 COMPLETED")
     driver.try_again(job)  # squeue is asked again, although its last answer is fresh
 
-    assert driver.lines()[:1] == ["demo segment 1: job 17 is ending; the segment goes on as soon as it has left"]
+    assert driver.lines()[:1] == [
+        "demo segment 1: job 17 of its run is ending; the segment goes on as soon as it has left; tried again"
+    ]
     assert (driver.postponed(), len(slurm.told)) == ([], 1)

@@ -202,4 +202,6 @@ def test_a_task_that_does_not_start_by_itself_is_told_once_with_what_to_type(slu
     assert run.looks(3) == [""] * 3
 
     (line,) = run.driver.lines()
-    assert line.startswith("demo segment 1: job 17_2 does not start by itself (JobHeldUser); release it: scontrol ")
+    assert line.startswith(
+        "demo segment 1: job 17_2 does not start by itself (JobHeldUser); it is held; type: scontrol release 17"
+    )

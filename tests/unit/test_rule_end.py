@@ -6,13 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from snakemake_executor_plugin_unbroken.chain import Chain
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
-from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
 from unbroken.job.rule_end import Allowed, RuleEnd, after
+from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import STARTED, ExecNote
@@ -193,11 +192,11 @@ def test_each_pause_has_its_line_once(tmp_path: Path, monkeypatch: pytest.Monkey
         )
     )
     assert segment is not None
-    history, told, chain = History(tmp_path / "history.jsonl"), [], Chain(segment, SimpleNamespace(), QueueWatch(1.0))  # type: ignore[arg-type]
+    history, told, pauses = History(tmp_path / "history.jsonl"), [], RulePauses(segment.key, 3)
     for number in (1, 2):
         history.append(replace(line(Outcome.PAUSED, f"17_{number}"), token=number))
         rule_state.RuleState(note("paused", str(tmp_path)), number).write(segment.key)
-        told.append([*chain.pause_lines(segment), *chain.pause_lines(segment)])
+        told.append([*pauses.new_lines(), *pauses.new_lines()])
 
     assert told == [
         ["net/de: segment 1 of 3 paused, 300 steps done"],

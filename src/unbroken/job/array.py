@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -47,14 +48,14 @@ class Answer(Enum):
     """What came of a submission."""
 
     DONE = "tasks of the run are in the queue"
-    FOUND = "jobs of the run are in the queue or at work already"
+    FOUND = "a job of its run is in the queue or running already, taken over"
     FULL = "the queue takes no more jobs now"
     REFUSED = "Slurm refuses the job"  # another try would be refused too
     ENDED = "Slurm ended sbatch with the job around it"
     LATER = "Slurm, or another process, is busy with it"
     SOON = "another process submits it just now"
-    LEAVING = "a job of the run is ending"
-    HELD = "somebody whom no job can wait for works on the run"
+    LEAVING = "a job of its run is ending; the segment goes on as soon as it has left"
+    HELD = "somebody else works on the run, and the segment waits for the end of that"
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,23 @@ class Submitted:
 
     @property
     def line(self) -> str:
-        """Return the answer with what was said."""
-        return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
+        """Return it in words."""
+        if not self.job_id:
+            return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
+        tasks = f"array of {self.tasks} tasks" if self.tasks > 1 else "job"
+        line = f"submitted {tasks} {self.job_id}"
+        if self.answer in (Answer.FOUND, Answer.LEAVING):
+            line = self.answer.value.replace("a job", f"job {self.job_id}", 1)
+        return f"{line}; {self.said}" if self.said else line
+
+
+def newest_log(folder: Path) -> list[str]:
+    """Return Slurm's log of the last job of a run, whose logs lie in the folder; none if there is none."""
+    logs = []
+    for log in folder.glob("slurm-*.log"):
+        with suppress(OSError):  # removed in this moment
+            logs.append((log.stat().st_mtime_ns, str(log)))
+    return [max(logs)[1]] if logs else []
 
 
 def is_of(job: MyJob, key: str, base: Path = Path()) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from unbroken.errors import FormatError
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.spec import JobSpec
 from unbroken.job.stop_note import stop_of
@@ -15,7 +16,7 @@ from unbroken.runs.history import Attempt
 from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.ended_job import EndedJob
 from unbroken.slurm.job_end import EndState
-from unbroken.slurm.nodes import own_spare_nodes
+from unbroken.slurm.nodes import default_partition, own_spare_nodes, spare_nodes
 
 
 class Stop(Exception):
@@ -36,13 +37,12 @@ def next_attempt(job: ChainJob, segment: int, lost: Sequence[Attempt] = ()) -> i
     return 1 + policy.failures_in_a_row(attempts, segment)
 
 
-def after_last_job(
-    spec: JobSpec, segment: int, last: EndedJob, spare_nodes: Callable[[], int], log: Callable[[str], None]
-) -> NextAction:
+def after_last_job(spec: JobSpec, segment: int, last: EndedJob, log: Callable[[str], None]) -> NextAction:
     """Return what follows in a run of which no job is left and `last` was the last one.
 
     OSError or OutageError while the file server is away.
     """
+    run = spec.run
     if why := stop_of(spec.key, spec.start):
         return NextAction(Next.STOP, why)
     if last.state == EndState.CANCELLED.value:
@@ -52,7 +52,14 @@ def after_last_job(
     if not spec.has_begun:
         is_taken = last.state in policy.TAKEN_AWAY
         return NextAction(Next.RESUME if is_taken else Next.RETRY, f"nothing began in it; log: {spec.submission.logs}")
-    return _by_policy(spec, segment, _attempts(spec, segment, log, last=last), spare_nodes)
+
+    def spare() -> int:
+        return spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
+
+    try:
+        return _by_policy(spec, segment, _attempts(spec, segment, log, last=last), spare)
+    except FormatError as error:  # a newer unbroken was installed, and its job has written the history
+        return NextAction(Next.STOP, str(error))
 
 
 def _attempts(
