@@ -27,6 +27,7 @@ from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.sign_of_life import SignOfLife
 from unbroken.job.spec import JobSpec
 from unbroken.job.unrecorded import last_job
+from unbroken.runs import begun
 from unbroken.runs.lease import HEARTBEAT_SECONDS
 from unbroken.runs.policy import UNKNOWN, Next, NextAction
 from unbroken.slurm.ended_job import EndedJob
@@ -66,7 +67,7 @@ class Chain:
         self._end: EndedJob | None = None  # its last job, if none is left
         self._looks = 0  # in a row in which no job was left
         self._is_first = True  # what squeue has said to another run a moment ago counts
-        self._is_leaving = False
+        self._is_leaving = self._is_seen_to = False
         self._held_since: float | None = None
         self._others = OtherOwner()
         self.pauses = RulePauses(segment.key, segment.allowed) if isinstance(segment, Interruptible) else None
@@ -80,18 +81,20 @@ class Chain:
 
     def see_to(self, segment: Segment) -> None:
         """Let the segment be done, or jobs of its run do it; else `due` says when to call again."""
-        self.due = NEVER
+        self.due, self._is_seen_to = NEVER, True
         try:
             with fs.storage_errors(segment.places.root):  # what a user has to fix is not waited for
-                seconds = self._seconds_to_next(segment)
+                self.due = time.monotonic() + self._seconds_to_next(segment)
         except AWAY as error:
             if self._host.is_detached:  # nobody looks later, and whoever typed the command reads why
-                return self._fail(segment, str(error), is_final=True)
+                self._fail(segment, str(error), is_final=True)
+                return
             self._say_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
-            seconds = AWAY_SECONDS
+            self.due = time.monotonic() + AWAY_SECONDS
         except UnbrokenError as error:
-            return self._fail(segment, str(error), is_final=True)
-        self.due = time.monotonic() + seconds
+            self._fail(segment, str(error), is_final=True)
+        finally:
+            self._is_seen_to = False
 
     def succeed(self, segment: Segment) -> None:
         """The record of the segment is there."""
@@ -161,7 +164,9 @@ class Chain:
         """Return the run's spec, written once for each start; for single jobs once for each of them."""
         if self._spec is None or not self._spec.submission.refills:
             spec, why = self._specs.made(self.active[segment].job, segment)
-            if why and self._spec is None:
+            if self._spec is None and not spec.is_rule:
+                begun.note_if_there(segment.places)
+            if self._spec is None and why:
                 self._host.log(f"{self.key}: single jobs instead of one array: {why}")
             spec.write()
             self._spec = spec
@@ -211,7 +216,7 @@ class Chain:
     @property
     def is_watched(self) -> bool:
         """Return True if its jobs are in the queue, as far as is known."""
-        return self.found is not None and self.due == NEVER
+        return self.found is not None and self.due == NEVER and not self._is_seen_to
 
     @property
     def is_asked_soon(self) -> bool:

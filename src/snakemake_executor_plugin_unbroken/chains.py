@@ -18,7 +18,7 @@ from unbroken.job import array
 from unbroken.job.array import Answer
 from unbroken.job.cancel import cancel_runs
 from unbroken.program.stop_reason import StopReason
-from unbroken.runs import begun, driver_start
+from unbroken.runs import driver_start
 
 # At most this share of the time goes into looking, however many runs there are and however slow the file server is.
 LOOKING_SHARE = 0.05
@@ -48,10 +48,7 @@ class Chains:
         """
         info = SubmittedJobInfo(job, external_jobid=segment.key, aux={_SEGMENT: segment})
         with self._lock:
-            is_new = segment.key not in self._chains
             chain = self._chains.setdefault(segment.key, Chain(segment, self._host, self._specs, self._queue))
-        if is_new:
-            begun.note_if_there(segment.places)
         if not self._host.is_detached or chain.found is None:
             chain.add(info, segment)
             while self._host.is_detached and chain.due != NEVER:
