@@ -44,7 +44,7 @@ def handoff_by_default(here: Lab, seconds: float, segments: int) -> str:
     found = {
         "`--array=1-N%1`": slurm.by_hand(here, seconds, segments, is_array=True),
         "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
-        "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
+        "detached": slurm.chain(here, seconds, segments, "slurm", *DETACHED),
     }
     rows = [[name, str(len(gaps)), spread(by_part(gaps)[ALL], 1)] for name, gaps in found.items()]
     return table(["Slurm's own SchedulerParameters", "hand-offs", "seconds"], rows)

@@ -55,17 +55,18 @@ class ChainSpecs:
     def made(self, job: Any, segment: Segment) -> tuple[JobSpec, str]:
         """Return the spec, and why the segments are single jobs; empty for an array."""
         batch, command = self._words.batch(job, segment, path_of(segment.key))
-        jobs = self._host.jobs_of_run(segment.run.name) or [(segment, job)]
         if isinstance(segment, Interruptible):
             keys, last, why = None, segment.allowed, ""
             logs = LOGS / "rules" / f"{segment.rule}-{segment.key.rpartition('/')[2]}"
             outputs = tuple(map(str, job.output))
             rule_job = RuleJob(job.rule.name, command=command, outputs=outputs, memory_mb=_memory_by_attempt(job))
         else:
+            jobs = self._host.jobs_of_run(segment.key) or [(segment, job)]
             keys, last = job.params.assignment.keys, max(segment.number, jobs[-1][0].number)
             logs = LOGS / segment.run.name
             why = why_only_snakemake(job, segment)
-            rule_job = self._with_snakemake(job, command) if why else self._without_snakemake(job)
+            by_snakemake = RuleJob(job.rule.name, command=command, threads=int(job.threads))
+            rule_job = by_snakemake if why else self._by_script(job)
             why = why or self._why_no_array(job, segment, [jobs[0][1], jobs[-1][1]])
         submission = SubmitOptions(
             tuple(self._words.of_sbatch(job, segment)),
@@ -77,10 +78,7 @@ class ChainSpecs:
         start, retries = driver_start.current(), retries_of(job)
         return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start), why
 
-    def _with_snakemake(self, job: Any, command: tuple[str, ...]) -> RuleJob:
-        return RuleJob(job.rule.name, command=command, threads=int(job.threads))
-
-    def _without_snakemake(self, job: Any) -> RuleJob:
+    def _by_script(self, job: Any) -> RuleJob:
         resources = {name: value for name, value in job.resources.items() if isinstance(value, int | float | str)}
         resources.pop("tmpdir", None)
         if tmpdir := plain_tmpdir(job):
@@ -92,12 +90,11 @@ class ChainSpecs:
         """Return why the segments of a run cannot be one array; `ends` are the first and the last job of it."""
         if limited := limited_resources(job):
             return f"--resources limits {', '.join(limited)}"
-        words_of: Callable[[Any], list[str]] = lambda other: self._words.of_sbatch(other, segment)  # noqa: E731
-        words = words_of(job)
-        if any(words_of(other) != words for other in ends):
+        words = self._words.of_sbatch(job, segment)
+        if any(self._words.of_sbatch(other, segment) != words for other in ends):
             return "its resources depend on the segment"
         with _at_attempt(job, job.attempt + 1):
-            if words_of(job) != words:
+            if self._words.of_sbatch(job, segment) != words:
                 return "its resources depend on the attempt"
         less = self._words.takes_less_time(segment.run)
         return "the tasks of an array would all get segment_minutes: at_least" if less else ""

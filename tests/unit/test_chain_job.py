@@ -14,7 +14,7 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import chain_job, left_out, requeue, run_end, segment_process
+from unbroken.job import left_out, requeue, run_end, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.chain_job import ChainJob, wait_until_left
@@ -23,8 +23,7 @@ from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.history import History
 from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.slurm import queue as my_jobs
-from unbroken.slurm import tables
+from unbroken.slurm import queue, tables
 from unbroken.slurm.job_comment import chain_comment
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
@@ -80,7 +79,7 @@ def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm:
 
     wait_until_left(job)
 
-    assert time.monotonic() - began < chain_job.LEAVING_SECONDS / 10
+    assert time.monotonic() - began < queue.LEAVING_SECONDS / 10
 
 
 # --- room in the queue for other runs --------------------------------------------------------------------------------
@@ -255,13 +254,13 @@ COMPLETING = {
 def test_the_controller_shows_how_it_ends_the_job_around_us(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ask", lambda *words, **more: f"{COMPLETING[state]}\n")
 
-    assert my_jobs.state_behind_completing("2", restarts=1) == state
+    assert queue.state_behind_completing("2", restarts=1) == state
 
 
 def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ask", lambda *words, **more: None)
 
-    assert my_jobs.state_behind_completing("2", restarts=0) == ""
+    assert queue.state_behind_completing("2", restarts=0) == ""
 
 
 FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"

@@ -18,6 +18,7 @@ from unbroken.job.spec import path_of, read
 from unbroken.job.stop_note import note_stop
 from unbroken.runs import submissions
 from unbroken.runs.history import History
+from unbroken.runs.job_note import BeforeWork, exit_code_for
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.outcome import Outcome
@@ -570,6 +571,20 @@ def test_without_a_note_the_driver_asks_the_policy_which_ends_a_run_that_brings_
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert "this run stops: " in driver.lines()[0]
     assert handed_over(driver) == []
+
+
+def test_a_task_that_found_its_run_stopped_by_an_earlier_start_costs_no_attempt(driver: Driver) -> None:
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+    RunFolder("demo").root.mkdir(parents=True)
+    ends_as(driver.slurm, "17_2", "FAILED", exit_code_for(BeforeWork.STOPPED, 1))
+
+    assert driver.ends(info, ended(job_id="17_2", exit_code=exit_code_for(BeforeWork.STOPPED, 1)))
+
+    assert driver.lines()[0] == (
+        "demo segment 1: job 17_2 ended as FAILED, no failure; the same segment goes on from the newest checkpoint"
+    )
+    assert (driver.failed, job.attempt, History(RunFolder("demo").history).attempts()) == ([], 1, [])
 
 
 def test_a_canceled_run_stops_and_says_how_to_go_on(driver: Driver) -> None:

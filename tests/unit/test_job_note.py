@@ -48,7 +48,7 @@ def test_without_anybody_around_nothing_is_told() -> None:
     job_note.tell_begun({job_note.FILE: "/proc/1/fd/999999"})
 
 
-@pytest.mark.parametrize("why", [BeforeWork.REFUSED, BeforeWork.UNAVAILABLE, BeforeWork.HELD])
+@pytest.mark.parametrize("why", [why for why in BeforeWork if why is not BeforeWork.NEVER_RAN])
 def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(why: BeforeWork) -> None:
     assert said_by_exit_code(exit_code_for(why, 1)) is why
     assert (exit_code_for(None, 3), said_by_exit_code(3)) == (3, BeforeWork.NEVER_RAN)

@@ -79,8 +79,9 @@ def test_a_job_of_this_user_is_in_the_queue_unless_another_job_has_met_it(spec: 
 def test_another_user_s_array_of_this_folder_is_waited_for_while_it_is_in_the_queue(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch, state: str, is_waited_for: bool
 ) -> None:
-    submissions.take("demo", None)
-    submissions.fill("demo", "30")
+    submission = submissions.take("demo", None)
+    assert submission is not None
+    submissions.fill(submission, "30")
     slurm.shows("30_2", state, user="ada")
     mine = job_in_queue(submissions.newest("demo"))
     monkeypatch.setattr(os, "getuid", lambda: 4711)

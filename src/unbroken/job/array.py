@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -171,10 +171,11 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
         others = [other.job_id]
-    if not submissions.take(spec.key, newest):
+    own = submissions.take(spec.key, newest)
+    if own is None:
         return Submitted(Answer.SOON)
-    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)])
-    submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
+    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
+    submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
     return done
 
 
@@ -210,8 +211,8 @@ def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int
     return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
 
 
-def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Submitted:
-    """Halve the array until the site takes it, down to a single job."""
+def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:
+    """Halve the array until the site takes it, down to a single job; `renew` before each further question."""
     size = wanted
     while True:
         words = _words(spec, size, behind)
@@ -226,7 +227,7 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
         if size == 1:
             return Submitted(Answer.FULL, said=_one_line(answer.said))
         size = _smaller(size, kind)
-        submissions.renew(spec.key)
+        renew()
 
 
 def _smaller(size: int, kind: Refusal) -> int:

@@ -62,7 +62,7 @@ def wait_until_left(job: ChainJob) -> None:
     """
     give_up = time.monotonic() + LEAVING_SECONDS
     while time.monotonic() < give_up and not is_being_ended():
-        jobs = my_jobs() or []
-        if not any(other.is_leaving and other.job_id != job.job_id for other in alive_of(jobs, job.key)):
+        leaving = [other for other in my_jobs() or [] if other.is_leaving and other.job_id != job.job_id]
+        if not alive_of(leaving, job.key):
             return
         time.sleep(LOOK_SECONDS)

@@ -8,7 +8,7 @@ from unbroken.errors import FormatError
 from unbroken.job.chain_job import ChainJob
 from unbroken.job.spec import JobSpec
 from unbroken.job.stop_note import stop_of
-from unbroken.job.unrecorded import is_held, unrecorded
+from unbroken.job.unrecorded import has_tried, is_held, unrecorded
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
 from unbroken.runs.failure_limits import next_action
@@ -57,9 +57,10 @@ def after_last_job(spec: JobSpec, segment: int, last: EndedJob, log: Callable[[s
         return spare_nodes(run.partition or default_partition(), run.nodes or run.tasks)
 
     try:
-        return _by_policy(spec, segment, _attempts(spec, segment, log, last=last), spare)
+        action = _by_policy(spec, segment, _attempts(spec, segment, log, last=last), spare)
     except FormatError as error:  # a newer unbroken was installed, and its job has written the history
         return NextAction(Next.STOP, str(error))
+    return action if action.stops or has_tried(last) else NextAction(Next.RESUME)
 
 
 def _attempts(

@@ -35,7 +35,7 @@ def unrecorded(
     known = attempts.all_attempts(folder)
     recorded = {attempt.slurm_job for attempt in known}
     over = [job for job in _over(key, my_jobs() or [], recorded) if _leaves_line(job) and _is_since(job, start)]
-    if last is not None and (last.has_started or last.state == UNKNOWN):
+    if last is not None and has_tried(last) and (last.has_started or last.state == UNKNOWN):
         over += [last] if last.job_id not in recorded | {job.job_id for job in over} else []
     lost = []
     for job in over:
@@ -61,6 +61,11 @@ def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
 def is_held(job: EndedJob) -> bool:
     """Return True for a job that left because another one does the run's work."""
     return said_by_exit_code(job.exit_code) is BeforeWork.HELD
+
+
+def has_tried(job: EndedJob) -> bool:
+    """Return False for a job that left because its run had stopped before: it was no attempt."""
+    return said_by_exit_code(job.exit_code) is not BeforeWork.STOPPED
 
 
 def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None) -> Attempt:
@@ -91,7 +96,7 @@ def why_no_job(folder: RunFolder, queue: Queue) -> str:
 
 
 def _leaves_line(job: EndedJob) -> bool:
-    return job.has_started and job.state != "COMPLETED" and not is_held(job)
+    return job.has_started and job.state != "COMPLETED" and has_tried(job) and not is_held(job)
 
 
 def _is_since(job: EndedJob, start: str) -> bool:

@@ -30,10 +30,11 @@ class BeforeWork(Enum):
     UNAVAILABLE = "unavailable"  # a disk, a file: it may pass by itself
     NEVER_RAN = "never ran"  # Slurm says that the job is over, and nothing of us ran in it or could leave a line
     HELD = "held"  # another job does this run's work, or this one was told to leave while it waited
+    STOPPED = "stopped"  # the run had stopped before; no attempt was made
 
 
 # What a job's exit code says where its disk takes nothing; the first two are EX_CONFIG and EX_TEMPFAIL of sysexits.h.
-_EXIT_CODES = {BeforeWork.REFUSED: 78, BeforeWork.UNAVAILABLE: 75, BeforeWork.HELD: 83}
+_EXIT_CODES = {BeforeWork.REFUSED: 78, BeforeWork.UNAVAILABLE: 75, BeforeWork.HELD: 83, BeforeWork.STOPPED: 84}
 
 
 @dataclass(frozen=True)
