@@ -177,9 +177,9 @@ class Executor(BatchStepExecutor):
         self._plain.cancel([info for info in active_jobs if segment_of(info) is None])
 
     def shutdown(self) -> None:
-        """Let submissions end, and what looks after jobs; then print what is left to say."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Let what looks after jobs end, and submissions; then print what is left to say."""
         super().shutdown()
+        self._threads.shutdown(wait=True, cancel_futures=True)
         self._plain.shutdown()
         self._queue.end()
         if self._is_detached:
