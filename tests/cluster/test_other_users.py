@@ -189,7 +189,7 @@ def test_a_driver_waits_for_an_owner_that_is_no_job_of_this_slurm(
 
     assert beside == []
     assert done.code == 0, done.text
-    assert done.text.count("the segment waits for its end") == 1
+    assert done.text.count("and the segment waits for the end of that") == 1
     finished(work)
 
 
