@@ -62,7 +62,7 @@ class Chain:
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
         self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
-        self._life = SignOfLife()
+        self.life = SignOfLife()
         self._spec: JobSpec | None = None
         self._end: EndedJob | None = None  # its last job, if none is left
         self._looks = 0  # in a row in which no job was left
@@ -191,14 +191,10 @@ class Chain:
 
     # --- signs of its jobs ---
 
-    def has_fallen_quiet(self, segment: Segment) -> bool:
-        """Return True once if its job has given the run back without a record, or sends no heartbeat any more."""
-        return self._life.has_ceased(segment.places.lease, segment.number_at_work())
-
     def take_answer(self, segment: Segment, jobs: Sequence[MyJob], latency_seconds: float) -> None:
         """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones."""
         alive = array.alive_of(jobs, self.key)
-        self._is_leaving = self._life.has_left and all(job.state != "PENDING" for job in alive)
+        self._is_leaving = self.life.has_left and all(job.state != "PENDING" for job in alive)
         if alive:
             self._looks, self._end = 0, None
             if all(job.state == "PENDING" for job in alive) and alive[0].is_stuck:

@@ -90,7 +90,7 @@ class Chains:
             return
         for segment in segments:
             self._say_pauses(segment)
-            if self._chains[segment.key].has_fallen_quiet(segment):
+            if self._chains[segment.key].life.has_ceased(segment.places.lease, segment.number_at_work()):
                 self._queue.hasten()
         took = time.monotonic() - began
         self._life_due = began + max(LIFE_SECONDS, took / LOOKING_SHARE)
@@ -103,7 +103,7 @@ class Chains:
         by_chain = array.by_chain(jobs)
         for segment in watched:
             chain = self._chains[segment.key]
-            chain.take_answer(segment, by_chain.get(chain.key, []), self._host.latency_seconds())
+            chain.take_answer(segment, by_chain.get(chain.key, []), self._host.latency_seconds)
             if chain.is_asked_soon:
                 self._queue.hasten()
 

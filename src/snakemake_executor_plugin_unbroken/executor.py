@@ -13,8 +13,7 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs
-from snakemake_executor_plugin_unbroken.chain_words import ChainWords
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, ChainWords
 from snakemake_executor_plugin_unbroken.chains import Chains, segment_of
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
@@ -40,7 +39,8 @@ class Executor(BatchStepExecutor):
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
         # Before the thread starts that looks after jobs.
-        self._is_detached = bool(workflow.remote_execution_settings.immediate_submit)
+        self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)  # it only submits
+        self.latency_seconds = float(workflow.execution_settings.latency_wait)  # until a file is seen here
         self._plain = PlainJobs(self)
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
         specs = ChainSpecs(self, ChainWords(self), settings.ahead)
@@ -70,12 +70,12 @@ class Executor(BatchStepExecutor):
                 plain.append(job)
                 continue
             self.run_job_pre(job)
-            if self._is_detached:  # each is in the queue before the next one is looked at
+            if self.is_detached:  # each is in the queue before the next one is looked at
                 self._chains.add(job, segment)
             else:
                 self.in_thread(self._chains.add, job, segment)
         if plain:
-            if self._is_detached:
+            if self.is_detached:
                 self._say_unordered(plain)
             self._plain.run_jobs(plain)
 
@@ -97,15 +97,6 @@ class Executor(BatchStepExecutor):
 
     # --- what chains ask of us ---
 
-    @property
-    def is_detached(self) -> bool:
-        """Return True if this driver only submits (--immediate-submit)."""
-        return self._is_detached
-
-    def latency_seconds(self) -> float:
-        """Return how long a file may need until it is seen here."""
-        return float(self.workflow.execution_settings.latency_wait)
-
     def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]:
         """Return all segments of a run that Snakemake is to run, in their order, with their jobs."""
         found = [(segment, job) for job in self.workflow.dag.needrun_jobs() if (segment := work_of(job)) is not None]
@@ -123,11 +114,11 @@ class Executor(BatchStepExecutor):
 
     def submitted(self, info: SubmittedJobInfo) -> None:
         """Report that a job of the chain does the segment; without a driver Snakemake goes on at that."""
-        self.report_job_submission(info, register_job=not self._is_detached)
+        self.report_job_submission(info, register_job=not self.is_detached)
 
     def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None:
         """Report that the segment's record is there."""
-        if self._is_detached:
+        if self.is_detached:
             self.submitted(info)
         elif began := began_unix(segment.places, segment.number):
             note_began(info.job, began)
@@ -148,7 +139,7 @@ class Executor(BatchStepExecutor):
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """End the jobs that are over, and yield the others."""
-        if self._is_detached:
+        if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
         segments = [info for info in active_jobs if segment_of(info) is not None]
@@ -182,7 +173,7 @@ class Executor(BatchStepExecutor):
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._plain.shutdown()
         self._queue.end()
-        if self._is_detached:
+        if self.is_detached:
             self.log(self._chains.summary())
 
 

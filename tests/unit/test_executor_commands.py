@@ -14,7 +14,7 @@ from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken import Executor
-from snakemake_executor_plugin_unbroken.chain_words import MOST_INPUTS, ChainWords
+from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, ChainWords
 from snakemake_executor_plugin_unbroken.snakemake_jobs import local_script, plain_tmpdir
 
 __all__ = ["slurm"]  # a fixture

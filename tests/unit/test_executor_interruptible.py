@@ -8,7 +8,7 @@ from snakemake.resources import Resources
 from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Wildcards
 
-from snakemake_executor_plugin_unbroken.chain_words import early_signal
+from snakemake_executor_plugin_unbroken.chain_specs import early_signal
 from snakemake_executor_plugin_unbroken.segments import Interruptible, refuse_mistakes, work_of
 from unbroken.job import rule_state
 from unbroken.job.rule_state import RuleState
