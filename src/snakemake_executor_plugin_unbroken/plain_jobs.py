@@ -21,8 +21,6 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import OTHER_CLUSTER, HeldE
 from unbroken.slurm.queue import ended_states, my_jobs
 from unbroken.slurm.states import ALIVE
 
-# The plugin is asked again so soon after Slurm knew an end that the plugin did not report.
-SOON_SECONDS = 10.0
 # Jobs for which the plugin expects more of the same rule are submitted after that: there may be none to come.
 OFFER_SECONDS = 10.0
 # A job that neither squeue nor sacct knows: accounting may be away, and know the end when it is back.
@@ -123,8 +121,6 @@ class PlainJobs:
         """
         ended, now = _ended([info for info in infos if not _is_elsewhere(info)]), time.monotonic()
         seen, self._overlooked = self._overlooked, {job_id: self._overlooked.get(job_id, now) for job_id in ended}
-        if any(state != UNKNOWN for job_id, state in ended.items() if job_id not in seen):
-            self._due = min(self._due, now + SOON_SECONDS)
         for info in infos:
             job_id = str(info.external_jobid)
             state, since = ended.get(job_id), seen.get(job_id)
