@@ -429,7 +429,7 @@ def test_a_held_job_is_named_with_what_to_type(slurm_work: WorkDir, cluster: Clu
     (array,) = arrays(cluster.jobs("pending"))
     job = f"{array}_1"
 
-    cluster.run("scontrol", "hold", array)
+    cluster.run("scontrol", "uhold", array)
     until(lambda: "does not start by itself" in driver.text, PATIENCE_SECONDS)
     cluster.run("scancel", blocker)
     cluster.run("scontrol", "release", array)
