@@ -6,24 +6,18 @@ Snakemake's main thread hands jobs over, a few threads submit them, and one thre
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_words import ChainWords
-from snakemake_executor_plugin_unbroken.chains import AWAY, HELD_SECONDS, LEAVING_SECONDS, Chains
-from snakemake_executor_plugin_unbroken.interruptible import (
-    refuse_mistakes,
-    work_of,
-)
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, ChainWords
+from snakemake_executor_plugin_unbroken.chains import Chains, segment_of
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
-from snakemake_executor_plugin_unbroken.records import Records, is_near_end
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, out_of, pause_lines, segment_of
-from snakemake_executor_plugin_unbroken.settled import is_done
+from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
+from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
 from snakemake_executor_plugin_unbroken.slurm_plugin import (
     OTHER_CLUSTER,
     BatchStepExecutor,
@@ -31,12 +25,9 @@ from snakemake_executor_plugin_unbroken.slurm_plugin import (
     leave_own_job,
 )
 from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
-from snakemake_executor_plugin_unbroken.watch import ChainWatch, EndedChain
-from unbroken.errors import FormatError, LeaseError, UnbrokenError
 from unbroken.runs import driver_start
+from unbroken.runs.attempts import began_unix
 from unbroken.runs.layout import LOGS
-from unbroken.runs.policy import Next, NextAction
-from unbroken.segment.already_done import settle
 
 # Each asks Slurm, which answers several at a time.
 SUBMITTING_THREADS = 2
@@ -48,13 +39,12 @@ class Executor(BatchStepExecutor):
     def __init__(self, workflow: Any, logger: Any) -> None:
         settings = workflow.executor_settings
         # Before the thread starts that looks after jobs.
-        self._is_detached = bool(workflow.remote_execution_settings.immediate_submit)
-        self._words = ChainWords(self)
+        self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)  # it only submits
+        self.latency_seconds = float(workflow.execution_settings.latency_wait)  # until a file is seen here
         self._plain = PlainJobs(self)
-        self._chains = Chains(self, self._words, settings.ahead)
-        self._records = Records(settings.record_seconds)
-        self._watch = ChainWatch(settings.init_seconds_before_status_checks, workflow.execution_settings.latency_wait)
-        self._newest_done: dict[str, Segment] = {}
+        self._queue = QueueWatch(settings.init_seconds_before_status_checks)
+        specs = ChainSpecs(self, ChainWords(self), settings.ahead)
+        self._chains = Chains(self, specs, self._queue, settings.record_seconds)
         self._has_told_end = False
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
@@ -63,7 +53,7 @@ class Executor(BatchStepExecutor):
         leave_own_job()
         refuse_log_folder(self.workflow, LOGS)
         _refuse_other_clusters(self.workflow.rules)
-        jobs = self._jobs_to_be_run()
+        jobs = list(self.workflow.dag.needrun_jobs())
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
         if any(work_of(job) is None and not job.is_local for job in jobs):
             self._plain.prepare()  # settings that cannot work are refused before anything is queued
@@ -74,13 +64,18 @@ class Executor(BatchStepExecutor):
 
     def run_jobs(self, jobs: list[Any]) -> None:
         """Hand segments to their chains, and all other jobs to the Slurm plugin."""
-        plain = [job for job in jobs if work_of(job) is None]
+        plain = list[Any]()
         for job in jobs:
-            if job not in plain:
-                self.run_job_pre(job)
-                self.hand_over(job)
+            if (segment := work_of(job)) is None:
+                plain.append(job)
+                continue
+            self.run_job_pre(job)
+            if self.is_detached:  # each is in the queue before the next one is looked at
+                self._chains.add(job, segment)
+            else:
+                self.in_thread(self._chains.add, job, segment)
         if plain:
-            if self._is_detached:
+            if self.is_detached:
                 self._say_unordered(plain)
             self._plain.run_jobs(plain)
 
@@ -96,20 +91,20 @@ class Executor(BatchStepExecutor):
         """See to one job that was announced already, in this thread."""
         segment = work_of(job)
         if segment is not None:
-            self._chains.run_job(job, segment)
+            self._chains.add(job, segment)
         else:
             self._plain.run_job(job)
 
-    def hand_over(self, job: Any) -> None:
-        """Hand a segment to a thread that submits; without a driver, see to each before the next one is looked at."""
-        if not self._is_detached:
-            self._threads.submit(self.run_job, job).add_done_callback(self._raise_in_scheduler)
-            return
-        self.run_job(job)
-        while (seconds := self._chains.seconds_to_next()) is not None:
-            time.sleep(seconds)
-            for postponed in self._chains.due():
-                self.run_job(postponed)
+    # --- what chains ask of us ---
+
+    def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]:
+        """Return all segments of a run that Snakemake is to run, in their order, with their jobs."""
+        found = [(segment, job) for job in self.workflow.dag.needrun_jobs() if (segment := work_of(job)) is not None]
+        return sorted([pair for pair in found if pair[0].key == run], key=lambda pair: pair[0].number)
+
+    def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
+        """Let a thread call something that may ask Slurm."""
+        self._threads.submit(function, *arguments).add_done_callback(self._raise_in_scheduler)
 
     def _raise_in_scheduler(self, done: Future[None]) -> None:
         """Let an error of ours in a thread end the driver, which would wait for the job for ever."""
@@ -117,56 +112,24 @@ class Executor(BatchStepExecutor):
         if error is not None:
             self.workflow.scheduler.executor_error_callback(error)
 
-    # --- what chains ask of us ---
-
-    @property
-    def is_detached(self) -> bool:
-        """Return True if this driver only submits (--immediate-submit)."""
-        return self._is_detached
-
-    def latency_seconds(self) -> float:
-        """Return how long a file may need until it is seen here."""
-        return float(self.workflow.execution_settings.latency_wait)
-
-    def _jobs_to_be_run(self) -> list[Any]:
-        return list(self.workflow.dag.needrun_jobs())
-
-    def jobs_of_run(self, run: str) -> list[Any]:
-        """Return all jobs of a run that Snakemake is to run, in the order of their segments."""
-        found = [(segment.number, job) for job in self._jobs_to_be_run() if (segment := segment_of(job)) is not None]
-        own = [(number, job) for number, job in found if job.params.assignment.run.name == run]
-        return [job for _, job in sorted(own, key=lambda pair: pair[0])]
-
     def submitted(self, info: SubmittedJobInfo) -> None:
-        """A job of the chain does the segment."""
-        self._watch.expect()
-        self.report_job_submission(info)
+        """Report that a job of the chain does the segment; without a driver Snakemake goes on at that."""
+        self.report_job_submission(info, register_job=not self.is_detached)
 
-    def succeeded(self, info: SubmittedJobInfo, began_unix: float | None) -> None:
-        """The segment's record is there."""
-        segment = segment_of(info.job)
-        if segment is not None:
-            self._watch.forget(segment)
-            self._newest_done[segment.run.name] = segment
-        if self._is_detached:
-            self.goes_on_without(info.job)
-        elif began_unix:
-            note_began(info.job, began_unix)
+    def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None:
+        """Report that the segment's record is there."""
+        if self.is_detached:
+            self.submitted(info)
+        elif began := began_unix(segment.places, segment.number):
+            note_began(info.job, began)
         self.report_job_success(info)
 
-    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str] = ()) -> None:
-        """The segment failed, in one line why."""
+    def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
+        """Report that the segment failed, in one line why."""
         if is_final:
             give_up(info.job)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
-
-    def goes_on_without(self, job: Any) -> None:
-        """With --immediate-submit: a job of the run does the segment when it has come so far.
-
-        Snakemake goes on at a submission, whether there is a number of a job or not.
-        """
-        self.report_job_submission(SubmittedJobInfo(job), register_job=False)
 
     def log(self, line: str) -> None:
         """Print a line of ours among Snakemake's."""
@@ -176,124 +139,46 @@ class Executor(BatchStepExecutor):
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """End the jobs that are over, and yield the others."""
-        if self._is_detached:
+        if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
+        segments = [info for info in active_jobs if segment_of(info) is not None]
         if is_told_to_end(self.workflow):
-            active_jobs = self._without_segments(active_jobs)
-        for job in self._chains.due():
-            self.hand_over(job)
-        self._chains.wake_scheduler()
-        infos = {out: info for info in active_jobs if (out := out_of(info)) is not None}
-        for info in self._check_segments(infos):
+            self._leave(segments)
+        else:
+            for info in self._chains.check(segments):
+                yield info
+        async for info in self._plain.check([info for info in active_jobs if segment_of(info) is None]):
             yield info
-        async for info in self._plain.check([info for info in active_jobs if out_of(info) is None]):
-            yield info
-        self.next_seconds_between_status_checks = self._records.interval_seconds
+        self.next_seconds_between_status_checks = self._chains.interval_seconds
 
-    def _check_segments(self, infos: dict[Out, SubmittedJobInfo]) -> Iterable[SubmittedJobInfo]:
-        arrived = self._records.arrived(self._records.due(infos), is_near_end(infos))
-        self._restore_vanished()
-        waiting = [out for out in infos if out.segment not in arrived]
-        for out in infos:
-            if out.segment in arrived:
-                for line in pause_lines(out):
-                    self.log(line)
-                self._chains.succeed(infos[out], out.segment)
-        ended = self._watch.look(waiting, self.log)
-        for out in waiting:
-            end = ended.get(out)
-            if end is None or time.monotonic() < out.not_before or not self._close(infos[out], out, end):
-                yield infos[out]
-
-    def _restore_vanished(self) -> None:
-        """Make a record again that was removed with its job; else the next driver does."""
-        for segment in self._records.vanished(self._newest_done.values()):
-            del self._newest_done[segment.run.name]
-            try:
-                if settle(segment.run, segment.number, self.log) is not None:
-                    self.log(f"{segment.name}: its job was ended in its last moment, its record is made again")
-            except (UnbrokenError, OSError):
-                continue
-
-    def _close(self, info: SubmittedJobInfo, out: Out, end: EndedChain) -> bool:
-        """Act when no job of the run is left and there is no record; return False if it is too early to say."""
-        segment = out.segment
-        for line in pause_lines(out):
-            self.log(line)
-        try:
-            if segment.has_record() or is_done(segment, self.log):
-                self._chains.succeed(info, segment)
-                return True
-        except LeaseError:
-            out.not_before = time.monotonic() + HELD_SECONDS
-            if time.monotonic() - end.since < LEAVING_SECONDS:
-                return False
-        except AWAY as error:
-            return self._look_again(out, error)
-        except UnbrokenError as error:
-            self._chains.fail(info, segment, str(error), is_final=True)
-            return True
-        try:
-            action = self._watch.outcome(out, end, self._chains.spec_of(segment), self.log)
-        except AWAY as error:
-            return self._look_again(out, error)
-        except FormatError as error:  # a newer unbroken was installed, and its job has written the history
-            action = NextAction(Next.STOP, str(error))
-        self._watch.forget_end(out)
-        self._follow(info, segment, action)
-        return True
-
-    def _look_again(self, out: Out, error: Exception) -> bool:
-        if str(error) != out.told_away:
-            self.log(f"{out.segment.name}: {error}; tried again every {HELD_SECONDS:g} s")
-        out.told_away = str(error)
-        out.not_before = time.monotonic() + HELD_SECONDS
-        return False
-
-    def _follow(self, info: SubmittedJobInfo, segment: Segment, action: NextAction) -> None:
-        is_retry = action.kind is Next.RETRY
-        if action.kind is Next.STOP or (is_retry and self._chains.is_retried_by_snakemake(segment)):
-            if not is_retry:
-                self._watch.forget(segment)
-            self._chains.fail(info, segment, action.why, is_final=not is_retry)
-            return
-        if action.kind is Next.WAIT:
-            self._chains.held(segment)
-        self._chains.resume(info, segment, action.why)
-
-    # --- the end ---
-
-    def _without_segments(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+    def _leave(self, infos: Sequence[SubmittedJobInfo]) -> None:
         """Leave all jobs of chains in the queue, where the next start finds them: they need no driver."""
         if not self._has_told_end:
             self._has_told_end = True
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
-        for job in self._chains.postponed():
-            leave_to_next_start(self.workflow, job)
-        for info in infos:
-            if (out := out_of(info)) is not None:
-                self._chains.forget(out.segment)
-                leave_to_next_start(self.workflow, info.job)
-        return [info for info in infos if out_of(info) is None]
+        for info in self._chains.leave(infos):
+            leave_to_next_start(self.workflow, info.job)
+
+    # --- the end ---
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of the runs, also those that the other thread is just looking at, and all plain jobs."""
-        self._chains.cancel(active_jobs)
-        self._plain.cancel([info for info in active_jobs if out_of(info) is None])
+        self._chains.cancel()
+        self._plain.cancel([info for info in active_jobs if segment_of(info) is None])
 
     def shutdown(self) -> None:
-        """Let submissions end, and what looks after jobs; then print what is left to say."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Let what looks after jobs end, and submissions; then print what is left to say."""
         super().shutdown()
+        self._threads.shutdown(wait=True, cancel_futures=True)
         self._plain.shutdown()
-        if self._is_detached:
-            self._chains.wake_scheduler(waits=True)
+        self._queue.end()
+        if self.is_detached:
             self.log(self._chains.summary())
 
 
 def _refuse_other_clusters(rules: Iterable[Any]) -> None:
-    """WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
+    """Raise WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
     for rule in rules:
         if "assignment" in dict(rule.params.items()) and (asked := set(OTHER_CLUSTER) & set(rule.resources)):
             found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"

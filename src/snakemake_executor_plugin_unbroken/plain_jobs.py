@@ -1,7 +1,7 @@
 """Jobs that are no chain: the Slurm plugin's own executor submits, watches and cancels them, in our executor's loop.
 
-Three things are our own, because without them a driver waits for ever, or for days: jobs whose end the plugin does not
-recognize, jobs that it keeps for an array that never fills, and jobs in the queue when the driver is told to end.
+Two things are our own, because without them a driver waits for ever: jobs whose end the plugin does not recognize, and
+jobs that it keeps for an array that never fills.
 """
 
 from __future__ import annotations
@@ -17,27 +17,15 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-from snakemake_executor_plugin_unbroken.slurm_plugin import (
-    OTHER_CLUSTER,
-    HeldExecutor,
-    is_told_to_end,
-    log_folder,
-    logs_of,
-)
-from snakemake_executor_plugin_unbroken.snakemake_jobs import leave_to_next_start
-from unbroken.slurm.commands import ask
+from snakemake_executor_plugin_unbroken.slurm_plugin import OTHER_CLUSTER, HeldExecutor, log_folder
 from unbroken.slurm.queue import ended_states, my_jobs
 from unbroken.slurm.states import ALIVE
 
-# The plugin is asked again so soon after Slurm knew an end that the plugin did not report.
-SOON_SECONDS = 10.0
 # Jobs for which the plugin expects more of the same rule are submitted after that: there may be none to come.
 OFFER_SECONDS = 10.0
 # A job that neither squeue nor sacct knows: accounting may be away, and know the end when it is back.
 UNKNOWN = "UNKNOWN"
 UNKNOWN_SECONDS = 900.0
-# Between two questions which jobs have not begun, once the driver is told to end.
-PENDING_SECONDS = 15.0
 
 
 class PlainJobs:
@@ -48,9 +36,8 @@ class PlainJobs:
         self._held: HeldExecutor | None = None
         self._lock = threading.Lock()
         self._out: dict[str, SubmittedJobInfo] = {}
-        self._left: list[Any] = []
         self._overlooked: dict[str, float] = {}  # since when Slurm knows them as over, by time.monotonic()
-        self._due = self._offer_due = self._pending_due = 0.0
+        self._due = self._offer_due = math.inf
 
     # --- called by the executor ---
 
@@ -62,21 +49,12 @@ class PlainJobs:
 
     def run_jobs(self, jobs: Sequence[Any]) -> None:
         """Announce and submit jobs in the plugin's own threads, as arrays where `array_jobs` asks for that."""
-        held = self.prepare()
-        self._expect(held)
-        with self._lock:
-            waiting, self._left = self._left, []
-        left = held.offer([*waiting, *jobs])
-        with self._lock:
-            self._left = left
-        if not waiting:
-            self._offer_due = time.monotonic() + OFFER_SECONDS
+        if self.prepare().offer(jobs):
+            self._offer_due = min(self._offer_due, time.monotonic() + OFFER_SECONDS)
 
     def run_job(self, job: Any) -> None:
         """Submit one job that was announced (`run_job_pre`) already, in this thread."""
-        held = self.prepare()
-        self._expect(held)
-        held.run_job(job)
+        self.prepare().run_job(job)
 
     def has(self, info: SubmittedJobInfo) -> bool:
         """Return True for a plain job that is out."""
@@ -86,27 +64,24 @@ class PlainJobs:
     async def check(self, active_jobs: Sequence[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Report the plain jobs that are over and yield the others; Slurm is asked at the plugin's own pace."""
         held, active = self._held, list(active_jobs)
-        if is_told_to_end(self._executor.workflow):
-            active = self._without_pending(active)
-        elif held is not None and self._left and time.monotonic() >= self._offer_due:
-            self._submit_left(held)
-        if held is None or not active or time.monotonic() < self._due:
-            for info in active:
-                yield info
-            return
-        _ = [info async for info in held.check_active_jobs(active)]
-        self._due = time.monotonic() + held.next_seconds_between_status_checks
-        # It yields none at all where sacct fails: a job is over when it was reported.
-        for info in self._without_overlooked([info for info in active if self.has(info)]):
+        if held is not None and time.monotonic() >= self._offer_due:
+            self._offer_due = math.inf
+            held.submit_offered()
+        if held is not None and time.monotonic() >= self._due:  # it begins at its first interval if none is active
+            _ = [info async for info in held.check_active_jobs(active)]
+            self._due = time.monotonic() + held.next_seconds_between_status_checks
+            # It yields none at all where sacct fails: a job is over when it was reported.
+            active = self._without_overlooked([info for info in active if self.has(info)])
+        for info in active:
             yield info
 
     def cancel(self, active_jobs: Sequence[SubmittedJobInfo]) -> None:
         """Cancel the jobs, also those that `check` is looking at just now, and submit no further ones."""
-        if self._held is None:
-            return
-        with self._lock:
-            infos = {info.external_jobid: info for info in [*active_jobs, *self._out.values()]}
-        self._held.cancel_jobs(list(infos.values()))
+        if self._held is not None:
+            self._offer_due = math.inf
+            with self._lock:
+                infos = {info.external_jobid: info for info in [*active_jobs, *self._out.values()]}
+            self._held.cancel_jobs(list(infos.values()))
 
     def shutdown(self) -> None:
         """Let the plugin end: its last submissions, old logs, its report. It waits for no thread that sleeps."""
@@ -116,41 +91,28 @@ class PlainJobs:
     # --- called by the plugin's executor ---
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
-        """Tell the executor that a job is out."""
+        """Report that a job is out; it is asked for after the plugin's first interval."""
+        first = float(self._executor.workflow.executor_settings.init_seconds_before_status_checks)
         with self._lock:
             self._out[str(job_info.external_jobid)] = job_info
+            self._due = min(self._due, time.monotonic() + first)
         self._executor.report_job_submission(job_info, register_job)
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Tell the executor that a job went well."""
+        """Report that a job went well."""
         self._forget(job_info)
         self._executor.report_job_success(job_info)
 
     def report_job_error(self, job_info: SubmittedJobInfo, msg: str | None = None, **more: Any) -> None:
-        """Tell the executor that a job failed."""
+        """Report that a job failed."""
         self._forget(job_info)
         self._executor.report_job_error(job_info, msg, **more)
 
     # --- inside ---
 
-    def _expect(self, held: HeldExecutor) -> None:
-        """Ask about a new job after the plugin's first interval, however long its present one has grown."""
-        first = float(self._executor.workflow.executor_settings.init_seconds_before_status_checks)
-        if not self._out:  # as the plugin does while no job is out
-            self._due, held.next_seconds_between_status_checks = math.inf, first
-        self._due = min(self._due, time.monotonic() + first)
-
-    def _submit_left(self, held: HeldExecutor) -> None:
-        with self._lock:
-            left, self._left = self._left, []
-        for job in left:
-            self._executor.run_job_pre(job)
-            held.run_job(job)
-
     def _forget(self, info: SubmittedJobInfo) -> None:
         with self._lock:
             self._out.pop(str(info.external_jobid), None)
-        self._overlooked.pop(str(info.external_jobid), None)
 
     def _without_overlooked(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
         """End the jobs that are over for Slurm and that the plugin took for active twice; return the others.
@@ -159,8 +121,6 @@ class PlainJobs:
         """
         ended, now = _ended([info for info in infos if not _is_elsewhere(info)]), time.monotonic()
         seen, self._overlooked = self._overlooked, {job_id: self._overlooked.get(job_id, now) for job_id in ended}
-        if any(state != UNKNOWN for job_id, state in ended.items() if job_id not in seen):
-            self._due = min(self._due, now + SOON_SECONDS)
         for info in infos:
             job_id = str(info.external_jobid)
             state, since = ended.get(job_id), seen.get(job_id)
@@ -172,36 +132,8 @@ class PlainJobs:
         if state == "COMPLETED":
             self.report_job_success(info)
             return
-        self.report_job_error(info, f"SLURM-job '{info.external_jobid}' ended: {state}. ", aux_logs=logs_of(info))
-
-    def _without_pending(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
-        """Cancel the jobs that have not begun, which may take days; the next start submits them again.
-
-        Left in the queue, they would fail: a plain job waits for a folder that its driver removes when it ends.
-        """
-        with self._lock:
-            left, self._left = self._left, []
-        for job in left:
-            leave_to_next_start(self._executor.workflow, job)
-        if time.monotonic() < self._pending_due:
-            return infos
-        self._pending_due = time.monotonic() + PENDING_SECONDS
-        if not (here := {str(info.external_jobid) for info in infos if not _is_elsewhere(info)}):
-            return infos
-        pending = sorted(job.job_id for job in my_jobs() or [] if job.state == "PENDING" and job.job_id in here)
-        if not pending or ask("scancel", "--state=PENDING", *pending) is None:
-            return infos
-        gone = {job.job_id for job in my_jobs() or [] if job.state == "CANCELLED"} & set(pending)
-        for info in infos:
-            if str(info.external_jobid) in gone:
-                self._leave(info)
-        return [info for info in infos if str(info.external_jobid) not in gone]
-
-    def _leave(self, info: SubmittedJobInfo) -> None:
-        line = f"unbroken: {info.job.name}: told to end (SIGTERM), so job {info.external_jobid}, which has not begun"
-        self._executor.logger.info(f"{line}, is cancelled; the next start submits it again")
-        self._forget(info)
-        leave_to_next_start(self._executor.workflow, info.job)
+        logs = [str(log) for log in (info.aux or {}).values()]  # of Slurm
+        self.report_job_error(info, f"SLURM-job '{info.external_jobid}' ended: {state}. ", aux_logs=logs)
 
 
 def refuse_log_folder(workflow: Any, ours: Path) -> None:
@@ -222,9 +154,8 @@ def _ended(infos: Sequence[SubmittedJobInfo]) -> dict[str, str]:
     if not infos or (queue := my_jobs()) is None:
         return {}
     shown = {job.job_id: job.state for job in queue}
-    gone = [str(info.external_jobid) for info in infos if str(info.external_jobid) not in shown]
-    known = {**dict.fromkeys(gone, UNKNOWN), **ended_states(gone)}
-    known |= {
-        str(info.external_jobid): shown[str(info.external_jobid)] for info in infos if info.external_jobid in shown
-    }
-    return {job_id: state for job_id, state in known.items() if state not in ALIVE}
+    numbers = [str(info.external_jobid) for info in infos]
+    gone = [number for number in numbers if number not in shown]
+    known = dict.fromkeys(gone, UNKNOWN) | ended_states(gone)
+    known |= {number: shown[number] for number in numbers if number in shown}
+    return {number: state for number, state in known.items() if state not in ALIVE}

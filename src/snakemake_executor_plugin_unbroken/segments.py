@@ -1,22 +1,30 @@
-"""Which of Snakemake's jobs are segments, and what is known of each while its job is out."""
+"""Which of Snakemake's jobs are chains: a segment of a run, or the job of a user's own rule with `resources: segments`.
+
+In a rule of the second kind is `unbroken exec`, or a training.  Its run, which may be several over time, is known from
+the newest note of its jobs.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import hashlib
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_common.exceptions import WorkflowError
 
-from unbroken.errors import FormatError
-from unbroken.runs.layout import LOGS, RunFolder
-from unbroken.runs.record import read_record
+from unbroken.job.rule_state import DONE, read_state, run_of
+from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
+from unbroken.segment.settled import has_record, is_done
 
-_OUT = "unbroken"
+RESOURCE = "segments"
+# How the keys of the chains of users' rules begin, as no run's name can.
+RULES = ".rules"
 
 
 @dataclass(frozen=True)
@@ -29,32 +37,31 @@ class Segment:
     wildcards: tuple[str, ...]
 
     @property
-    def places(self) -> RunFolder:
-        return RunFolder(self.run.name)
-
-    @property
-    def record(self) -> Path:
-        return self.places.record(self.number)
-
-    # The next two are asked for every second, of a thousand segments that wait: putting a path together costs more
-    # than to look there.
-
-    @cached_property
-    def record_place(self) -> tuple[str, str]:
-        """The folder of its record, and the record's name in it."""
-        return str(self.record.parent), self.record.name
-
-    @cached_property
-    def lease(self) -> Path:
-        return self.places.lease
-
-    @property
     def key(self) -> str:
         """Return the name of its chain."""
         return self.run.name
 
     @property
+    def places(self) -> RunFolder:
+        """Return the map of the run's files."""
+        return RunFolder(self.run.name)
+
+    @property
+    def record(self) -> Path:
+        """Return the file that says how it ended."""
+        return self.places.record(self.number)
+
+    @cached_property
+    def record_place(self) -> tuple[str, str]:
+        """Return the folder of its record, and the record's name in it.
+
+        Asked for every second, of a thousand that wait: to put a path together costs more than to look there.
+        """
+        return str(self.record.parent), self.record.name
+
+    @property
     def name(self) -> str:
+        """Return what a line calls it."""
         return f"{self.run.name} segment {self.number}"
 
     @property
@@ -62,89 +69,93 @@ class Segment:
         """Return what a line calls its chain."""
         return self.run.name
 
+    def has_record(self) -> bool:
+        """Return True if its record is there."""
+        return has_record(self.places, self.number)
+
+    def is_done(self, log: Callable[[str], None]) -> bool:
+        """Return True if its work is done and its record stands, which is made now if need be.
+
+        LeaseError if a job that has not left yet keeps it from being made.
+        """
+        return is_done(self.run, self.number, log)
+
+    def number_at_work(self) -> int:
+        """Return the number of the segment that its jobs are at."""
+        return self.number
+
+
+@dataclass(frozen=True)
+class Interruptible(Segment):
+    """A job of a user's rule, whose chain works for it until it ends well."""
+
+    allowed: int = field(compare=False)
+
     @property
-    def logs(self) -> Path:
-        """Return the folder of Slurm's logs of its chain."""
-        return LOGS / self.run.name
+    def places(self) -> RunFolder:
+        return read_state(self.key).folder(self.key)
 
-    def at_work(self) -> Segment:
-        """Return the segment that the chain's jobs are at, if the chain is one job of Snakemake's."""
-        return self
+    @property
+    def record(self) -> Path:
+        return CHAINS / self.key / DONE
 
-    def pauses(self) -> tuple[str, int]:
-        """Return the folder of the run and its pauses so far, if the chain is one job of Snakemake's."""
-        return "", 0
+    @property
+    def name(self) -> str:
+        note = read_state(self.key).note
+        return note.name if note else " ".join((self.rule, *self.wildcards))
 
-    def pause_lines(self, after: int) -> list[str]:
-        """Return a line for each pause after the first so many."""
-        return []
-
-    def has_begun(self) -> bool:
-        """Return True if the run has, or may have, a folder."""
-        return True
+    @property
+    def chain_name(self) -> str:
+        return self.name
 
     def has_record(self) -> bool:
-        """Return True if the record can be read and names this segment.
+        return self.record.exists()
 
-        Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or
-        says that it cannot.
-        """
-        try:
-            record = read_record(self.record)
-        except FormatError:
-            return True
-        return record is not None and (record.run, record.segment) == (self.run.name, self.number)
+    def is_done(self, log: Callable[[str], None]) -> bool:
+        return False  # Snakemake asks for it again
+
+    def number_at_work(self) -> int:
+        return read_state(self.key).segment
 
 
-def segment_of(job: Any) -> Segment | None:
-    """The segment that a job of Snakemake is; None for jobs of other rules."""
-    if job.is_group():
-        return None
+def work_of(job: Any) -> Segment | None:
+    """Return the chain's part that a job of Snakemake is; None for plain jobs."""
+    return None if job.is_group() else _segment_of(job) or _interruptible_of(job)
+
+
+def _segment_of(job: Any) -> Segment | None:
     assignment = job.params.get("assignment")
     number = job.wildcards.get("segment", "")
     if not isinstance(assignment, Assignment) or not str(number).isdecimal():
         return None
-    wildcards = tuple(str(value) for value in job.wildcards)
-    segment = Segment(assignment.run, int(number), job.rule.name, wildcards)
+    segment = Segment(assignment.run, int(number), job.rule.name, _wildcards(job))
     # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
     return segment if [str(path) for path in job.output] == [str(segment.record)] else None
 
 
-@dataclass(eq=False)
-class Out:
-    """A segment that a job of its run does, or will do; `job_id` is the job or array that was there first."""
-
-    segment: Segment
-    job_id: str
-    # Looks in a row in which Slurm said that the job has ended: it may only be about to be queued again.
-    ended: list[str] = field(default_factory=list)
-    told_waiting: str = ""
-    told_away: str = ""
-    told_pauses: tuple[str, int] = ("", 0)
-    heard: float = 0.0
-    first_heard: float | None = None
-    claim: tuple[int, int] = (0, 0)  # its number, and when its file was changed
-    has_left: bool = False
-    is_silent: bool = False
-    not_before: float = 0.0
+def _interruptible_of(job: Any) -> Interruptible | None:
+    allowed = job.resources.get(RESOURCE)
+    if not _is_number(allowed):
+        return None
+    outputs = json.dumps([job.rule.name, *_wildcards(job), *map(str, job.output)])
+    key = f"{RULES}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
+    return Interruptible(run_of(key), 1, job.rule.name, _wildcards(job), allowed)
 
 
-def out_of(info: SubmittedJobInfo) -> Out | None:
-    """What is known of a job that is out, which Snakemake keeps for us in `aux`; None for jobs of other rules."""
-    return (info.aux or {}).get(_OUT)
+def _wildcards(job: Any) -> tuple[str, ...]:
+    return tuple(str(value) for value in job.wildcards)
 
 
-def pause_lines(out: Out) -> list[str]:
-    """Return a line for each pause since the last call; for the last one alone where the run is another one."""
-    told, now = out.told_pauses, out.segment.pauses()
-    if now == told:
-        return []
-    out.told_pauses = now
-    with suppress(OSError, FormatError):
-        return out.segment.pause_lines(told[1] if now[0] == told[0] else now[1] - 1)
-    return []
+def refuse_mistakes(rules: Iterable[Any]) -> None:
+    """Raise WorkflowError if `segments` of a rule is no number."""
+    for rule in rules:
+        if RESOURCE not in rule.resources or "assignment" in dict(rule.params.items()):
+            continue
+        found = rule.resources[RESOURCE]
+        if not found.is_evaluable() and found.value is not None and not _is_number(found.value):
+            what = f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {found.value!r}"
+            raise WorkflowError(f"{what}, allowed: a whole number, 1 or more")
 
 
-def keep_out(info: SubmittedJobInfo, out: Out) -> None:
-    """Lets `out_of` find it."""
-    info.aux = {**(info.aux or {}), _OUT: out}
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

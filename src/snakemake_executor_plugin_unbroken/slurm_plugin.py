@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes
         # Its jobs belong to the active jobs of the other executor; none may reach Snakemake twice.
         self.report_job_submission = reports.report_job_submission
         self.report_job_success, self.report_job_error = reports.report_job_success, reports.report_job_error
-        self._offered: list[Any] = []
+        self._offered, self._offers = list[Any](), threading.Lock()
         super().__init__(workflow, logger)
 
     def _wait_thread(self) -> None:
@@ -58,11 +59,18 @@ class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes
         except AttributeError as error:
             self.report_job_error(SubmittedJobInfo(job), f"Job submission failed: {error.__context__ or error}. ")
 
-    def offer(self, jobs: Sequence[Any]) -> list[Any]:
-        """Submit jobs, and return those for which the plugin waits until more of the same rule (`array_jobs`) come."""
-        self._offered = list(jobs)
-        self.run_jobs(self._offered)
-        return self._offered
+    def offer(self, jobs: Sequence[Any]) -> bool:
+        """Submit jobs; return True if the plugin keeps some until more of the same rule (`array_jobs`) come."""
+        with self._offers:
+            self._offered += jobs
+            self.run_jobs(list(self._offered))
+            return bool(self._offered)
+
+    def submit_offered(self) -> None:
+        """Submit the jobs that it keeps one by one."""
+        with self._offers:
+            for job in list(self._offered):
+                self._submit_job(job)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel jobs, also those that its threads, or an sbatch that got the same Ctrl-C, would leave in the queue."""
@@ -94,17 +102,20 @@ def command(
     return f"{PATIENT_SHELL}{executor.format_job_exec(job)} {shlex.join(words)}".rstrip()
 
 
-def sbatch_words(
-    executor: RemoteExecutor, job: Any, *, name: str, log: Path, comment: str, excluded: Collection[str] = ()
-) -> list[str]:
-    """Return the arguments of sbatch for a job, without what it runs; WorkflowError where its resources cannot work."""
+def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
+    """Return the arguments of sbatch for a job, without its name, log, comment and what it runs.
+
+    WorkflowError where its resources cannot work.
+    """
     validate_slurm_extra(job)
-    settings, folder = executor.workflow.executor_settings, executor.workflow.workdir_init
-    always = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
-    words = {"run_uuid": name, "slurm_logfile": log, "comment_str": comment, "workdir": folder}
-    words |= {"account": _account(job), "partition": _partition(executor, job)}
-    call = get_submit_command(job, words, settings=settings, failed_nodes=sorted(always | set(excluded)))
-    return shlex.split(call + set_gres_string(job))[1:]
+    settings = executor.workflow.executor_settings
+    params = {"run_uuid": "", "slurm_logfile": "", "comment_str": "", "workdir": executor.workflow.workdir_init}
+    params |= {"account": _account(job), "partition": _partition(executor, job)}
+    avoided = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
+    call = get_submit_command(job, params, settings=settings, failed_nodes=sorted(avoided)) + set_gres_string(job)
+    for unnamed in ("--parsable ", "--job-name '' ", "--output '' ", "--comment '' "):
+        call = call.replace(unnamed, "", 1)
+    return shlex.split(call)[1:]
 
 
 def _account(job: Any) -> str:
@@ -132,11 +143,6 @@ def leave_own_job() -> None:
 def log_folder(workflow: Any) -> Path:
     """Return where the plugin keeps logs, and removes old `*.log` and empty folders: ours must lie elsewhere."""
     return Path(workflow.workdir_init, _select_logdir(workflow)).resolve()
-
-
-def logs_of(info: SubmittedJobInfo) -> list[str]:
-    """Return Slurm's log of a plain job."""
-    return [str(log) for key, log in (info.aux or {}).items() if key == "slurm_logfile"]
 
 
 def is_told_to_end(workflow: Any) -> bool:

@@ -367,11 +367,11 @@ def test_another_user_s_array_in_the_same_folder_is_waited_for(
     os.chown(note, pwd.getpwnam(other_user).pw_uid, -1)
 
     driver = slurm_work.start()
-    until(lambda: f"{other_user}'s job {number}" in driver.text)
-    beside = [job for job in cluster.jobs() if not job.startswith(number)]
+    until(lambda: f"behind job {number}: {other_user}'s job {number} is out for it" in driver.text)
+    working = cluster.jobs("running")
     cluster.run("scancel", number)
     chain.drivers.append(driver)
     chain.end()
 
-    assert beside == []
+    assert working == [f"{number}_2"]
     assert_done_once(slurm_work, 3)

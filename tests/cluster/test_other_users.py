@@ -1,4 +1,4 @@
-"""Several users in one folder: another user's job is waited for, not doubled, and nobody waits on a node."""
+"""Several users in one folder: a run's tasks wait in the queue for another user's job, and nobody waits on a node."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from cluster.detached import PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
-from cluster.endings import arrays
+from cluster.endings import arrays, submitted
 from cluster.lab import Cluster, LabError
 from support.needs import skip_or_fail
 from support.workdir import WorkDir, one_step_segments, until
@@ -122,24 +122,6 @@ def finished(work: WorkDir) -> None:
     assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
 
 
-@pytest.mark.slow
-def test_a_driver_submits_nothing_while_another_users_job_works(
-    work: WorkDir, cluster: Cluster, other: OtherJob
-) -> None:
-    with working(work, other):
-        driver = work.start(*DRIVEN)
-        until(lambda: f"{OTHER} works on this run" in driver.text, PATIENCE_SECONDS)
-        time.sleep(3 * lease.HEARTBEAT_SECONDS)  # it would have been submitted by now
-        beside = other.others()
-    done = driver.wait(PATIENCE_SECONDS)
-
-    assert beside == []
-    assert done.code == 0, done.text
-    assert done.text.count("the segment waits for its end") == 1
-    assert f"Slurm job {other.number}" in done.text
-    finished(work)
-
-
 def waits_for(cluster: Cluster, array: str) -> set[str]:
     """Return what the waiting tasks of an array wait for."""
     words = ("squeue", "--noheader", "--array", "--states=pending", "--format=%E", "--jobs", array)
@@ -171,19 +153,43 @@ def test_a_job_that_finds_the_run_held_leaves_its_node_and_no_retry_is_used(
 
 
 @pytest.mark.slow
-def test_a_chain_without_a_driver_waits_behind_another_users_job(
-    work: WorkDir, cluster: Cluster, other: OtherJob
+@pytest.mark.parametrize("is_attached", [True, False], ids=["attached", "detached"])
+def test_the_tasks_of_a_run_wait_in_the_queue_for_the_end_of_another_users_job(
+    work: WorkDir, cluster: Cluster, other: OtherJob, is_attached: bool
 ) -> None:
-    detached(work)
+    if not is_attached:
+        detached(work)
     with working(work, other):
-        said = submit(work)
-        waiting = other.others()
-        reasons = {cluster.run("squeue", "--noheader", "--jobs", number, "--format=%r").strip() for number in waiting}
+        driver = work.start(*(DRIVEN if is_attached else ()))
+        until(lambda: submitted(driver.text), PATIENCE_SECONDS)
+        (array,) = submitted(driver.text)
+        waiting = waits_for(cluster, array)
+        working_now = cluster.jobs("running")
     cluster.run("scancel", other.number)
+    done = driver.wait(PATIENCE_SECONDS)
     wait_for_jobs(cluster)
 
-    assert f"{OTHER} works on this run" in said
-    assert len(waiting) > 0 and reasons == {"Dependency"}
+    assert (waiting, working_now) == ({f"afterany:{other.number}(unfulfilled)"}, [other.number])
+    assert done.code == 0, done.text
+    assert done.text.count(f"behind job {other.number}: {OTHER} works on this run") == 1
+    finished(work)
+
+
+@pytest.mark.slow
+def test_a_driver_waits_for_an_owner_that_is_no_job_of_this_slurm(
+    work: WorkDir, cluster: Cluster, other: OtherJob
+) -> None:
+    """Such as another user's driver on a login node."""
+    with working(work, OtherJob(cluster, "")):
+        driver = work.start(*DRIVEN)
+        until(lambda: f"{OTHER} works on this run" in driver.text, PATIENCE_SECONDS)
+        time.sleep(3 * lease.HEARTBEAT_SECONDS)  # it would have been submitted by now
+        beside = other.others()
+    done = driver.wait(PATIENCE_SECONDS)
+
+    assert beside == []
+    assert done.code == 0, done.text
+    assert done.text.count("and the segment waits for the end of that") == 1
     finished(work)
 
 
@@ -219,11 +225,12 @@ def test_another_users_job_that_waits_in_the_queue_is_not_doubled(
         os.chown(note, pwd.getpwnam(OTHER).pw_uid, -1)
         driver = work.start(*DRIVEN)
         until(lambda: f"{OTHER}'s job {number} is out for it" in driver.text, PATIENCE_SECONDS)
-        beside = [job for job in other.others() if job != number]
+        (array,) = submitted(driver.text)
+        waiting = waits_for(cluster, array)
         cluster.run("scancel", number)
     done = driver.wait(PATIENCE_SECONDS)
 
-    assert beside == []
+    assert waiting == {f"afterany:{number}(unfulfilled)"}
     assert done.code == 0, done.text
     finished(work)
 

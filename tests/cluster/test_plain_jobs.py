@@ -216,7 +216,7 @@ def test_ctrl_c_cancels_all_jobs_also_those_that_are_being_submitted(slurm_work:
     assert done.text.count("has been submitted") < 30, "all were out before the Ctrl-C: nothing was tried"
 
 
-def test_term_waits_for_plain_jobs_at_work_and_cancels_those_that_have_not_begun(
+def test_term_waits_for_plain_jobs_as_snakemake_does_and_a_ctrl_c_cancels_them(
     slurm_work: WorkDir, cluster: Cluster
 ) -> None:
     shells = rules(
@@ -226,27 +226,15 @@ def test_term_waits_for_plain_jobs_at_work_and_cancels_those_that_have_not_begun
     until((slurm_work.root / "begun").exists)
     until(lambda: driver.text.count("has been submitted") == 2)
     driver.process.send_signal(signal.SIGTERM)
-
-    until(lambda: len(cluster.jobs()) == 1)
-    until(lambda: "second: told to end (SIGTERM)" in driver.text)
-    assert driver.process.poll() is None
     (slurm_work.root / "go").touch()
-    done = ended(driver)
-    assert (slurm_work.root / "first").exists()
-    assert not (slurm_work.root / "second").exists()
-    assert "Error in rule" not in done.text
 
-
-def test_term_with_no_job_at_work_ends_the_driver_soon(slurm_work: WorkDir, cluster: Cluster) -> None:
-    with closed(cluster):
-        driver = start(slurm_work, rules(one="touch {output}", two="touch {output}"))
-        until(lambda: driver.text.count("has been submitted") == 2)
-        began = time.monotonic()
-        driver.process.send_signal(signal.SIGTERM)
-
-        ended(driver, SOON_SECONDS)
-        assert time.monotonic() - began < SOON_SECONDS / 2
-        assert cluster.jobs() == []
+    until((slurm_work.root / "first").exists)
+    until(lambda: len(cluster.jobs()) == 1)  # the one that is held
+    time.sleep(2.0)
+    assert driver.process.poll() is None
+    driver.interrupt()
+    ended(driver)
+    assert cluster.jobs() == []
 
 
 ALONE = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +13,13 @@ from snakemake_interface_executor_plugins.settings import SharedFSUsage
 from support.toyrun import KEYS, ROOT
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings
-from snakemake_executor_plugin_unbroken.interruptible import Interruptible
-from snakemake_executor_plugin_unbroken.segments import Out, Segment, keep_out
-from snakemake_executor_plugin_unbroken.watch import EndedChain
+from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
+from snakemake_executor_plugin_unbroken.chains import _SEGMENT, segment_of
+from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment, work_of
+from unbroken.job.array import Answer, Submitted
 from unbroken.runs import driver_start
 from unbroken.segment.job import Assignment
+from unbroken.slurm.ended_job import EndedJob
 
 LATENCY_SECONDS = 5.0
 START = "20260101T000000Z-0badcafe"
@@ -92,6 +93,7 @@ class Driver:
         monkeypatch.setattr(Executor, "_wait_thread", lambda self: None)
         self.workflow = self._workflow(is_detached)
         self.executor = Executor(self.workflow, SimpleNamespace(info=self.said.append, warning=print, error=print))
+        monkeypatch.setattr(self.executor, "in_thread", lambda function, *arguments: function(*arguments))
         self.executor._chains._specs._words = Words()  # type: ignore[assignment]
         self.said.clear()
 
@@ -171,17 +173,42 @@ class Driver:
 
     def out(self, job: Any, segment: Segment, job_id: str = "17") -> SubmittedJobInfo:
         """A job of Snakemake's whose run has jobs in the queue, as this driver submitted them."""
-        chains = self.executor._chains
-        chains._specs.of(job, segment)
-        info = SubmittedJobInfo(job, external_jobid=job_id)
-        keep_out(info, Out(segment, job_id))
-        chains._out[segment] = info
+        executor = self.executor
+        chain = executor._chains._chains.setdefault(
+            segment.key, Chain(segment, executor, executor._chains._specs, executor._queue)
+        )
+        info = SubmittedJobInfo(job, external_jobid=job_id, aux={_SEGMENT: segment})
+        chain.active[segment] = info
+        chain.found = Submitted(Answer.DONE, job_id, 1)
+        chain._spec_for(segment)
         return info
 
+    def chain(self, segment: Segment) -> Chain:
+        """What the driver knows of a run."""
+        return self.executor._chains._chains[segment.key]
+
+    def ends(self, info: SubmittedJobInfo, last: EndedJob) -> bool:
+        """No job of the run is left; return False if it is too early to say what follows."""
+        segment = segment_of(info)
+        assert segment is not None
+        self.chain(segment)._end = last
+        self.chain(segment).see_to(segment)
+        return self.chain(segment).due == NEVER
+
+    def try_again(self, job: Any) -> None:
+        """The time has come to see to a job again."""
+        segment = work_of(job)
+        assert segment is not None
+        self.chain(segment).see_to(segment)
+
+    def active(self) -> list[SubmittedJobInfo]:
+        """The jobs of Snakemake that wait for their records."""
+        return [info for chain in self.executor._chains._chains.values() for info in chain.active.values()]
+
     def postponed(self) -> list[Any]:
-        """The jobs that are handed over again later, once the threads that submit have nothing left to do."""
-        self.executor._threads.shutdown(wait=True)
-        return self.executor._chains.postponed()
+        """The jobs that are seen to again later."""
+        chains = self.executor._chains._chains.values()
+        return [info.job for chain in chains if chain.due != NEVER for info in chain.active.values()]
 
     def lines(self) -> list[str]:
         """What was said since this was asked last."""
@@ -195,9 +222,9 @@ class Driver:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ended(state: str = "FAILED", job_id: str = "17", ago_seconds: float = 0.0) -> EndedChain:
+def ended(state: str = "FAILED", job_id: str = "17", exit_code: int = 1) -> EndedJob:
     """The end of a run's last job, as Slurm has said it."""
-    return EndedChain(job_id, state, time.monotonic() - ago_seconds)
+    return EndedJob(job_id, state, "node1", exit_code)
 
 
 def shows(slurm: Any, *jobs: str, key: str = "demo") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm as plugin
@@ -25,8 +24,7 @@ class PlainDriver:
         self.active: list[SubmittedJobInfo] = []
         self.done: list[str] = []
         self.failed: dict[str, str] = {}
-        self.left: list[Any] = []
-        scheduler = SimpleNamespace(_user_kill=None, error_callback=self.left.append)
+        scheduler = SimpleNamespace(_user_kill=None)
         self.workflow = SimpleNamespace(
             executor_settings=plugin.ExecutorSettings(init_seconds_before_status_checks=1, status_command="squeue"),
             remote_execution_settings=SimpleNamespace(
@@ -60,7 +58,7 @@ class PlainDriver:
 
     def check(self) -> list[str]:
         """Let all questions be due, and return the numbers of the jobs that are still active."""
-        self.plain._due = self.plain._pending_due = 0.0
+        self.plain._due = 0.0
 
         async def collect() -> list[SubmittedJobInfo]:
             return [info async for info in self.plain.check(self.active)]

@@ -213,7 +213,7 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     assert slurm.said("--array") == ["1-11%1"]
     assert told == [
         f"there may be room in the queue now for demo; the queue takes no more jobs now ({FULL})",
-        "there may be room in the queue now for demo; tasks of the run are in the queue",
+        "there may be room in the queue now for demo; submitted array of 11 tasks 101",
     ]
 
 

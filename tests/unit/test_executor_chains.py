@@ -13,7 +13,7 @@ from support.toyrun import toy
 from unit.test_executor_outages import age, slurm, submission
 from unit.test_executor_parts import attempt, segment
 
-from snakemake_executor_plugin_unbroken.segments import Segment, out_of
+from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job.spec import path_of, read
 from unbroken.job.stop_note import note_stop
 from unbroken.runs import submissions
@@ -44,7 +44,7 @@ def look(driver: Driver, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo
     async def active() -> list[SubmittedJobInfo]:
         return [info async for info in driver.executor.check_active_jobs(infos)]
 
-    driver.executor._watch._due = 0.0
+    driver.executor._queue._due = 0.0
     return asyncio.run(active())
 
 
@@ -155,7 +155,7 @@ def test_without_a_driver_each_run_is_submitted_once_and_snakemake_goes_on(
     jobs = driver.plan(*segments(3), *segments(2, name="other"))
 
     for job in jobs:
-        driver.executor.hand_over(job)
+        driver.executor.run_job(job)
     driver.executor.shutdown()
 
     assert driver.submitted == jobs
@@ -283,7 +283,7 @@ def test_a_segment_at_work_before_snakemake_asks_for_it_is_waited_for_by_its_rec
     job = driver.job(second)
     with take(places.lease, 2, 0.0, print):
         driver.executor.run_job(job)
-    (info,) = driver.executor._chains._out.values()
+    (info,) = driver.active()
     assert look(driver, [info]) == [info]
 
     toy(Path(), 2, goal=10**6, segment_minutes=0.001)
@@ -304,7 +304,7 @@ def test_a_record_that_appears_while_the_run_is_submitted_stays_and_no_job_is_ma
     job = driver.job(segment(goal=5))
 
     driver.executor.run_job(job)
-    again = driver.executor._chains.postponed()
+    again = driver.postponed()
     driver.executor.run_job(job)
 
     assert again == [job]
@@ -442,13 +442,13 @@ def test_a_driver_that_was_killed_before_its_sbatch_holds_the_run_up_for_minutes
 def test_a_run_whose_array_is_gone_is_submitted_again_and_that_uses_up_no_retry(driver: Driver, state: str) -> None:
     jobs = driver.plan(*segments(5))
     driver.executor.run_job(jobs[0])
-    (info,) = driver.executor._chains._out.values()
+    (info,) = driver.active()
     driver.slurm.shows("101_1", state)
     ends_as(driver.slurm, "101_1", state)
     age()
 
     assert look(driver, [info]) == [info]  # Slurm may be about to queue it again
-    assert look(driver, [info]) == []
+    assert look(driver, [info]) == [info]
     told = handed_over(driver)
 
     assert (len(told), driver.failed, driver.done, jobs[0].attempt) == (2, [], [], 1)
@@ -461,7 +461,7 @@ def test_a_run_whose_array_is_gone_is_submitted_again_and_that_uses_up_no_retry(
 def test_a_job_that_hangs_in_its_end_is_waited_for_for_minutes_and_not_for_ever(driver: Driver) -> None:
     jobs = driver.plan(*segments(2))
     driver.executor.run_job(jobs[0])
-    (info,) = driver.executor._chains._out.values()
+    (info,) = driver.active()
     shows(driver.slurm, "101_1 COMPLETING")
     ends_as(driver.slurm, "101_1", "COMPLETING")
     age()
@@ -470,8 +470,7 @@ def test_a_job_that_hangs_in_its_end_is_waited_for_for_minutes_and_not_for_ever(
     driver.slurm.ending_for(200)
     assert [look(driver, [info]) for _ in range(4)] == [[info]] * 4
     driver.slurm.ending_for(400)
-    assert [look(driver, [info]) for _ in range(2)] == [[info], []]
-    handed_over(driver)
+    assert [look(driver, [info]) for _ in range(2)] == [[info]] * 2
 
     assert (driver.failed, jobs[0].attempt, driver.slurm.said("--dependency")) == ([], 1, [])
     assert driver.lines() == [
@@ -488,7 +487,9 @@ def test_a_driver_that_starts_waits_for_a_job_in_its_end_and_not_for_one_that_ha
     shows(driver.slurm, "17_2 COMPLETING")
     driver.slurm.ending_for(200)
     driver.executor.run_job(driver.plan(*segments(2))[0])
-    assert driver.lines() == ["demo segment 1: job 17_2 is ending; the segment goes on as soon as it has left"]
+    assert driver.lines() == [
+        "demo segment 1: job 17_2 of its run is ending; the segment goes on as soon as it has left; tried again"
+    ]
 
     driver.slurm.ending_for(400)
     again = Driver(monkeypatch, driver.slurm)
@@ -500,12 +501,12 @@ def test_a_driver_that_starts_waits_for_a_job_in_its_end_and_not_for_one_that_ha
 def test_a_run_of_which_slurm_knows_nothing_any_more_is_submitted_again(driver: Driver) -> None:
     jobs = driver.plan(*segments(2))
     driver.executor.run_job(jobs[0])
-    (info,) = driver.executor._chains._out.values()
+    (info,) = driver.active()
     age()
 
     rounds = [look(driver, [info]) for _ in range(4)]
 
-    assert rounds == [[info]] * 3 + [[]]
+    assert rounds == [[info]] * 4
     assert len(handed_over(driver)) == 2
     assert (driver.failed, jobs[0].attempt) == ([], 1)
 
@@ -516,7 +517,7 @@ def test_a_stop_note_of_a_job_ends_the_run_with_its_line_and_no_retry(driver: Dr
     note_stop("demo", START, "3 failures; fix the cause, then start snakemake again")
     ends_as(driver.slurm, "17", "FAILED")
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert driver.lines() == [
@@ -531,7 +532,7 @@ def test_a_stop_note_of_an_earlier_start_stops_nothing(driver: Driver) -> None:
     note_stop("demo", "20250101T000000Z-00000000", "fixed since")
     ends_as(driver.slurm, "17", "NODE_FAIL")
 
-    assert driver.executor._close(info, out_of(info), ended("NODE_FAIL"))
+    assert driver.ends(info, ended("NODE_FAIL"))
 
     assert len(handed_over(driver)) == 1
     assert driver.failed == []
@@ -547,7 +548,7 @@ def test_a_crash_without_a_note_is_counted_by_snakemake_for_single_jobs_and_by_t
     History(RunFolder("demo").history).append(attempt(Outcome.FAILED, start=START))
     ends_as(driver.slurm, "17", "FAILED")
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert driver.lines()[0] == "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
     assert driver.failed == ([job] if is_single else [])
@@ -565,7 +566,7 @@ def test_without_a_note_the_driver_asks_the_policy_which_ends_a_run_that_brings_
         )
     ends_as(driver.slurm, "17_2", "FAILED")
 
-    assert driver.executor._close(info, out_of(info), ended(job_id="17_2"))
+    assert driver.ends(info, ended(job_id="17_2"))
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert "this run stops: " in driver.lines()[0]
@@ -578,7 +579,7 @@ def test_a_task_that_found_its_run_stopped_by_an_earlier_start_costs_no_attempt(
     RunFolder("demo").root.mkdir(parents=True)
     ends_as(driver.slurm, "17_2", "FAILED", exit_code_for(BeforeWork.STOPPED, 1))
 
-    assert driver.executor._close(info, out_of(info), ended(job_id="17_2"))
+    assert driver.ends(info, ended(job_id="17_2", exit_code=exit_code_for(BeforeWork.STOPPED, 1)))
 
     assert driver.lines()[0] == (
         "demo segment 1: job 17_2 ended as FAILED, no failure; the same segment goes on from the newest checkpoint"
@@ -591,10 +592,10 @@ def test_a_canceled_run_stops_and_says_how_to_go_on(driver: Driver) -> None:
     info = driver.out(job, segment())
     ends_as(driver.slurm, "17", "CANCELLED")
 
-    assert driver.executor._close(info, out_of(info), ended("CANCELLED"))
+    assert driver.ends(info, ended("CANCELLED"))
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
-    assert driver.lines()[-1].endswith("this run stops, the others go on; to go on, start snakemake again")
+    assert driver.lines()[-1].endswith("this run stops: Slurm job 17 was canceled; to go on, start snakemake again")
 
 
 def test_a_run_that_fails_shows_the_log_of_its_last_job_and_of_no_other(driver: Driver) -> None:
@@ -607,7 +608,7 @@ def test_a_run_that_fails_shows_the_log_of_its_last_job_and_of_no_other(driver: 
         os.utime(logs / name, (1000 + seconds,) * 2)
     note_stop("demo", START, "a reason")
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert driver.shown_logs == ["logs/demo/slurm-171_1.log"]
 
@@ -615,10 +616,9 @@ def test_a_run_that_fails_shows_the_log_of_its_last_job_and_of_no_other(driver: 
 def test_a_resumed_run_has_a_submission_of_its_own(driver: Driver) -> None:
     jobs = driver.plan(*segments(2))
     driver.executor.run_job(jobs[0])
-    info = next(iter(driver.executor._chains._out.values()))
+    info = driver.active()[0]
     age()
 
-    driver.executor._chains.resume(info, segment(), "again")
-    handed_over(driver)
+    assert driver.ends(info, ended("NODE_FAIL", "101_1"))
 
     assert submissions.job_ids("demo") == ["101", "102"]

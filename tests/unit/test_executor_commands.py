@@ -13,7 +13,8 @@ from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken.chain_words import MOST_INPUTS, ChainWords
+from snakemake_executor_plugin_unbroken import Executor
+from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, ChainWords
 from snakemake_executor_plugin_unbroken.snakemake_jobs import local_script, plain_tmpdir
 
 __all__ = ["slurm"]  # a fixture
@@ -98,7 +99,7 @@ def test_an_error_in_a_thread_that_submits_ends_the_driver(slurm: Slurm, monkeyp
     driver.executor.workflow.scheduler.executor_error_callback = errors.append
     job = driver.job(segment(), is_group=lambda: 1 / 0)
 
-    driver.executor.hand_over(job)
-    assert driver.postponed() == []
+    Executor.in_thread(driver.executor, driver.executor.run_job, job)
+    driver.executor.shutdown()
 
     assert [type(error) for error in errors] == [ZeroDivisionError]

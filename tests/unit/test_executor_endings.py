@@ -6,6 +6,7 @@ only.
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,13 @@ from unit.test_executor_interruptible import work
 from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken import settled
-from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
-from snakemake_executor_plugin_unbroken.interruptible import Interruptible
-from snakemake_executor_plugin_unbroken.segments import out_of
+from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.segments import Interruptible
 from unbroken.job.rule_state import RuleState, note_done
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import Outcome
-from unbroken.runs.record import read_record
 
 __all__ = ["slurm"]  # a fixture
 
@@ -59,7 +56,7 @@ def test_a_job_that_ended_with_its_work_done_gets_its_record(driver: Driver) -> 
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.done, driver.failed) == ([job], [])
     assert places.record(1).exists()
@@ -69,16 +66,15 @@ def test_the_end_of_a_job_is_looked_at_again_while_another_one_holds_the_run_and
     places = without_record()
     job = driver.job(segment(goal=10**6))
     info = driver.out(job, segment(goal=10**6))
-    out = out_of(info)
-    assert out is not None
 
     with take(places.lease, 2, 0.0, print):
-        is_over = driver.executor._close(info, out, ended("TIMEOUT"))
-        assert (is_over, driver.done, driver.failed, driver.submitted) == (False, [], [], [])
-        assert out.not_before > 0
-        assert driver.executor._close(info, out, ended("TIMEOUT", ago_seconds=LEAVING_SECONDS + 1))
-        assert driver.postponed() == [job]  # nothing is submitted for a run that is held
-    assert (driver.done, driver.failed, driver.submitted, driver.slurm.told) == ([], [], [], [])
+        is_over = driver.ends(info, ended("TIMEOUT"))
+        assert (is_over, driver.done, driver.failed, driver.slurm.told) == (False, [], [], [])
+        driver.chain(segment())._held_since = time.monotonic() - LEAVING_SECONDS
+        assert driver.ends(info, ended("TIMEOUT"))
+
+    assert (driver.done, driver.failed) == ([], [])
+    assert len(driver.slurm.told) == 1  # its tasks find out by whom it is held
 
 
 @pytest.mark.parametrize("where", ["history of a run without a checkpoint", "history", "lease"])
@@ -91,14 +87,12 @@ def test_a_file_server_that_is_away_for_a_moment_ends_neither_the_run_nor_the_dr
     submissions.take(segment().key, None)
     job = driver.job(segment())
     info = driver.out(job, segment())
-    out = out_of(info)
-    assert out is not None
 
     for _ in range(3):  # told once
-        assert not driver.executor._close(info, out, ended())
+        assert not driver.ends(info, ended())
 
     assert (driver.done, driver.failed, job.attempt) == ([], [], 1)
-    assert out.not_before > 0
+    assert driver.postponed() == [job]
     (line,) = driver.lines()
     assert line.startswith("demo segment 1: ") and line.endswith("; tried again every 10 s")
     assert submissions.newest(segment().key) is not None  # it still counts as submitted
@@ -112,9 +106,9 @@ def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: D
 
     for _ in range(3):  # told once
         driver.executor.run_job(job)
-        assert driver.executor._chains.postponed() == [job]
+        assert driver.postponed() == [job]
 
-    assert (driver.done, driver.failed, driver.submitted, job.attempt) == ([], [], [], 1)
+    assert (driver.done, driver.failed, driver.slurm.told, job.attempt) == ([], [], [], 1)
     (line,) = driver.lines()
     assert line.startswith("demo segment 1: ") and line.endswith("; tried again every 10 s")
 
@@ -122,21 +116,25 @@ def test_a_file_server_that_is_away_before_a_submission_costs_no_retry(driver: D
 def test_an_outage_before_a_submission_is_told_again_once_it_was_over(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, errors = driver.job(segment()), iter([OSError(errno.ESTALE, "stale"), None, OSError(errno.ESTALE, "stale")])
+    is_stale = [True]
 
     def look(*words: object) -> bool:
-        if (error := next(errors)) is not None:
-            raise error
-        return False
+        if is_stale[0]:
+            raise OSError(errno.ESTALE, "stale")
+        return True
 
-    monkeypatch.setattr(settled, "is_done", look)
-    for _ in range(3):
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.segments.is_done", look)
+    for number in (1, 2):
+        job = driver.job(segment(number))
+        is_stale[0] = True
         driver.executor.run_job(job)
-        driver.executor._chains.forget(segment())  # as its end does
+        driver.try_again(job)
+        is_stale[0] = False
+        driver.try_again(job)
 
     assert [line for line in driver.lines() if "stale" in line] == [
-        "demo segment 1: [Errno 116] stale; tried again every 10 s"
-    ] * 2
+        f"demo segment {number}: [Errno 116] stale; tried again every 10 s" for number in (1, 2)
+    ]
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
@@ -148,10 +146,10 @@ def test_what_a_user_has_to_fix_before_a_submission_is_not_waited_for(
     def look(*words: object) -> bool:
         raise OSError(number, os.strerror(number), ".snakemake/unbroken")
 
-    monkeypatch.setattr(settled, "is_done", look)
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.segments.is_done", look)
     driver.executor.run_job(job)
 
-    assert (driver.failed, driver.executor._chains.postponed()) == ([job], [])
+    assert (driver.failed, driver.postponed()) == ([job], [])
     assert os.strerror(number) in driver.lines()[0]
 
 
@@ -161,7 +159,7 @@ def test_what_cannot_be_gone_on_with_stops_the_run_and_makes_no_retry(driver: Dr
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.done, driver.failed, job.attempt) == ([], [job], job.restart_times + 1)
     assert "format.json" in driver.lines()[0]
@@ -173,27 +171,10 @@ def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert str(places.history) in driver.lines()[0]
-
-
-def test_a_record_that_vanished_is_made_again_and_told(driver: Driver) -> None:
-    toy(Path(), goal=10**6, segment_minutes=0.001)
-    done, places = segment(1, goal=10**6), RunFolder("demo")
-    driver.executor._newest_done["demo"] = done
-    driver.executor._records.arrived([done])
-    places.record(1).unlink()
-    driver.executor._records.arrived([segment(2, goal=10**6)])
-
-    driver.executor._restore_vanished()
-
-    record = read_record(places.record(1))
-    assert record is not None and record.outcome is Outcome.PAUSED
-    assert driver.lines() == ["demo segment 1: its job was ended in its last moment, its record is made again"]
-    driver.executor._restore_vanished()
-    assert driver.lines() == []
 
 
 # --- jobs of anybody's rules ---
@@ -210,13 +191,11 @@ def test_of_a_rules_job_the_end_is_looked_at_again_when_the_file_server_answers(
     told = of_a_rule("paused")
     job = driver.job(told)
     info = driver.out(job, told)
-    out = out_of(info)
-    assert out is not None
     unreadable(Path("store/history.jsonl"))
 
-    assert not driver.executor._close(info, out, ended())
-    assert (driver.done, driver.failed, driver.submitted) == ([], [], [])
-    assert out.not_before > 0
+    assert not driver.ends(info, ended())
+    assert (driver.done, driver.failed, driver.slurm.told) == ([], [], [])
+    assert driver.postponed() == [job]
     (line,) = driver.lines()
     assert line.startswith("net/de: ") and line.endswith("; tried again every 10 s")
 
@@ -227,7 +206,7 @@ def test_of_a_rules_job_a_history_of_a_newer_unbroken_stops_the_run(driver: Driv
     info = driver.out(job, told)
     newer_line(told.places)
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert "store/history.jsonl" in driver.lines()[0]
@@ -237,11 +216,9 @@ def test_a_rules_job_that_ended_well_is_done_also_if_that_is_seen_after_the_end_
     told = of_a_rule("finished")
     job = driver.job(told)
     info = driver.out(job, told)
-    out = out_of(info)
-    assert out is not None
     note_done(told.key)
 
-    assert driver.executor._close(info, out, ended("COMPLETED"))
+    assert driver.ends(info, ended("COMPLETED"))
 
     assert (driver.done, driver.failed) == ([job], [])
 
@@ -252,7 +229,7 @@ def test_a_rules_job_in_which_no_segment_began_is_a_failure_that_snakemake_count
     info = driver.out(job, told)
     ends_as(driver.slurm, "17", "FAILED")
 
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.ends(info, ended())
 
     assert (driver.done, driver.failed, job.attempt) == ([], [job], 1)
     (line,) = driver.lines()
@@ -266,6 +243,5 @@ def test_a_record_of_a_newer_unbroken_is_the_end_of_its_job(driver: Driver) -> N
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._records.arrived([segment()]) == {segment()}
-    assert driver.executor._close(info, out_of(info), ended())
+    assert driver.executor._chains.check([info]) == []
     assert (driver.done, driver.failed) == ([job], [])

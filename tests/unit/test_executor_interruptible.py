@@ -8,13 +8,8 @@ from snakemake.resources import Resources
 from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Wildcards
 
-from snakemake_executor_plugin_unbroken.interruptible import (
-    Interruptible,
-    early_signal,
-    interruptible_of,
-    refuse_mistakes,
-    work_of,
-)
+from snakemake_executor_plugin_unbroken.chain_specs import early_signal
+from snakemake_executor_plugin_unbroken.segments import Interruptible, refuse_mistakes, work_of
 from unbroken.job import rule_state
 from unbroken.job.rule_state import RuleState
 from unbroken.runs import submissions
@@ -36,8 +31,8 @@ def job(**changes: object) -> SimpleNamespace:
 
 
 def work(segments: int = 3, **changes: object) -> Interruptible:
-    found = interruptible_of(job(resources={"segments": segments}, **changes))
-    assert found is not None
+    found = work_of(job(resources={"segments": segments}, **changes))
+    assert isinstance(found, Interruptible)
     return found
 
 
@@ -58,7 +53,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_other_jobs_are_plain(changes: dict[str, object]) -> None:
-    assert interruptible_of(job(**changes)) is None
     assert work_of(job(**changes)) is None
 
 
@@ -86,11 +80,11 @@ def test_the_notes_of_a_chain_cannot_be_those_of_a_run(here: Path) -> None:
 
 def test_a_chain_is_named_by_its_rule_until_its_job_says_for_which_run_it_works(here: Path) -> None:
     named = work(wildcards=Wildcards(x="a"), output=["a.pt"])
-    assert (named.name, named.has_begun()) == ("train a", False)
+    assert named.name == "train a"
 
     RuleState(ExecNote("net/de", "store", "paused", 1), 1).write(named.key)
 
-    assert (named.name, named.has_begun()) == ("net/de", True)
+    assert named.name == "net/de"
     assert named.places.history == Path("store/history.jsonl")
 
 

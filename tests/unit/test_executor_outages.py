@@ -12,10 +12,11 @@ from support.driver import Driver, Words, shows
 from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken import chain_queue
+from snakemake_executor_plugin_unbroken.queue_watch import FRESH_SECONDS
 from unbroken.runs import submissions
 from unbroken.runs.layout import CHAINS
 
+ENDING = "of its run is ending; the segment goes on as soon as it has left; tried again"
 AGED_SECONDS = 200.0  # a submission that was made before anything was asked
 
 
@@ -68,25 +69,25 @@ def test_while_squeue_is_silent_nothing_is_submitted_and_that_is_told_once(slurm
 
     for _ in range(2):
         driver.executor.run_job(job)
-        assert driver.executor._chains.postponed() == [job]
+        assert driver.postponed() == [job]
     said = driver.lines()
     slurm.answer("squeue", f"cat {slurm.folder}/queue")
-    driver.executor.run_job(job)
+    driver.try_again(job)
 
-    assert said == ["demo segment 1: squeue does not answer; nothing is submitted until it does"]
-    assert (driver.submitted, len(slurm.told)) == ([job], 1)
+    assert said == ["demo segment 1: Slurm, or another process, is busy with it (squeue does not answer); tried again"]
+    assert (driver.postponed(), len(slurm.told)) == ([], 1)
 
 
 def test_an_old_answer_of_squeue_is_no_word_on_a_job_that_is_to_be_taken_over(
     slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "chain_queue")
+    clock = Clock(monkeypatch, "queue_watch")
     submission("17", 10_000.0)
     shows(slurm, "17 RUNNING")
     driver.executor.run_job(driver.job(segment(1)))
     shows(slurm, "17 COMPLETED")
 
-    clock.now += chain_queue.FRESH_SECONDS + 1
+    clock.now += FRESH_SECONDS + 1
     driver.executor.run_job(driver.job(segment(2)))
 
     assert len(driver.submitted) == 2
@@ -105,12 +106,14 @@ def test_the_queue_is_asked_once_for_all_runs_that_are_handed_over_together(slur
 def test_a_silence_between_two_looks_is_not_taken_for_an_empty_queue(
     slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "chain_queue")
+    clock = Clock(monkeypatch, "queue_watch")
     submission("17", 10_000.0)
     shows(slurm, "17 RUNNING")
-    driver.executor.run_job(driver.job(segment(1)))
+    first = driver.job(segment(1))
+    driver.executor.run_job(first)
+    driver.chain(segment()).succeed(segment(1))
 
-    clock.now += chain_queue.FRESH_SECONDS + 1
+    clock.now += FRESH_SECONDS + 1
     slurm.answer("squeue", "exit 1")
     second = driver.job(segment(2))
     driver.executor.run_job(second)
@@ -125,7 +128,7 @@ def test_a_submission_that_is_being_made_is_waited_for_whatever_squeue_says(slur
 
     driver.executor.run_job(job)
 
-    assert (driver.submitted, slurm.told) == ([], [])
+    assert (driver.lines(), slurm.told) == ([], [])
     assert driver.postponed() == [job]
 
 
@@ -147,11 +150,13 @@ def test_a_job_that_is_leaving_is_waited_for_and_told_once(slurm: Slurm, driver:
     shows(slurm, "17 COMPLETING")
     job = driver.job(segment())
 
-    for _ in range(2):
-        driver.executor.run_job(job)
-        assert driver.executor._chains.postponed() == [job]
+    driver.executor.run_job(job)
+    driver.try_again(job)
+    assert driver.postponed() == [job]
     shows(slurm, "17 COMPLETED")
-    driver.executor.run_job(job)  # squeue is asked again, although its last answer is fresh
+    driver.try_again(job)  # squeue is asked again, although its last answer is fresh
 
-    assert driver.lines()[:1] == ["demo segment 1: job 17 is ending; the segment goes on as soon as it has left"]
-    assert (driver.submitted, len(slurm.told)) == ([job], 1)
+    assert driver.lines()[:1] == [
+        "demo segment 1: job 17 of its run is ending; the segment goes on as soon as it has left; tried again"
+    ]
+    assert (driver.postponed(), len(slurm.told)) == ([], 1)

@@ -1,39 +1,22 @@
 """The parts of `executor: unbroken` that need neither Snakemake nor Slurm."""
 
-import itertools
 import json
 import os
 import threading
-import time
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import settled
-from snakemake_executor_plugin_unbroken.job_outcome import Evidence, verdict
-from snakemake_executor_plugin_unbroken.records import (
-    EARLY_SECONDS,
-    NEAR_SECONDS,
-    QUIET_AT_ONCE,
-    TURNS,
-    Records,
-    is_near_end,
-)
-from snakemake_executor_plugin_unbroken.retry_later import Later
-from snakemake_executor_plugin_unbroken.segments import Out, Segment
+from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.job import array
 from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import EndCause, Outcome
-from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
-from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
 from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
@@ -74,164 +57,6 @@ def attempt(outcome: Outcome, **changes: object) -> Attempt:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-# --- what follows an end ---
-
-
-@pytest.mark.parametrize(
-    ("state", "outcome", "follows"),
-    [
-        ("TIMEOUT", None, Next.RESUME),
-        ("PREEMPTED", None, Next.RESUME),
-        ("NODE_FAIL", None, Next.RESUME),
-        ("BOOT_FAIL", None, Next.RESUME),
-        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
-        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
-        ("FAILED", Outcome.FAILED, Next.RETRY),
-        ("FAILED", Outcome.DIED, Next.RETRY),
-        ("FAILED", None, Next.RETRY),
-        ("OUT_OF_MEMORY", None, Next.RETRY),
-        ("COMPLETED", None, Next.RETRY),
-        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
-        ("UNKNOWN", None, Next.RESUME),
-    ],
-)
-def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Next) -> None:
-    found = Evidence(state, attempt(outcome) if outcome else None)
-
-    assert verdict(segment(), "17", found).kind is follows
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
-def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier(outcome: Outcome) -> None:
-    stopping = replace(attempt(outcome), end_cause=EndCause.KILLED_STOPPING.value, message="killed 3.0 s after")
-    earlier = replace(stopping, times=replace(NO_TIMES, next_margin_seconds=6.0))
-
-    again = verdict(segment(), "17", Evidence("FAILED", earlier))
-
-    assert again.kind is Next.RESUME
-    assert again.why.endswith(": job 17 ended as FAILED, which uses up no retry: killed 3.0 s after")
-    assert verdict(segment(), "17", Evidence("FAILED", stopping)).kind is Next.RETRY
-    assert verdict(segment(), "17", Evidence("OUT_OF_MEMORY", earlier)).kind is Next.RETRY
-    assert (
-        verdict(segment(), "17", Evidence("FAILED", earlier, NextAction(Next.STOP, "no further one is made"))).kind
-        is Next.STOP
-    )
-
-
-def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
-    saved = attempt(Outcome.DIED, to_checkpoint="000002_20")
-
-    assert verdict(segment(), "17", Evidence("FAILED", saved)).kind is Next.RESUME
-
-
-def test_a_job_that_left_because_another_one_holds_the_run_uses_up_no_retry() -> None:
-    found = verdict(segment(), "17", Evidence("FAILED", None, is_held=True))
-
-    assert found.kind is Next.WAIT
-    assert found.why == (
-        "demo segment 1: job 17 ended as FAILED: another job holds the run; the same segment goes on after it"
-    )
-
-
-def test_a_cancelled_job_is_told_with_what_to_type() -> None:
-    assert verdict(segment(), "17", Evidence("CANCELLED", None)).why == (
-        "demo segment 1: job 17 ended as CANCELLED; this run stops, the others go on; to go on, start snakemake again"
-    )
-
-
-def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
-    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).why == (
-        "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
-    )
-
-
-def test_a_job_that_left_nothing_is_told_with_its_log() -> None:
-    assert verdict(segment(3), "17", Evidence("COMPLETED", None)).why == (
-        "demo segment 3: job 17 ended as COMPLETED and left no record; log: logs/demo/003.log"
-    )
-
-
-def test_a_run_that_stops_is_told_in_the_words_of_the_policy() -> None:
-    stop = NextAction(Next.STOP, "2 attempts without progress; fix the cause")
-    found = verdict(segment(), "17", Evidence("TIMEOUT", None, stop))
-
-    assert (found.kind, found.why) == (
-        Next.STOP,
-        "demo segment 1: job 17 ended as TIMEOUT; this run stops: 2 attempts without progress; fix the cause",
-    )
-
-
-# --- records ---
-
-
-def test_a_record_is_found_by_its_name_and_its_content(here: Path) -> None:
-    record = toy(here, goal=1000, segment_minutes=0.001)
-    path = segment(2).record
-    path.write_text(segment(1).record.read_text())
-
-    found = Records(1.0).arrived([segment(1), segment(2), segment(3)])
-
-    assert record.segment == 1
-    assert found == {segment(1)}  # what stands at 2 names another segment
-
-
-def test_looking_takes_a_twentieth_of_the_time_at_most(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count(0.0, 3.0)
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.records.time.monotonic", lambda: next(ticks))
-    records = Records(1.0)
-
-    records.arrived([segment()])
-
-    assert records.interval_seconds == 60.0
-
-
-def test_records_are_looked_for_more_often_near_the_end_of_a_segment(here: Path) -> None:
-    records, out = Records(1.0), Out(segment(1), "7")
-    limit = out.segment.run.segment_minutes * 60
-    assert not is_near_end([out])  # it may wait in the queue for days
-
-    out.first_heard = time.monotonic() - limit + 2 * EARLY_SECONDS
-    assert not is_near_end([out]) or limit <= EARLY_SECONDS
-    out.first_heard = time.monotonic() - limit
-    assert is_near_end([out])
-
-    records.arrived([segment(1)], is_near_end=False)
-    assert records.interval_seconds >= 1.0
-    records.arrived([segment(1)], is_near_end=True)
-    assert records.interval_seconds == pytest.approx(NEAR_SECONDS, abs=0.5)
-
-
-def test_of_very_many_jobs_that_wait_each_is_looked_for_in_its_turn_and_one_at_work_every_time(here: Path) -> None:
-    records = Records(1.0)
-    outs = [Out(segment(number), str(number)) for number in range(1, 5 * QUIET_AT_ONCE)]
-    outs[7].first_heard = 0.0
-
-    looks = [records.due(outs) for _ in range(TURNS)]
-
-    counted = Counter(found.number for look in looks for found in look)
-    assert all(outs[7].segment in look and len(look) <= 1 + QUIET_AT_ONCE for look in looks)
-    assert counted == Counter({out.segment.number: 1 for out in outs}) + Counter({8: TURNS - 1})
-
-
-def test_few_jobs_that_wait_are_looked_for_every_time(here: Path) -> None:
-    outs = [Out(segment(number), str(number)) for number in range(1, QUIET_AT_ONCE + 1)]
-
-    assert Records(1.0).due(outs) == [out.segment for out in outs]
-
-
-def test_a_record_that_its_job_removed_again_is_missed(here: Path) -> None:
-    toy(here, goal=1000, segment_minutes=0.001)
-    records = Records(1.0)
-    records.arrived([segment(1), segment(2)])
-    before = records.vanished([segment(1)])
-
-    segment(1).record.unlink()
-    records.arrived([segment(2)])
-
-    assert before == []
-    assert records.vanished([segment(1)]) == [segment(1)]
 
 
 # --- submissions ---
@@ -324,10 +149,10 @@ def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Pat
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
 
     with take(first.places.lease, 2, 0.0, print):
-        assert settled.is_done(first, print)
+        assert first.is_done(print)
         first.record.unlink()
         with pytest.raises(LeaseError):
-            settled.is_done(first, print)
+            first.is_done(print)
 
 
 @pytest.mark.parametrize(
@@ -348,18 +173,6 @@ def test_a_number_that_slurm_gave_again_is_no_job_of_the_run(
     job = MyJob("17", "RUNNING", "None", "name", comment, Path(folder))
 
     assert (array.alive_of([job], "demo") == [job]) is is_taken_over
-
-
-def test_jobs_for_later_are_handed_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.retry_later.time.monotonic", lambda: now[0])
-    later = Later()
-    later.add(5.0, "job")
-
-    assert (later.due(), later.seconds_to_next()) == ([], 5.0)
-    now[0] = 5.0
-    assert later.due() == ["job"]
-    assert (later.due(), later.seconds_to_next()) == ([], None)
 
 
 # --- segments without a job ---

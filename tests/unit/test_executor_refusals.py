@@ -17,13 +17,12 @@ from support.toyrun import toy
 from unit.test_executor_outages import slurm, submission
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken import chains
-from snakemake_executor_plugin_unbroken.chains import LEAVING_SECONDS
+from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
-from snakemake_executor_plugin_unbroken.job_specs import _only_hands_on
-from snakemake_executor_plugin_unbroken.segments import segment_of
-from unbroken.job.array import Answer, Submitted
+from snakemake_executor_plugin_unbroken.segments import work_of
+from unbroken.job import cancel
 from unbroken.job.left_out import LEFT_OUT
+from unbroken.job.segment_script import only_hands_on
 from unbroken.runs import submissions
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.lease import take
@@ -60,12 +59,12 @@ def test_a_segment_whose_work_is_done_waits_while_its_run_is_held_and_gets_no_jo
 
     with take(places.lease, 2, 0.0, print):
         driver.executor.run_job(job)
-        held = driver.executor._chains.postponed()
-    driver.executor.run_job(job)
+        held = driver.postponed()
+    driver.try_again(job)
 
     assert held == [job]
     assert submissions.newest(segment().key) is None
-    assert (driver.done, driver.failed, driver.submitted) == ([job], [], [])
+    assert (driver.done, driver.failed, driver.slurm.told) == ([job], [], [])
 
 
 def test_a_segment_does_not_wait_for_ever_for_a_run_that_is_held(driver: Driver) -> None:
@@ -78,12 +77,12 @@ def test_a_segment_does_not_wait_for_ever_for_a_run_that_is_held(driver: Driver)
 
     with take(places.lease, 2, 0.0, print):
         driver.executor.run_job(job)
-        assert driver.executor._chains.postponed() == [job]
-        driver.executor._chains._leaving[segment()] = time.monotonic() - LEAVING_SECONDS
-        driver.executor.run_job(job)
+        assert driver.postponed() == [job]
+        driver.chain(segment())._held_since = time.monotonic() - LEAVING_SECONDS
+        driver.try_again(job)
 
     assert driver.postponed() == []
-    assert (driver.submitted, list(driver.executor._chains._out)) == ([job], [segment()])
+    assert (driver.submitted, [info.job for info in driver.active()]) == ([job], [job])
 
 
 def test_a_job_is_handed_over_again_when_squeue_answers(driver: Driver) -> None:
@@ -93,7 +92,9 @@ def test_a_job_is_handed_over_again_when_squeue_answers(driver: Driver) -> None:
     driver.executor.run_job(job)
 
     assert driver.postponed() == [job]
-    assert driver.lines() == ["demo segment 1: squeue does not answer; nothing is submitted until it does"]
+    assert driver.lines() == [
+        "demo segment 1: Slurm, or another process, is busy with it (squeue does not answer); tried again"
+    ]
     assert submissions.newest(segment().key) is None
 
 
@@ -122,7 +123,7 @@ def test_an_array_that_sbatch_took_although_its_answer_was_lost_is_looked_for_be
 
     shows(driver.slurm, "17_[1-7%1] PENDING")
     driver.slurm.takes()
-    driver.executor.run_job(job)
+    driver.try_again(job)
 
     assert driver.lines()[-1] == "demo segment 1: job 17 of its run is in the queue or running already, taken over"
     assert driver.slurm.told == []
@@ -193,7 +194,7 @@ def test_without_a_driver_a_run_for_which_the_queue_is_full_is_left_out_and_name
     slurm.refuses("sbatch: error: AssocMaxSubmitJobLimit")
 
     for job in jobs:
-        driver.executor.hand_over(job)
+        driver.executor.run_job(job)
 
     assert driver.submitted == jobs  # Snakemake goes on
     assert len(slurm.sizes) == 3  # 4, 2, 1; nothing for the second segment
@@ -207,14 +208,13 @@ def test_without_a_driver_a_run_for_which_the_queue_is_full_is_left_out_and_name
 
 def test_a_driver_that_is_told_to_end_leaves_all_in_the_queue_and_waits_for_no_job(driver: Driver) -> None:
     first, second = driver.job(segment(1, name="other")), driver.job(segment(2))
-    driver.executor._chains._later.add(15.0, first)
-    out = driver.out(second, segment(2))
+    outs = [driver.out(first, segment(1, name="other")), driver.out(second, segment(2))]
     shows(driver.slurm, "17_2 RUNNING", "17_[3-5%1] PENDING")
     driver.lines()
     driver.workflow.scheduler._user_kill = "graceful"
 
     began = time.monotonic()
-    left = [asyncio.run(active(driver, [out])), asyncio.run(active(driver, []))]
+    left = [asyncio.run(active(driver, outs)), asyncio.run(active(driver, []))]
 
     assert left == [[], []]
     assert time.monotonic() - began < 5
@@ -234,7 +234,7 @@ async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[Submitte
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nothing that works ever leaves."""
-    monkeypatch.setattr(chains, "SAVING_SECONDS", 0.0)
+    monkeypatch.setattr(cancel, "SAVING_SECONDS", 0.0)
 
 
 def test_a_ctrl_c_lets_what_works_save_and_cancels_each_whole_array_once(driver: Driver) -> None:
@@ -268,9 +268,8 @@ def test_a_ctrl_c_cancels_also_what_the_other_thread_is_just_looking_at(driver: 
 def test_a_ctrl_c_between_two_segments_cancels_the_tasks_that_run_ahead(driver: Driver) -> None:
     """The record of one segment is there, and Snakemake has not asked for the next one yet."""
     one = segment()
-    info = driver.out(driver.job(one), one)
-    driver.executor._chains._submitted[one.key] = Submitted(Answer.DONE, "17", 3)
-    driver.executor._chains.succeed(info, one)
+    driver.out(driver.job(one), one)
+    driver.chain(one).succeed(one)
     driver.slurm.shows("17_2", "RUNNING")
 
     driver.executor.cancel_jobs([])
@@ -302,20 +301,20 @@ def test_segments_on_another_cluster_are_refused() -> None:
 def test_a_group_of_jobs_and_a_job_without_a_number_are_no_segments(driver: Driver) -> None:
     one = segment()
 
-    assert segment_of(driver.job(one)) == one
-    assert segment_of(driver.job(one, is_group=lambda: True)) is None
-    assert segment_of(driver.job(one, wildcards={"run": "demo"})) is None
-    assert segment_of(driver.job(one, output=["other/001.json"])) is None
+    assert work_of(driver.job(one)) == one
+    assert work_of(driver.job(one, is_group=lambda: True)) is None
+    assert work_of(driver.job(one, wildcards={"run": "demo"})) is None
+    assert work_of(driver.job(one, output=["other/001.json"])) is None
 
 
 def test_a_script_that_is_no_python_or_cannot_be_read_keeps_its_snakemake(tmp_path: Path) -> None:
     script = tmp_path / "toy.py"
     script.write_text("from unbroken.segment.job import main\nmain(snakemake, 1)\n")
-    assert _only_hands_on(script)
+    assert only_hands_on(script)
 
     script.write_text("from unbroken.segment.job import main\nmain(snakemake, 1\n")
-    assert not _only_hands_on(script)
-    assert not _only_hands_on(tmp_path / "gone.py")
+    assert not only_hands_on(script)
+    assert not only_hands_on(tmp_path / "gone.py")
 
 
 HIDDEN = """

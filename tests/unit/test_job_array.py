@@ -341,14 +341,14 @@ def test_of_many_that_submit_at_the_same_moment_one_submits_one_array(slurm: Slu
     answers = [process.communicate()[0].strip() for process in started]
 
     assert slurm.said("--array") == ["1-11%1"]
-    assert set(answers) <= {"DONE", "LATER"} and "DONE" in answers
+    assert set(answers) <= {"DONE", "SOON"} and "DONE" in answers
 
 
 def test_what_another_process_submits_after_slurm_was_asked_is_not_submitted_twice(spec: JobSpec, slurm: Slurm) -> None:
     note = ".snakemake/unbroken/chains/demo/1.json"
     slurm.answer("squeue", f'cat {slurm.folder}/queue; echo \'{{"job": "30"}}\' > {note}')
 
-    assert array.submit(spec) == Submitted(Answer.LATER, said="another process submits it just now")
+    assert array.submit(spec) == Submitted(Answer.SOON)
     assert slurm.told == []
 
 
@@ -368,7 +368,7 @@ def test_while_another_process_submits_slurm_is_not_even_asked(spec: JobSpec, sl
     slurm.answer("squeue", f"touch {slurm.folder}/asked")
     assert submissions.take("demo", None)
 
-    assert array.submit(spec) == Submitted(Answer.LATER, said="another process submits it just now")
+    assert array.submit(spec) == Submitted(Answer.SOON)
     assert not (slurm.folder / "asked").exists()
 
 
@@ -383,7 +383,7 @@ def test_a_process_that_was_killed_over_its_submission_keeps_nobody_from_it(spec
 
 
 @pytest.mark.parametrize("is_out", [True, False])
-def test_while_another_user_s_job_does_the_run_nothing_is_submitted(
+def test_while_another_user_s_job_does_the_run_the_next_tasks_wait_for_its_end(
     is_out: bool, spec: JobSpec, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submission = submissions.take("demo", None)
@@ -395,9 +395,8 @@ def test_while_another_user_s_job_does_the_run_nothing_is_submitted(
 
     found = array.submit(spec)
 
-    said = "another user's job 30 is in the queue for it"
-    assert found == (Submitted(Answer.LATER, said=said) if is_out else Submitted(Answer.DONE, "101", 11))
-    assert len(slurm.told) == (0 if is_out else 1)
+    assert found == Submitted(Answer.DONE, "101", 11)
+    assert slurm.said("--dependency") == (["afterany:30"] if is_out else [])
 
 
 # --- which jobs are the chain's --------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
     assert record is not None and record.outcome is Outcome.PAUSED
     assert not RunFolder("demo").record(3).exists()
     assert (slurm.said("--array"), slurm.said("--dependency")) == (["1-9%1"], ["afterany:17"])  # seven and two
-    assert "no task of this run waits: submitting the next ones; tasks of the run are in the queue" in done.stderr
+    assert "no task of this run waits: submitting the next ones; submitted array of 9 tasks 101" in done.stderr
     assert History(RunFolder("demo").history).attempts()[-1].start == START
 
 

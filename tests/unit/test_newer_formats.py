@@ -15,7 +15,6 @@ from support.snapshots import Snapshot, snapshot
 from support.toy_spec import toy_spec
 from support.toyrun import PATIENCE_SECONDS, PYTHONPATH, ProgramEngine
 
-from snakemake_executor_plugin_unbroken import settled
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.cli import main as cli
 from unbroken.engines.foreign import Foreign
@@ -366,7 +365,7 @@ def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
     before = snapshot(base.parent)
 
     assert segment.has_record()
-    assert settled.is_done(segment, print)
+    assert segment.is_done(print)
 
     assert snapshot(base.parent) == before
 
@@ -378,7 +377,7 @@ def test_a_driver_removes_no_record_of_a_newer_job_for_which_no_work_stands(base
     before = snapshot(base.parent)
 
     with pytest.raises(FormatError):
-        settled.is_done(segment, print)
+        segment.is_done(print)
 
     assert snapshot(base.parent) == before
 

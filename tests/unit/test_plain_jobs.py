@@ -89,26 +89,3 @@ def test_a_job_on_another_cluster_is_left_to_the_plugin(slurm: Slurm, tmp_path: 
     slurm.shows(18, "CANCELLED")
 
     assert [driver.check(), driver.check()] == [["17", "18"], ["17", "18"]]
-
-
-def test_a_job_that_starts_while_it_is_cancelled_is_waited_for(slurm: Slurm, driver: PlainDriver) -> None:
-    slurm.shows(17, "PENDING")
-    slurm.answer("scancel", f"sed -i s/PENDING/RUNNING/ {slurm.folder}/queue")
-    driver.workflow.scheduler._user_kill = "graceful"
-
-    assert driver.check() == ["17"]
-    assert driver.left == []
-
-
-def test_a_job_that_has_not_begun_when_the_driver_is_told_to_end_gets_no_further_attempt(
-    slurm: Slurm, driver: PlainDriver
-) -> None:
-    slurm.shows(17, "PENDING")
-    slurm.answer("scancel", f"sed -i s/PENDING/CANCELLED/ {slurm.folder}/queue")
-    driver.workflow.scheduler._user_kill = "graceful"
-
-    assert driver.check() == []
-    (job,) = driver.left
-    assert job.attempt > job.restart_times
-    assert driver.failed == {}
-    assert "one: told to end (SIGTERM), so job 17, which has not begun, is cancelled" in driver.said[-1]

@@ -8,8 +8,18 @@ from support.making import ATTEMPT
 
 from unbroken.runs.history import Attempt
 from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import Outcome
-from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action, of_start
+from unbroken.runs.outcome import EndCause, Outcome
+from unbroken.runs.policy import (
+    Next,
+    NextAction,
+    Rules,
+    Situation,
+    failures_in_a_row,
+    idle_attempts,
+    next_action,
+    of_start,
+)
+from unbroken.runs.times import NO_TIMES
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
@@ -61,6 +71,46 @@ def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_fail
     assert (failures_in_a_row([*once, *again], 1), len(idle_attempts([*once, *again], 1))) == (2, 2)
     assert len(idle_attempts([*once, *dead_tasks(17, "node2", 2)], 1)) == 2
     assert failures_in_a_row([attempt(slurm_job=f"17_{task}", slurm_node="node1") for task in (1, 2, 3)], 1) == 3
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "kind"),
+    [
+        ("TIMEOUT", Outcome.DIED, Next.RESUME),
+        ("PREEMPTED", Outcome.INTERRUPTED, Next.RESUME),
+        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
+        ("NODE_FAIL", Outcome.DIED, Next.RESUME),
+        ("BOOT_FAIL", Outcome.FAILED, Next.RESUME),
+        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
+        ("FAILED", Outcome.DIED, Next.RESUME),
+        ("", Outcome.PAUSED, Next.RESUME),
+        ("UNKNOWN", Outcome.FAILED, Next.RESUME),
+        ("COMPLETED", Outcome.FAILED, Next.RETRY),
+        ("FAILED", Outcome.FAILED, Next.RETRY),
+        ("", Outcome.FAILED, Next.RETRY),
+        ("OUT_OF_MEMORY", Outcome.DIED, Next.MORE_MEMORY),
+        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
+    ],
+)
+def test_only_a_failure_of_the_program_itself_uses_up_a_retry(cause: str, outcome: Outcome, kind: Next) -> None:
+    assert next_action([attempt(outcome, cause=cause)], RULES, Situation(1)).kind is kind
+
+
+def test_what_follows_says_what_the_last_attempt_said() -> None:
+    failed, paused = attempt(cause="FAILED"), attempt(Outcome.PAUSED)
+
+    assert next_action([failed], RULES, Situation(1)).why == "it broke"
+    assert next_action([failed, paused], RULES, Situation(1)).why == ""
+    assert next_action([], RULES, Situation(1)) == NextAction(Next.RESUME)
+
+
+def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier() -> None:
+    stopping = attempt(cause="FAILED", end_cause=EndCause.KILLED_STOPPING.value)
+    earlier = replace(stopping, times=replace(NO_TIMES, next_margin_seconds=6.0))
+
+    assert next_action([earlier], RULES, Situation(1)).kind is Next.RESUME
+    assert next_action([stopping], RULES, Situation(1)).kind is Next.RETRY
+    assert next_action([replace(earlier, cause="OUT_OF_MEMORY")], RULES, Situation(1)).kind is Next.MORE_MEMORY
 
 
 # --- by its own fault ---

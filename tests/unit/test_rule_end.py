@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from snakemake_executor_plugin_unbroken.interruptible import interruptible_of
-from snakemake_executor_plugin_unbroken.job_specs import memory_by_attempt
-from snakemake_executor_plugin_unbroken.segments import Out, pause_lines
+from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
+from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
 from unbroken.job.rule_end import Allowed, RuleEnd, after
+from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import STARTED, ExecNote
@@ -133,7 +133,7 @@ def test_a_rule_is_asked_for_its_memory_at_each_attempt() -> None:
 
     job = Job()
 
-    assert memory_by_attempt(job) == (400, 800, 1200)
+    assert _memory_by_attempt(job) == (400, 800, 1200)
     assert job.attempt == 1
 
 
@@ -153,7 +153,7 @@ def key(output: str, **wildcards: str) -> str:
         rule=SimpleNamespace(name="train"),
         output=[output],
     )
-    found = interruptible_of(job)
+    found = work_of(job)
     assert found is not None
     return found.key
 
@@ -181,7 +181,7 @@ def test_the_chain_of_a_rule_finds_room_in_the_queue_later_as_any_other(
 
 def test_each_pause_has_its_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    segment = interruptible_of(
+    segment = work_of(
         SimpleNamespace(
             is_group=lambda: False,
             params={},
@@ -192,12 +192,11 @@ def test_each_pause_has_its_line_once(tmp_path: Path, monkeypatch: pytest.Monkey
         )
     )
     assert segment is not None
-    out, history = Out(segment, "17", told_pauses=segment.pauses()), History(tmp_path / "history.jsonl")
-    told = []
+    history, told, pauses = History(tmp_path / "history.jsonl"), [], RulePauses(segment.key, 3)
     for number in (1, 2):
         history.append(replace(line(Outcome.PAUSED, f"17_{number}"), token=number))
         rule_state.RuleState(note("paused", str(tmp_path)), number).write(segment.key)
-        told.append([*pause_lines(out), *pause_lines(out)])
+        told.append([*pauses.new_lines(), *pauses.new_lines()])
 
     assert told == [
         ["net/de: segment 1 of 3 paused, 300 steps done"],

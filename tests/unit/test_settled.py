@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from support.toyrun import toy, toy_run
 
-from snakemake_executor_plugin_unbroken import settled
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError
 from unbroken.runs import lease
@@ -31,31 +30,31 @@ def owned_by_another() -> lease.Lease:
 
 def test_a_record_for_which_no_work_stands_is_removed(second: Segment) -> None:
     """A task would take the segment for done, and pass it over."""
-    assert not settled.is_done(second, print)
+    assert not second.is_done(print)
 
     assert not second.record.exists()
-    assert settled.is_done(Segment(second.run, 1, second.rule, ("demo", "001")), print)
+    assert Segment(second.run, 1, second.rule, ("demo", "001")).is_done(print)
 
 
 def test_while_a_job_owns_the_run_no_record_is_removed(second: Segment) -> None:
     """It may publish one in this moment."""
     before = second.record.read_bytes()
     with owned_by_another():
-        assert not settled.is_done(second, print)
+        assert not second.is_done(print)
 
         assert second.record.read_bytes() == before
 
-    assert not settled.is_done(second, print)
+    assert not second.is_done(print)
     assert not second.record.exists()
 
 
 def test_the_lease_is_not_taken_where_there_is_no_record(second: Segment) -> None:
     second.record.unlink()
-    before = sorted(second.lease.iterdir())
+    before = sorted(second.places.lease.iterdir())
 
-    assert not settled.is_done(second, print)
+    assert not second.is_done(print)
 
-    assert sorted(second.lease.iterdir()) == before
+    assert sorted(second.places.lease.iterdir()) == before
 
 
 def test_a_record_that_stands_ends_the_segment_although_a_job_owns_the_run(second: Segment) -> None:
@@ -63,11 +62,11 @@ def test_a_record_that_stands_ends_the_segment_although_a_job_owns_the_run(secon
     first = Segment(second.run, 1, second.rule, ("demo", "001"))
     record = read_record(first.record)
     with owned_by_another():
-        assert settled.is_done(first, print)
+        assert first.is_done(print)
         assert read_record(first.record) == record
         first.record.unlink()
         with pytest.raises(LeaseError):
-            settled.is_done(first, print)
+            first.is_done(print)
 
-    assert settled.is_done(first, print)
+    assert first.is_done(print)
     assert first.has_record()

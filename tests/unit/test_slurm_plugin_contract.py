@@ -65,7 +65,6 @@ def test_the_module_that_knows_the_inside_has_at_most_150_lines() -> None:
     ("inside", "module"),
     [
         *((name, "slurm_plugin.py") for name in ("_job_submission_executor", "_user_kill", "_wait_thread", "run_uuid")),
-        ("slurm_logfile", "slurm_plugin.py"),
         ("restart_times", "snakemake_jobs.py"),
     ],
 )
@@ -308,12 +307,13 @@ def test_our_words_for_sbatch_are_those_of_the_plugin(tmp_path: Path) -> None:
     def comparable(words: list[str]) -> list[str]:
         """Without name, log, comment and folder, which the caller chooses, and the script."""
         named = {"--job-name", "--output", "--comment", "-D"}
+        words = [word for word in words if word.partition("=")[0] not in named or "=" not in word]
         rest = [word for at, word in enumerate(words) if word not in named and (at == 0 or words[at - 1] not in named)]
         return [word for word in rest if word != "/dev/stdin"]
 
     assert comparable(ours) == comparable(plugins)
     assert {"--exclude=node3", "--requeue", "--gpus=a100:1", "--licenses=two words", "science"} <= set(ours)
-    assert ours[ours.index("--job-name") + 1] == "alone"
+    assert [word for word in ours if "--job-name" in word] == ["--job-name=alone"]
 
 
 def test_a_held_executor_has_no_thread_that_an_end_would_wait_for(

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from support.toyrun import history, start_segment, toy_job, toy_run
 
-from snakemake_executor_plugin_unbroken.job_outcome import Evidence, verdict
-from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.plan.slurm_jobs import unused_least_minutes
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.policy import Next
+from unbroken.runs.policy import Next, Rules, Situation, next_action
 from unbroken.segment.classify import NEARLY_ALL
 from unbroken.slurm import time_min
 
@@ -100,12 +98,10 @@ def test_sbatch_gets_whole_minutes() -> None:
 
 def test_the_same_segment_goes_on_after_a_job_that_used_its_time(tmp_path: Path) -> None:
     start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "segment_minutes": 0.5}).end()
-    (attempt,) = history(toy_job(tmp_path))
-    segment = Segment(toy_run(), 1, "toy_segment", ("demo", "001"))
 
-    found = verdict(segment, "17", Evidence("COMPLETED", attempt))
+    found = next_action(history(toy_job(tmp_path)), Rules(2), Situation(1))
 
-    assert (found.kind, found.why) == (Next.RESUME, f"demo segment 1: job 17: {attempt.message}")
+    assert found.kind is Next.RESUME
 
 
 RUNS = [toy_run(least_minutes=60, segment_minutes=480), toy_run()]

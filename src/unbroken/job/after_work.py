@@ -115,7 +115,7 @@ def _submit_patiently(job: ChainJob) -> Submitted:
     give_up = give_up_at()
     while True:
         done = Submitted(Answer.ENDED) if is_being_ended() else array.submit(job.now(), at_work="")
-        if done.answer is not Answer.LATER or time.monotonic() + rest_seconds() > give_up:
+        if done.answer not in (Answer.LATER, Answer.SOON) or time.monotonic() + rest_seconds() > give_up:
             return done
         job.log(f"{done.line}; tried again")
         time.sleep(rest_seconds())

@@ -8,13 +8,14 @@ time and age in the queue from the submission on [measured, 22.05 and 26.05].
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
@@ -23,7 +24,7 @@ from unbroken.slurm.commands import ask
 from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.job_comment import chain_comment, chain_in
 from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
-from unbroken.slurm.queue import MyJob, hangs, job_of_anyone, my_jobs
+from unbroken.slurm.queue import MyJob, hangs, my_jobs
 from unbroken.slurm.refusals import Refusal, kind_of
 from unbroken.slurm.sbatch import sbatch
 
@@ -47,10 +48,14 @@ class Answer(Enum):
     """What came of a submission."""
 
     DONE = "tasks of the run are in the queue"
+    FOUND = "a job of its run is in the queue or running already, taken over"
     FULL = "the queue takes no more jobs now"
     REFUSED = "Slurm refuses the job"  # another try would be refused too
     ENDED = "Slurm ended sbatch with the job around it"
     LATER = "Slurm, or another process, is busy with it"
+    SOON = "another process submits it just now"
+    LEAVING = "a job of its run is ending; the segment goes on as soon as it has left"
+    HELD = "somebody else works on the run, and the segment waits for the end of that"
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,23 @@ class Submitted:
 
     @property
     def line(self) -> str:
-        """Return the answer with what was said."""
-        return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
+        """Return it in words."""
+        if not self.job_id:
+            return f"{self.answer.value} ({self.said})" if self.said else self.answer.value
+        tasks = f"array of {self.tasks} tasks" if self.tasks > 1 else "job"
+        line = f"submitted {tasks} {self.job_id}"
+        if self.answer in (Answer.FOUND, Answer.LEAVING):
+            line = self.answer.value.replace("a job", f"job {self.job_id}", 1)
+        return f"{line}; {self.said}" if self.said else line
+
+
+def newest_log(folder: Path) -> list[str]:
+    """Return Slurm's log of the last job of a run, whose logs lie in the folder; none if there is none."""
+    logs = []
+    for log in folder.glob("slurm-*.log"):
+        with suppress(OSError):  # removed in this moment
+            logs.append((log.stat().st_mtime_ns, str(log)))
+    return [max(logs)[1]] if logs else []
 
 
 def is_of(job: MyJob, key: str, base: Path = Path()) -> bool:
@@ -126,7 +146,7 @@ def submit(spec: JobSpec, at_work: str = "") -> Submitted:
     # Before Slurm is asked: what another process submits after its answer has a newer number, and ours is refused.
     newest = submissions.newest(spec.key)
     if newest is not None and newest.is_being_filled:
-        return Submitted(Answer.LATER, said="another process submits it just now")
+        return Submitted(Answer.SOON)
     jobs = my_jobs()
     if jobs is None:
         return Submitted(Answer.LATER, said="squeue does not answer")
@@ -149,14 +169,19 @@ def submit_knowing(
     wanted = tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
-    if newest is not None and not others and _is_of_another_user(newest):
-        return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
+    if not others and (other := job_in_queue(newest)) is not None:
+        others = [other.job_id]
     own = submissions.take(spec.key, newest)
     if own is None:
-        return Submitted(Answer.LATER, said="another process submits it just now")
+        return Submitted(Answer.SOON)
     done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
     submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
     return done
+
+
+def wake_scheduler(key: str, job_id: str) -> None:
+    """Let Slurm look for free nodes now, for all jobs: it does after any change of a job."""
+    ask("scontrol", "update", f"JobId={job_id}", f"Comment={chain_comment(key)}")
 
 
 def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
@@ -169,11 +194,6 @@ def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
     hanging = arrays_of(job.job_id for job in jobs if job.is_leaving and is_of(job, key) and job not in alive)
     arrays = ((job.job_id, job.job_id.partition("_")[0]) for job in alive)
     return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
-
-
-def wake_scheduler(key: str, job_id: str) -> None:
-    """Let Slurm look for free nodes now, for all jobs: it does after any change of a job."""
-    ask("scontrol", "update", f"JobId={job_id}", f"Comment={chain_comment(key)}")
 
 
 def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
@@ -261,14 +281,6 @@ def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
 
 def _value(words: Sequence[str], option: str) -> str:
     return words[words.index(option) + 1] if option in words[:-1] else ""
-
-
-def _is_of_another_user(found: submissions.Submission) -> bool:
-    """Return True while another user's job of this folder is in the queue; ours were asked for."""
-    if not found.is_of_another_user or not found.job_id:
-        return False
-    job = job_of_anyone(found.job_id)
-    return job is not None and job.is_alive and job.folder.resolve() == Path(os.curdir).resolve()
 
 
 def _one_line(said: str) -> str:

@@ -12,17 +12,30 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from unbroken.runs.layout import NOTES
+from unbroken.slurm.queue import my_jobs
 
 LEFT_OUT = ".left-out"
 TAKEN = ".taken-"
 # A process that took a run and did not say what came of it for so long was killed over it.
 PATIENCE_SECONDS = 1800.0
+ONLY_ONE = (
+    "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
+    "snakemake --profile slurm"
+)
 
 
 def leave_out(run: str) -> None:
     """Note that the queue had no room for any job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
     (NOTES / f"{quote(run, safe='')}{LEFT_OUT}").touch()
+
+
+def who_submits_it() -> str:
+    """Return who submits a run for which the queue has no room: a job of another run counts itself as long as it is."""
+    alive = [job for job in my_jobs() or [] if job.is_alive]
+    if not alive:
+        return "none of your jobs is there to submit it later, so start snakemake again when there is room"
+    return "a job of another run submits it later" if len(alive) > 1 else ONLY_ONE
 
 
 def forget(run: str, base: Path = Path()) -> None:

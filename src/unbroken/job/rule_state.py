@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from unbroken.runs.exec_note import ExecNote
+from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
 from unbroken.runs.outcome import Outcome
+from unbroken.runs.run import Run
 from unbroken.system import fs, jsontext
 
 # An empty file beside the state: the rule's job has ended well.
@@ -70,6 +71,17 @@ def read_state(key: str) -> RuleState:
         counts = int(data["pauses"]), int(data["failures"])
         return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])
     return RuleState()
+
+
+def run_of(key: str) -> Run:
+    """Return what the policy asks of the run of a chain; what its jobs ask for is what the rule says."""
+    return Run(
+        name=key, engine="exec", segments=0, segment_minutes=0, place="", note="", threads=1, tasks=1, nodes=None,
+        mem_mb=0, memory_growth=1.0, gpus=0, partition=None, account=None, qos=None, constraint=None, gpu_type=None,
+        slurm_extra=(), keep=2, milestone_every=0, save_minutes=0, mtbf_hours=None, stall_minutes=None,
+        first_margin_seconds=None, attempts_without_progress=ATTEMPTS_WITHOUT_PROGRESS, modules=(), enter=(),
+        settings={},
+    )  # fmt: skip
 
 
 def is_done(key: str) -> bool:

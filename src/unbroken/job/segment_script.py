@@ -8,6 +8,7 @@ A job that imports Snakemake and plans the workflow anew needs some seconds befo
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import runpy
 import sys
@@ -51,6 +52,21 @@ class Script:
     resources: dict[str, Any]
     log: list[str]
     rule: str
+
+
+def only_hands_on(script: Path) -> bool:
+    """Return True if all that a script does with `snakemake` is to hand it to `main` of `unbroken.segment.job`."""
+    try:
+        nodes = list(ast.walk(ast.parse(script.read_text())))
+    except (OSError, ValueError, SyntaxError):
+        return False
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == "snakemake"]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    is_handed = len(names) == 1 and any(ast.unparse(call.func) == "main" and call.args[:1] == names for call in calls)
+    modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported = modules | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    has_main = "unbroken.segment.job" in modules
+    return is_handed and has_main and not any(name.partition(".")[0] == "snakemake" for name in imported)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -89,6 +89,11 @@ class JobSpec:
         return self.keys is None
 
     @property
+    def has_begun(self) -> bool:
+        """Return False for a user's own rule as long as none of its jobs has begun a run."""
+        return not self.is_rule or rule_state.read_state(self.key).note is not None
+
+    @property
     def name(self) -> str:
         """Return what a line calls it."""
         return f"rule {self.rule_job.name}" if self.is_rule else self.run.name

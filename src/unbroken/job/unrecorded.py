@@ -10,6 +10,7 @@ from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.job_note import BeforeWork, said_by_exit_code
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
+from unbroken.runs.policy import UNKNOWN
 from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
 from unbroken.slurm.jobs_out import Queue
 from unbroken.slurm.queue import MyJob, my_jobs
@@ -18,21 +19,43 @@ from unbroken.slurm.queue import MyJob, my_jobs
 MOST_ASKED = 5
 
 
-def unrecorded(folder: RunFolder, key: str, start: str, log: Callable[[str], None], segment: int = 0) -> list[Attempt]:
+def unrecorded(
+    folder: RunFolder,
+    key: str,
+    start: str,
+    log: Callable[[str], None],
+    segment: int = 0,
+    last: EndedJob | None = None,
+) -> list[Attempt]:
     """Return the lines that cannot be written into the history now either; the others are in it afterwards.
 
     A job that never started, such as one that was canceled while it waited, has none; nor has one that ended well, or
-    before this start of snakemake.
+    before this start of snakemake.  But `last` has one however it ended: no job of the run is left, and no record.
     """
     known = attempts.all_attempts(folder)
     recorded = {attempt.slurm_job for attempt in known}
+    over = [job for job in _over(key, my_jobs() or [], recorded) if _leaves_line(job) and _is_since(job, start)]
+    if last is not None and has_tried(last) and (last.has_started or last.state == UNKNOWN):
+        over += [last] if last.job_id not in recorded | {job.job_id for job in over} else []
     lost = []
-    for job in _over(key, my_jobs() or [], recorded):
-        if _leaves_line(job) and (job.end_unix is None or job.end_unix >= driver_start.began_unix(start)):
-            line = line_of(folder, job, segment or (known[-1].segment if known else 1), known[-1] if known else None)
-            if not attempts.note(folder, line, log):
-                lost.append(line)
+    for job in over:
+        line = line_of(folder, job, segment or (known[-1].segment if known else 1), known[-1] if known else None)
+        if not attempts.note(folder, line, log):
+            lost.append(line)
     return lost
+
+
+def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
+    """Return the last job of a chain that has started, of those that are over and squeue shows.
+
+    By accounting where squeue shows none; of an unknown state where that knows none either.
+    """
+    shown = next((job for job in reversed(jobs) if job.node), jobs[-1] if jobs else None)
+    if shown is not None:
+        return ended_job(shown.job_id) or EndedJob(shown.job_id, shown.state, "", 0)
+    numbers = submissions.job_ids(key)[-1:]
+    over = [job for job in ended_in_accounting(numbers) if job.has_started]
+    return over[-1] if over else EndedJob("".join(numbers), UNKNOWN, "", 0)
 
 
 def is_held(job: EndedJob) -> bool:
@@ -74,6 +97,10 @@ def why_no_job(folder: RunFolder, queue: Queue) -> str:
 
 def _leaves_line(job: EndedJob) -> bool:
     return job.has_started and job.state != "COMPLETED" and has_tried(job) and not is_held(job)
+
+
+def _is_since(job: EndedJob, start: str) -> bool:
+    return job.end_unix is None or job.end_unix >= driver_start.began_unix(start)
 
 
 def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:

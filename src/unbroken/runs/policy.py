@@ -18,6 +18,10 @@ from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2
 _NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
+# The cause of a job of which neither the controller nor accounting knows how it ended.
+UNKNOWN = "UNKNOWN"
+# Slurm took the job away, or nobody knows: the segment did nothing wrong.
+TAKEN_AWAY = {ending.value for ending in EndState if ending.is_interruption} | {UNKNOWN}
 _MEND = "fix the cause, then start snakemake again"
 
 
@@ -34,7 +38,10 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class NextAction:
-    """What follows and, in one line, why; the line of a stop says what to type."""
+    """What follows and, in one line, why; the line of a stop says what to type.
+
+    Of all others it is what the last attempt said, if that settled nothing.
+    """
 
     kind: Next
     why: str = ""
@@ -83,8 +90,11 @@ def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> Ne
         return NextAction(Next.FALL_BACK)
     if not attempts or attempts[-1].outcome.settles:
         return NextAction(Next.RESUME)
-    needs_memory = attempts[-1].cause == EndState.OUT_OF_MEMORY.value
-    return NextAction(Next.MORE_MEMORY if needs_memory else Next.RETRY)
+    last = attempts[-1]
+    if last.cause == EndState.OUT_OF_MEMORY.value:
+        return NextAction(Next.MORE_MEMORY, last.message)
+    has_failed = last.outcome is Outcome.FAILED and not last.gets_more_margin and last.cause not in TAKEN_AWAY
+    return NextAction(Next.RETRY if has_failed else Next.RESUME, last.message)
 
 
 def _why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:

@@ -47,7 +47,8 @@ class Executor(BatchStepExecutor):
 
     def _submit(self, job: Any) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)
-        words = sbatch_words(self, job, name="alone", log=LOGS / "%j.log", comment=f"rule_{job.name}")
+        own = ["--parsable", "--job-name=alone", f"--output={LOGS / '%j.log'}", f"--comment=rule_{job.name}"]
+        words = [*own, *sbatch_words(self, job)]
         script = f"#!/bin/sh\n{command(self, job, waits_for=list(job.input))}\n"
         answer = subprocess.run(["sbatch", *words], input=script, stdout=subprocess.PIPE, text=True, check=True).stdout
         self.report_job_submission(SubmittedJobInfo(job, answer.strip().partition(";")[0]))

@@ -1,87 +1,104 @@
-"""Whether a segment still needs a job, also while jobs of its run, or other drivers, do segments of it."""
+"""Whether a segment still needs a job: for a driver, while jobs of its run, or other drivers, do segments of it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 
-from snakemake_executor_plugin_unbroken.interruptible import Interruptible
-from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import age_by_name
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.outcome import Outcome
-from unbroken.runs.record import read_record
+from unbroken.runs.record import Record, read_record
+from unbroken.runs.run import Run
 from unbroken.segment.already_done import settle, settled_record
 
 
-def is_done(segment: Segment, log: Callable[[str], None]) -> bool:
+def is_done(run: Run, segment: int, log: Callable[[str], None]) -> bool:
     """Return True if the segment's work is done and its record stands, which is made now if need be.
 
     LeaseError if the work is done, the record is missing and a job holds the run, such as one that is just leaving.
     """
-    if isinstance(segment, Interruptible):
-        return False
-    if _has_right_record(segment) and _is_newer_than_the_one_before(segment):
+    folder = RunFolder(run.name)
+    if _has_right_record(run, segment, folder) and _is_newer_than_the_one_before(segment, folder):
         return True
     try:
-        if settle(segment.run, segment.number, log) is not None:
+        if settle(run, segment, log) is not None:
             return True
     except LeaseError:
         # A job may have gone on to a later segment long ago; it holds the run for hours.
-        if segment.has_record():
+        if has_record(folder, segment):
             return True
         raise
-    _remove_stale_record(segment, log)
+    _remove_stale_record(run, segment, folder, log)
     return False
 
 
-def _has_right_record(segment: Segment) -> bool:
+def has_record(folder: RunFolder, segment: int) -> bool:
+    """Return True if the record can be read and names this segment.
+
+    Also if a newer unbroken wrote it, which was installed while this driver is at work: the next job reads it, or says
+    that it cannot.
+    """
+    try:
+        record = read_record(folder.record(segment))
+    except FormatError:
+        return True
+    return record is not None and _is_of(record, folder, segment)
+
+
+def _is_of(record: Record, folder: RunFolder, segment: int) -> bool:
+    return (record.run, record.segment) == (folder.name, segment)
+
+
+def _has_right_record(run: Run, segment: int, folder: RunFolder) -> bool:
     """Return True if the record is there and its work stands: it stays as it is, and no lease is needed.
 
     A task that ran ahead of Snakemake has left it, and the next one may hold the run.
     """
-    if not segment.record.exists():
+    if not folder.record(segment).exists():
         return False
-    expected = settled_record(segment.run, segment.number, segment.places)
+    expected = settled_record(run, segment, folder)
     try:
-        found = read_record(segment.record)
+        found = read_record(folder.record(segment))
     except FormatError:  # of a newer unbroken, which was installed meanwhile
         return expected is not None
-    if found is None or expected is None or (found.run, found.segment) != (segment.run.name, segment.number):
+    if found is None or expected is None or not _is_of(found, folder, segment):
         return False
     if found.outcome is Outcome.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
         return True  # later segments have gone on from it, perhaps to the goal
     return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
 
 
-def _is_newer_than_the_one_before(segment: Segment) -> bool:
+def _is_newer_than_the_one_before(segment: int, folder: RunFolder) -> bool:
     """Let the record be so; return False if it is another user's, and has to be made again for that.
 
     Snakemake touches an output when it takes it, and calls a job failed whose input is newer than its output.
     """
-    before = segment.places.record(segment.number - 1)
+    before, record = folder.record(segment - 1), folder.record(segment)
     try:
-        if before.exists() and before.stat().st_mtime_ns > segment.record.stat().st_mtime_ns:
-            os.utime(segment.record)
+        if before.exists() and before.stat().st_mtime_ns > record.stat().st_mtime_ns:
+            os.utime(record)
     except (PermissionError, FileNotFoundError):
         return False
     return True
 
 
-def _remove_stale_record(segment: Segment, log: Callable[[str], None]) -> None:
+def _remove_stale_record(run: Run, segment: int, folder: RunFolder, log: Callable[[str], None]) -> None:
     """Remove a record for which no work stands: a task would take the segment for done.
 
     Under the lease, so that no job publishes one in this moment; while a job holds the run, its record is younger than
     what was asked.  FormatError if a newer unbroken wrote it.
     """
-    if not segment.record.exists():
+    record = folder.record(segment)
+    if not record.exists():
         return
-    read_record(segment.record)
+    read_record(record)
     try:
-        with lease.take(segment.places.lease, segment.number, 0.0, log) as held:
-            if settled_record(segment.run, segment.number, segment.places) is None:
+        with lease.take(folder.lease, segment, 0.0, log) as held:
+            if settled_record(run, segment, folder) is None:
                 held.confirm()
-                segment.record.unlink(missing_ok=True)
+                record.unlink(missing_ok=True)
     except LeaseError:
         return

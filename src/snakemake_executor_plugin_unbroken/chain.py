@@ -1,0 +1,234 @@
+"""The chain of one run as a driver sees it: tasks of its job array are in the queue until the record is there.
+
+What follows the end of a job is decided by the jobs of the run.  Where none is left and there is no record, the driver
+asks what a job would ask, and submits the next array or ends the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, Host
+from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
+from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment
+from unbroken.errors import LeaseError, OutageError, UnbrokenError
+from unbroken.job import array
+from unbroken.job.array import Answer, Submitted
+from unbroken.job.ensure import ensure
+from unbroken.job.left_out import leave_out, who_submits_it
+from unbroken.job.next_attempt import after_last_job
+from unbroken.job.other_owner import OtherOwner
+from unbroken.job.rule_pauses import RulePauses
+from unbroken.job.sign_of_life import SignOfLife
+from unbroken.job.spec import JobSpec
+from unbroken.job.unrecorded import last_job
+from unbroken.runs import begun
+from unbroken.runs.lease import HEARTBEAT_SECONDS
+from unbroken.runs.policy import UNKNOWN, Next, NextAction
+from unbroken.slurm.ended_job import EndedJob
+from unbroken.slurm.queue import MyJob
+from unbroken.slurm.reasons import advice
+from unbroken.system import fs
+
+NEVER = float("inf")
+# The file server, for a moment, and how often it is tried.
+AWAY = (OSError, OutageError)
+AWAY_SECONDS = 10.0
+# A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.
+LEAVING_SECONDS = 150.0
+# When what was not submitted now is tried again: a controller that is away, a limit on jobs in the queue, ...
+BUSY_SECONDS = 15.0
+SOON_SECONDS = {
+    Answer.SOON: 1.0,
+    Answer.DONE: 1.0,  # no task was needed: a record has appeared meanwhile
+    Answer.LEAVING: 3.0,
+    Answer.HELD: HEARTBEAT_SECONDS,
+}
+# An end is asked for twice, because Slurm may be about to queue the job again; more often if Slurm knows no job.
+LOOKS = 2
+LOST_LOOKS = 4
+
+
+class Chain:
+    """A run whose segments Snakemake asks for, one after the other."""
+
+    def __init__(self, segment: Segment, host: Host, specs: ChainSpecs, queue: QueueWatch) -> None:
+        self.key, self._host, self._specs, self._queue = segment.key, host, specs, queue
+        self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
+        self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
+        self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
+        self.life = SignOfLife()
+        self._spec: JobSpec | None = None
+        self._end: EndedJob | None = None  # its last job, if none is left
+        self._looks = 0  # in a row in which no job was left
+        self._is_first = True  # what squeue has said to another run a moment ago counts
+        self._is_leaving = self._is_seen_to = False
+        self._held_since: float | None = None
+        self._others = OtherOwner()
+        self.pauses = RulePauses(segment.key, segment.allowed) if isinstance(segment, Interruptible) else None
+        self._told = ""
+
+    def add(self, info: SubmittedJobInfo, segment: Segment) -> None:
+        """Take over a job of Snakemake's."""
+        self.active[segment] = info
+        self._is_first = True
+        self.see_to(segment)
+
+    def see_to(self, segment: Segment) -> None:
+        """Let the segment be done, or jobs of its run do it; else `due` says when to call again."""
+        self.due, self._is_seen_to = NEVER, True
+        try:
+            with fs.storage_errors(segment.places.root):  # what a user has to fix is not waited for
+                self.due = time.monotonic() + self._seconds_to_next(segment)
+        except AWAY as error:
+            if self._host.is_detached:  # nobody looks later, and whoever typed the command reads why
+                self._fail(segment, str(error), is_final=True)
+                return
+            self._say_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
+            self.due = time.monotonic() + AWAY_SECONDS
+        except UnbrokenError as error:
+            self._fail(segment, str(error), is_final=True)
+        finally:
+            self._is_seen_to = False
+
+    def succeed(self, segment: Segment) -> None:
+        """The record of the segment is there."""
+        if (info := self.active.pop(segment, None)) is not None:
+            self._told, self._end, self._looks = "", None, 0
+            self._host.succeeded(info, segment)
+
+    # --- it is seen to ---
+
+    def _seconds_to_next(self, segment: Segment) -> float:
+        """See to the segment; return after how many seconds again."""
+        try:
+            if (self._end and segment.has_record()) or segment.is_done(self._host.log):
+                if self.found is None:  # else a task ran ahead of Snakemake
+                    self._host.log(f"{segment.name}: its work is done, no job needed")
+                self.succeed(segment)
+                return NEVER
+        except LeaseError:  # a job that has not left yet keeps the record from being made again
+            self._held_since = self._held_since or time.monotonic()
+            if (waited := time.monotonic() - self._held_since) < LEAVING_SECONDS:
+                return min(1.0 + waited, AWAY_SECONDS)
+        self._held_since = None
+        if self._end is None or self._goes_on(segment, self._end):
+            return self._ensure(segment)
+        return NEVER
+
+    def _goes_on(self, segment: Segment, last: EndedJob) -> bool:
+        """Return True if further tasks are to do the segment, although no job of the run is left."""
+        spec = self._spec or self._spec_for(segment)
+        action = after_last_job(spec, segment.number_at_work(), last, self._host.log)
+        self._end, self._looks = None, 0
+        self._others.was_met = action.kind is Next.WAIT
+        line = f"{segment.name}: {_what_follows(last, action)}"
+        # Snakemake counts the retries of single jobs, and of a rule's job in which no run began.
+        is_counted = not (spec.submission.refills and spec.has_begun)
+        if action.stops or (is_counted and action.kind in (Next.RETRY, Next.MORE_MEMORY)):
+            self._fail(segment, line, is_final=action.stops)
+            return False
+        self._host.log(line)
+        return True
+
+    def _ensure(self, segment: Segment) -> float:
+        is_start, spec = self.found is None, self._spec_for(segment)
+        ask = partial(self._queue.jobs, is_fresh=not self._is_first)
+        self._is_first = False
+        done = ensure(spec, segment.number, ask, self._others.find, is_start=is_start)
+        if done.answer is Answer.HELD and self._host.is_detached:  # nobody waits here: its tasks find out
+            done = array.submit(spec)
+        if done.answer is Answer.REFUSED:
+            line = f"{segment.name}: Slurm refuses the job ({done.said}); fix the config, then start snakemake again"
+            self._fail(segment, line, is_final=True)
+            return NEVER
+        if done.answer is Answer.FULL and self._host.is_detached:
+            leave_out(self.key)
+            self._host.log(f"{segment.chain_name}: {done.line}; {who_submits_it()}")
+        elif not done.job_id or done.answer is Answer.LEAVING:
+            if done.answer not in (Answer.SOON, Answer.DONE):
+                self._say_once(f"{segment.name}: {done.line}; tried again")
+            return SOON_SECONDS.get(done.answer, BUSY_SECONDS)
+        elif is_start or done.answer is not Answer.FOUND:
+            self._host.log(f"{segment.name if done.answer is Answer.FOUND else segment.chain_name}: {done.line}")
+        self.found = done
+        self._queue.expect(self.key, done)
+        return NEVER
+
+    def _spec_for(self, segment: Segment) -> JobSpec:
+        """Return the run's spec, written once for each start; for single jobs once for each of them."""
+        if self._spec is None or not self._spec.submission.refills:
+            spec, why = self._specs.made(self.active[segment].job, segment)
+            if self._spec is None and not spec.is_rule:
+                begun.note_if_there(segment.places)
+            if self._spec is None and why:
+                self._host.log(f"{self.key}: single jobs instead of one array: {why}")
+            spec.write()
+            self._spec = spec
+        return self._spec
+
+    def _fail(self, segment: Segment, line: str, is_final: bool) -> None:
+        """Let the segment fail; no further attempt is made if it `is_final`.
+
+        Not if a task has left the record in this moment: Snakemake removes the output of a job that failed.
+        """
+        if self._spec is not None and segment.has_record():
+            return self.succeed(segment)
+        if (info := self.active.pop(segment, None)) is not None:
+            self._told = ""
+            logs = array.newest_log(Path(self._spec.submission.logs)) if self._spec else []
+            self._host.failed(info, line, is_final, logs)
+
+    def _say_once(self, line: str) -> None:
+        if self._told != line:
+            self._told = line
+            self._host.log(line)
+
+    # --- signs of its jobs ---
+
+    def take_answer(self, segment: Segment, jobs: Sequence[MyJob], latency_seconds: float) -> None:
+        """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones."""
+        alive = array.alive_of(jobs, self.key)
+        self._is_leaving = self.life.has_left and all(job.state != "PENDING" for job in alive)
+        if alive:
+            self._looks, self._end = 0, None
+            if all(job.state == "PENDING" for job in alive) and alive[0].is_stuck:
+                todo = advice(alive[0].reason, array.arrays_of([alive[0].job_id])[0])  # all its tasks wait for the same
+                what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
+                self._say_once(f"{segment.name}: {what}; {todo}")
+            return
+        self._looks += 1
+        last = last_job(self.key, jobs)
+        if self._looks >= (LOST_LOOKS if last.state == UNKNOWN else LOOKS):
+            self._end, self._looks = last, 0
+            # A record may need a while to be seen here.
+            self.due = time.monotonic() + (latency_seconds if last.state == "COMPLETED" else 0.0)
+
+    @property
+    def is_watched(self) -> bool:
+        """Return True if its jobs are in the queue, as far as is known."""
+        return self.found is not None and self.due == NEVER and not self._is_seen_to
+
+    @property
+    def is_asked_soon(self) -> bool:
+        """Return True if squeue is to be asked again soon: its last job is leaving, or seems to be over."""
+        return self.is_watched and (self._is_leaving or self._looks > 0)
+
+
+def _what_follows(last: EndedJob, action: NextAction) -> str:
+    start = f"job {last.job_id} ended as {last.state}"
+    if action.stops:
+        return f"{start}; this run stops: {action.why}"
+    if last.state == "COMPLETING":  # unbroken.slurm.queue.hangs
+        hangs = f"job {last.job_id} has been COMPLETING for minutes (its node or its epilog hangs)"
+        return f"{hangs}; the same segment goes on without it"
+    if action.kind is Next.WAIT:
+        return f"{start}: {action.why}; the same segment goes on after it"
+    if action.kind is Next.RESUME:
+        return f"{start}, no failure; the same segment goes on from the newest checkpoint"
+    return f"{start}: {action.why}"

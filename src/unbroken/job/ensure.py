@@ -1,0 +1,79 @@
+"""What a driver asks for: tasks of a run are in the queue, found there or submitted now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from unbroken.job import rule_state, waiting_tasks
+from unbroken.job.array import Answer, Submitted, alive_of, submit_knowing
+from unbroken.job.other_owner import Other
+from unbroken.job.spec import JobSpec
+from unbroken.runs import submissions
+from unbroken.runs.history import History
+from unbroken.runs.submissions import Submission
+from unbroken.slurm.queue import MyJob, my_jobs
+
+
+def ensure(
+    spec: JobSpec,
+    segment: int,
+    ask: Callable[[Submission | None], list[MyJob] | None],
+    find_other: Callable[[JobSpec, Submission | None], Other | None],
+    *,
+    is_start: bool,
+) -> Submitted:
+    """Return which tasks of the run are in the queue, after submitting some if there were none for the segment.
+
+    `ask` returns this user's jobs, no older than a submission.  `find_other` names who else works on the run: the
+    tasks wait for the end of that one's job.  At the start of a driver, tasks that wait are changed to what it wants.
+    OSError for the notes on the run.
+    """
+    newest = submissions.newest(spec.key)
+    if newest is not None and newest.is_being_filled:
+        return Submitted(Answer.SOON)
+    jobs = ask(newest)
+    if jobs is None:
+        return Submitted(Answer.LATER, said="squeue does not answer")
+    alive = alive_of(jobs, spec.key)
+    leaving = [job for job in alive if job.is_leaving]
+    doing = [job for job in alive if job not in leaving and not _has_done_its_own(spec, segment, job)]
+    if doing:
+        return _found(spec, doing, is_start)
+    if leaving:
+        return Submitted(Answer.LEAVING, leaving[0].job_id)
+    if is_start and spec.is_rule:
+        rule_state.begin_again(spec.key)
+    other = find_other(spec, newest)
+    if other is not None and not other.job_id:
+        return Submitted(Answer.HELD, said=other.line)
+    done = submit_knowing(spec, newest, jobs, others=[other.job_id] if other else [])
+    return replace(done, said=f"behind job {other.job_id}: {other.line}") if other and done.job_id else done
+
+
+def _found(spec: JobSpec, jobs: Sequence[MyJob], is_start: bool) -> Submitted:
+    """Bring the waiting tasks up to date, and submit others for those that had to be canceled for that."""
+    found = Submitted(Answer.FOUND, jobs[0].job_id.partition("_")[0], len(jobs))
+    if not is_start:
+        return found
+    update = waiting_tasks.follow_plan(spec, [job.job_id for job in jobs if job.state == "PENDING"])
+    if not update.is_canceled:
+        return replace(found, said=update.line)
+    left = my_jobs() or []
+    at_work = next((job.job_id for job in alive_of(left, spec.key)), "")
+    done = submit_knowing(spec, submissions.newest(spec.key), left, at_work)
+    # Where none was taken now, the one at work submits them when it ends.
+    return replace(found if at_work and not done.job_id else done, said=update.line)
+
+
+def _has_done_its_own(spec: JobSpec, segment: int, job: MyJob) -> bool:
+    """Return True for a single job that has done its segment and does no other: it is about to leave.
+
+    Snakemake asks for the next one as soon as the record is there; a job for it may wait behind this one.
+    """
+    if spec.submission.refills:
+        return False
+    return any(
+        attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.outcome.settles
+        for attempt in History(spec.folder.history).attempts()
+    )
