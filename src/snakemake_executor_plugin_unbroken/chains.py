@@ -352,7 +352,7 @@ def _has_done_its_own(spec: JobSpec, segment: Segment, job: MyJob) -> bool:
         return False
     attempts = History(segment.places.history).attempts()
     return any(
-        attempt.slurm_job == job.job_id and attempt.segment != segment.number and attempt.outcome.settles
+        attempt.slurm_job == job.job_id and attempt.segment != segment.number and attempt.kind.settles
         for attempt in attempts
     )
 

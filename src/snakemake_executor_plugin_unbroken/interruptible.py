@@ -16,9 +16,9 @@ from unbroken.job.rule_state import DONE, read_state
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, LOGS, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 
 RESOURCE = "segments"
 # How the keys of these chains begin, as no run's name can.
@@ -70,7 +70,7 @@ class Interruptible(Segment):
 
     def pause_lines(self, after: int) -> list[str]:
         history = History(self.places.history).attempts()
-        paused = [attempt for attempt in history if attempt.outcome is Outcome.PAUSED]
+        paused = [attempt for attempt in history if attempt.kind is EndKind.PAUSED]
         return [
             f"{self.name}: segment {number} of {self.allowed} paused, {amount(attempt.progress_to)} {attempt.unit} done"
             for number, attempt in enumerate(paused, 1)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_end import EndState
 
 # Slurm took the job away; the segment did nothing wrong.
@@ -37,12 +37,12 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
         return NextAction(Next.STOP, f"{start}; this run stops: {evidence.action.why}")
     if _follows(evidence) is Next.RETRY:
         log = segment.places.log(segment.number)
-        why = f": {evidence.attempt.message}" if evidence.attempt else f" and left no record; log: {log}"
+        why = f": {evidence.attempt.line()}" if evidence.attempt else f" and left no record; log: {log}"
         return NextAction(Next.RETRY, start + why)
     if evidence.state == "COMPLETED" and evidence.attempt:  # it had less time than a segment
-        return NextAction(Next.RESUME, f"{segment.name}: job {job_id}: {evidence.attempt.message}")
+        return NextAction(Next.RESUME, f"{segment.name}: job {job_id}: {evidence.attempt.line()}")
     if evidence.attempt is not None and evidence.attempt.gets_more_margin:
-        return NextAction(Next.RESUME, f"{start}, which uses up no retry: {evidence.attempt.message}")
+        return NextAction(Next.RESUME, f"{start}, which uses up no retry: {evidence.attempt.line()}")
     return NextAction(Next.RESUME, f"{start}, no failure; the same segment goes on from the newest checkpoint")
 
 
@@ -54,6 +54,6 @@ def _follows(evidence: Evidence) -> Next:
         return Next.RETRY
     if attempt.gets_more_margin:
         return Next.RESUME  # as the policy counts, which ends it once the margin cannot grow
-    if attempt.outcome is Outcome.FAILED:
+    if attempt.kind is EndKind.FAILED:
         return Next.RETRY
-    return Next.RETRY if attempt.outcome is Outcome.DIED and not attempt.has_advanced else Next.RESUME
+    return Next.RETRY if attempt.kind is EndKind.DIED and not attempt.has_advanced else Next.RESUME

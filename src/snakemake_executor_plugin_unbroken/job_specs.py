@@ -104,7 +104,7 @@ def began_unix(segment: Segment) -> float | None:
     """Return when the work on a segment began that settled it; None if its history does not say."""
     with suppress(OSError, FormatError):
         for attempt in reversed(History(segment.places.history).attempts()):
-            if attempt.segment == segment.number and not attempt.before_work:
+            if attempt.segment == segment.number and not attempt.kind.is_before_work:
                 return attempt.times.job_started or unix_seconds(attempt.started_utc)
     return None
 

@@ -10,8 +10,8 @@ from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import age_by_name
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.already_done import settle, settled_record
 
 
@@ -50,9 +50,9 @@ def _has_right_record(segment: Segment) -> bool:
         return expected is not None
     if found is None or expected is None or (found.run, found.segment) != (segment.run.name, segment.number):
         return False
-    if found.outcome is Outcome.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
+    if found.kind is EndKind.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
         return True  # later segments have gone on from it, perhaps to the goal
-    return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
+    return (found.kind, found.checkpoint) == (expected.kind, expected.checkpoint)
 
 
 def _is_newer_than_the_one_before(segment: Segment) -> bool:

@@ -26,8 +26,8 @@ from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 
 __all__ = ["slurm"]  # a fixture
 
@@ -190,7 +190,7 @@ def test_a_record_that_vanished_is_made_again_and_told(driver: Driver) -> None:
     driver.executor._restore_vanished()
 
     record = read_record(places.record(1))
-    assert record is not None and record.outcome is Outcome.PAUSED
+    assert record is not None and record.kind is EndKind.PAUSED
     assert driver.lines() == ["demo segment 1: its job was ended in its last moment, its record is made again"]
     driver.executor._restore_vanished()
     assert driver.lines() == []
@@ -202,7 +202,7 @@ def test_a_record_that_vanished_is_made_again_and_told(driver: Driver) -> None:
 def of_a_rule(outcome: str) -> Interruptible:
     """The job of a rule whose newest task has left such a note."""
     found = work()
-    RuleState(ExecNote("net/de", "store", outcome, 2) if outcome else None, 1).write(found.key)
+    RuleState(ExecNote("net/de", "store", EndKind(outcome), 2) if outcome else None, 1).write(found.key)
     return found
 
 

@@ -30,9 +30,9 @@ from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.policy import Next, NextAction
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.already_done import settle, settle_rest, settled_record
 from unbroken.slurm.job_comment import chain_comment
@@ -43,12 +43,12 @@ def segment(number: int = 1, **changes: object) -> Segment:
     return Segment(toy_run(**changes), number, "toy_segment", ("demo", f"{number:03d}"))
 
 
-def attempt(outcome: Outcome, **changes: object) -> Attempt:
+def attempt(outcome: EndKind, **changes: object) -> Attempt:
     values: dict[str, object] = {
         "token": 1,
         "segment": 1,
         "driver_attempt": 1,
-        "outcome": outcome,
+        "kind": outcome,
         "started_utc": "2026-01-01T00:00:00Z",
         "ended_utc": "2026-01-01T00:10:00Z",
         "from_checkpoint": None,
@@ -86,26 +86,26 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("PREEMPTED", None, Next.RESUME),
         ("NODE_FAIL", None, Next.RESUME),
         ("BOOT_FAIL", None, Next.RESUME),
-        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
-        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
-        ("FAILED", Outcome.FAILED, Next.RETRY),
-        ("FAILED", Outcome.DIED, Next.RETRY),
+        ("PREEMPTED", EndKind.FAILED, Next.RESUME),
+        ("FAILED", EndKind.INTERRUPTED, Next.RESUME),
+        ("FAILED", EndKind.FAILED, Next.RETRY),
+        ("FAILED", EndKind.DIED, Next.RETRY),
         ("FAILED", None, Next.RETRY),
         ("OUT_OF_MEMORY", None, Next.RETRY),
         ("COMPLETED", None, Next.RETRY),
-        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
+        ("CANCELLED", EndKind.INTERRUPTED, Next.STOP),
         ("UNKNOWN", None, Next.RESUME),
     ],
 )
-def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: Outcome | None, follows: Next) -> None:
+def test_what_follows_the_end_of_a_job_without_a_record(state: str, outcome: EndKind | None, follows: Next) -> None:
     found = Evidence(state, attempt(outcome) if outcome else None)
 
     assert verdict(segment(), "17", found).kind is follows
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
-def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier(outcome: Outcome) -> None:
-    stopping = replace(attempt(outcome), end_cause=EndCause.KILLED_STOPPING.value, message="killed 3.0 s after")
+@pytest.mark.parametrize("outcome", [EndKind.FAILED, EndKind.DIED])
+def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier(outcome: EndKind) -> None:
+    stopping = replace(attempt(outcome), cause=EndCause.KILLED_STOPPING, message="killed 3.0 s after")
     earlier = replace(stopping, times=replace(NO_TIMES, next_margin_seconds=6.0))
 
     again = verdict(segment(), "17", Evidence("FAILED", earlier))
@@ -121,7 +121,7 @@ def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_ask
 
 
 def test_a_job_that_was_killed_after_a_save_uses_up_no_retry() -> None:
-    saved = attempt(Outcome.DIED, to_checkpoint="000002_20")
+    saved = attempt(EndKind.DIED, to_checkpoint="000002_20")
 
     assert verdict(segment(), "17", Evidence("FAILED", saved)).kind is Next.RESUME
 
@@ -142,7 +142,7 @@ def test_a_cancelled_job_is_told_with_what_to_type() -> None:
 
 
 def test_a_failed_program_is_told_in_the_words_of_the_history() -> None:
-    assert verdict(segment(), "17", Evidence("FAILED", attempt(Outcome.FAILED))).why == (
+    assert verdict(segment(), "17", Evidence("FAILED", attempt(EndKind.FAILED))).why == (
         "demo segment 1: job 17 ended as FAILED: the program ended with exit code 1"
     )
 
@@ -367,10 +367,10 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
 
     records = [settle(run, number, print) for number in (1, 2, 3)]
 
-    assert [record and (record.outcome, record.has_worked) for record in records] == [
-        (Outcome.FINISHED, True),
-        (Outcome.FINISHED, False),
-        (Outcome.FINISHED, False),
+    assert [record and (record.kind, record.has_worked) for record in records] == [
+        (EndKind.FINISHED, True),
+        (EndKind.FINISHED, False),
+        (EndKind.FINISHED, False),
     ]
     assert read_record(RunFolder("demo").record(3)) == records[2]
 
@@ -388,7 +388,7 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     assert held == [None] * 3
     assert is_settled
     assert [record and record.segment for record in records] == [2, 3, 4]
-    assert {record and (record.outcome, record.has_worked) for record in records} == {(Outcome.FINISHED, False)}
+    assert {record and (record.kind, record.has_worked) for record in records} == {(EndKind.FINISHED, False)}
 
 
 def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     again = settle(toy_run(goal=10**6), 1, print)
 
     assert again is not None
-    assert (again.outcome, again.checkpoint, again.progress) == (Outcome.PAUSED, made.checkpoint, made.progress)
+    assert (again.kind, again.checkpoint, again.progress) == (EndKind.PAUSED, made.checkpoint, made.progress)
     assert read_record(path) == again
 
 
@@ -443,4 +443,4 @@ def test_settling_leaves_the_history_alone(here: Path) -> None:
     settle(toy_run(goal=5), 2, print)
 
     assert History(RunFolder("demo").history).path.read_text() == before
-    assert json.loads(before.splitlines()[0])["outcome"] == "finished"
+    assert json.loads(before.splitlines()[0])["kind"] == "finished"

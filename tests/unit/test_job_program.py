@@ -13,10 +13,10 @@ from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.job.stop_note import note_stop, stop_of
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_comment import chain_comment
 
 START = "20260101T000000Z-1a2b3c4d"
@@ -46,8 +46,8 @@ def job(spec: JobSpec, **environment: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def outcomes() -> list[Outcome]:
-    return [line.outcome for line in History(RunFolder("demo").history).attempts()]
+def outcomes() -> list[EndKind]:
+    return [line.kind for line in History(RunFolder("demo").history).attempts()]
 
 
 def canceled(slurm: Slurm) -> str:
@@ -66,7 +66,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
 
     assert done.returncode == 0, done.stderr
     record = read_record(RunFolder("demo").record(2))
-    assert record is not None and record.outcome is Outcome.PAUSED
+    assert record is not None and record.kind is EndKind.PAUSED
     assert not RunFolder("demo").record(3).exists()
     assert (slurm.said("--array"), slurm.said("--dependency")) == (["1-9%1"], ["afterany:17"])  # seven and two
     assert "no task of this run waits: submitting the next ones; tasks of the run are in the queue" in done.stderr
@@ -78,7 +78,7 @@ def test_where_tasks_wait_a_task_submits_nothing(tmp_path: Path, slurm: Slurm) -
 
     done = job(chain_spec(tmp_path, **QUICK))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert (slurm.told, canceled(slurm)) == ([], "")
 
 
@@ -101,7 +101,7 @@ def test_at_the_goal_the_tasks_that_wait_are_canceled(tmp_path: Path, slurm: Slu
 
     done = job(chain_spec(tmp_path, **{**QUICK, "segment_minutes": 1, "goal": 3}))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.FINISHED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED])
     assert canceled(slurm) == "--state=PENDING 17\n"
     assert "canceled the waiting tasks: 17_2, 17_3, 17_4" in done.stderr
     assert stop_of("demo", START) == ""
@@ -110,7 +110,7 @@ def test_at_the_goal_the_tasks_that_wait_are_canceled(tmp_path: Path, slurm: Slu
 def test_with_the_last_segment_at_work_nothing_is_submitted(tmp_path: Path, slurm: Slurm) -> None:
     done = job(chain_spec(tmp_path, segments=1, **QUICK))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert slurm.told == []
 
 
@@ -119,7 +119,7 @@ def test_a_task_of_a_run_that_is_over_does_nothing(tmp_path: Path, slurm: Slurm)
 
     done = job(chain_spec(tmp_path, goal=3))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.FINISHED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED])
     assert slurm.told == []
 
 
@@ -144,9 +144,9 @@ def test_a_task_whose_files_are_away_leaves_the_others_in_the_queue(tmp_path: Pa
 
     done = job(chain_spec(tmp_path, script="gone.py", **QUICK))
 
-    assert done.returncode == exit_code_for(BeforeWork.UNAVAILABLE, 1)
+    assert done.returncode == exit_code_for(EndKind.UNAVAILABLE, 1)
     (line,) = History(RunFolder("demo").history).attempts()
-    assert (line.before_work, line.slurm_job) == (BeforeWork.UNAVAILABLE.value, "17")
+    assert (line.kind, line.slurm_job) == (EndKind.UNAVAILABLE, "17")
     assert (canceled(slurm), slurm.told, stop_of("demo", START)) == ("", [], "")
     assert not (slurm.folder / "asked").exists() or "requeue" not in (slurm.folder / "asked").read_text()
 
@@ -170,7 +170,7 @@ def test_a_node_without_slurm_s_commands_does_its_segment_and_says_what_it_canno
 
     done = job(chain_spec(tmp_path, **QUICK), PATH="/usr/nowhere")
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert "sbatch, squeue, scontrol, scancel: not found on this node" in done.stderr
 
 

@@ -7,9 +7,9 @@ import pytest
 from support.making import ATTEMPT
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action, of_start
+from unbroken.runs.segment_end import EndCause, EndKind
+from unbroken.slurm.job_end import EndState
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
@@ -24,18 +24,14 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 RULES = Rules(attempts_without_progress=2)
 
 
-def attempt(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+def attempt(kind: EndKind = EndKind.FAILED, **more: object) -> Attempt:
     nothing = {"from_checkpoint": None, "to_checkpoint": None, "progress_from": 0.0, "progress_to": 0.0}
-    values = {"outcome": outcome, "message": "it broke", **nothing, **more}
+    values = {"kind": kind, "message": "it broke", **nothing, **more}
     return replace(ATTEMPT, **values)  # type: ignore[arg-type]
 
 
-def saved(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+def saved(outcome: EndKind = EndKind.FAILED, **more: object) -> Attempt:
     return replace(attempt(outcome, **{"progress_to": 1.0, **more}), to_checkpoint="000002_2")
-
-
-def before_work(why: BeforeWork, **more: object) -> Attempt:
-    return attempt(before_work=why.value, **more)
 
 
 def on(*nodes: str) -> list[Attempt]:
@@ -48,9 +44,7 @@ def stops(attempts: Sequence[Attempt], other_nodes: int = 0, rules: Rules = RULE
 
 def dead_tasks(array: int, node: str, count: int) -> list[Attempt]:
     """Attempts of tasks in which nothing ran."""
-    return [
-        before_work(BeforeWork.NEVER_RAN, slurm_job=f"{array}_{task}", slurm_node=node) for task in range(1, count + 1)
-    ]
+    return [attempt(EndKind.NEVER_RAN, slurm_job=f"{array}_{task}", slurm_node=node) for task in range(1, count + 1)]
 
 
 def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_failure() -> None:
@@ -72,14 +66,17 @@ def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_fail
         ([], False),
         ([attempt()], False),
         ([attempt(), attempt()], True),
-        ([attempt(Outcome.DIED), attempt()], True),
+        ([attempt(EndKind.DIED), attempt()], True),
         ([attempt(), saved()], False),
-        ([attempt(), attempt(Outcome.PAUSED), attempt()], False),
-        ([attempt(Outcome.DIED), saved(Outcome.DIED), attempt(Outcome.INTERRUPTED)], False),
-        ([attempt(cause="TIMEOUT"), attempt(cause="TIMEOUT")], True),
-        ([attempt(cause="PREEMPTED")] * 9, False),
-        ([attempt(), attempt(cause="NODE_FAIL"), attempt()], True),  # a lost node says nothing, for better or worse
-        ([attempt(), attempt(cause="OUT_OF_MEMORY")], False),  # the next one gets more
+        ([attempt(), attempt(EndKind.PAUSED), attempt()], False),
+        ([attempt(EndKind.DIED), saved(EndKind.DIED), attempt(EndKind.INTERRUPTED)], False),
+        ([attempt(job_state=EndState.TIMEOUT), attempt(job_state=EndState.TIMEOUT)], True),
+        ([attempt(job_state=EndState.PREEMPTED)] * 9, False),
+        (
+            [attempt(), attempt(job_state=EndState.NODE_FAIL), attempt()],
+            True,
+        ),  # a lost node says nothing, for better or worse
+        ([attempt(), attempt(job_state=EndState.OUT_OF_MEMORY)], False),  # the next one gets more
         ([attempt(segment=2), attempt()], False),
     ],
 )
@@ -87,15 +84,15 @@ def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[A
     assert stops(attempts) is is_over
 
 
-def test_what_is_hopeless_is_not_tried_again() -> None:
-    why = why_stop([attempt(is_hopeless=True)], RULES, Situation(1, other_nodes=9))
+def test_what_has_diverged_is_not_tried_again() -> None:
+    why = why_stop([attempt(cause=EndCause.DIVERGED)], RULES, Situation(1, other_nodes=9))
 
     assert why == "no further attempt is made: it broke; fix the cause, then start snakemake again"
 
 
 def test_a_cancelled_job_stops_its_run() -> None:
     why = why_stop(
-        [attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], RULES, Situation(1, other_nodes=9)
+        [attempt(EndKind.INTERRUPTED, job_state=EndState.CANCELLED, slurm_job="17")], RULES, Situation(1, other_nodes=9)
     )
 
     assert why == "Slurm job 17 was canceled; to go on, start snakemake again"
@@ -108,7 +105,7 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
 
     assert not stops(steps[:2], rules=rules)
     assert why_stop(steps[:3], rules, Situation(1, log="logs/demo/001.log")) == (
-        "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; fix the cause, then start snakemake again"
+        "segment 1 failed 3 times; last: it broke; read logs/demo/001.log; fix the cause, then start snakemake again"
     )
     assert not stops(steps)
 
@@ -117,12 +114,12 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
     ("outcomes", "count"),
     [
         ([], 0),
-        ([Outcome.FAILED, Outcome.FAILED], 2),
-        ([Outcome.FAILED, Outcome.PAUSED], 0),
-        ([Outcome.FAILED, Outcome.DIED, Outcome.FAILED], 1),
+        ([EndKind.FAILED, EndKind.FAILED], 2),
+        ([EndKind.FAILED, EndKind.PAUSED], 0),
+        ([EndKind.FAILED, EndKind.DIED, EndKind.FAILED], 1),
     ],
 )
-def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[Outcome], count: int) -> None:
+def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[EndKind], count: int) -> None:
     assert failures_in_a_row([attempt(outcome) for outcome in outcomes], 1) == count
 
 
@@ -132,7 +129,7 @@ def test_failures_of_another_segment_do_not_count() -> None:
 
 def test_the_line_says_where_it_was_tried_where_to_look_and_what_to_type() -> None:
     assert why_stop(on("n1", "n2"), RULES, Situation(1, other_nodes=5, log="logs/demo/001.log")) == (
-        "2 attempts without progress on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
+        "2 attempts without progress on n1, n2, no further one is made; last: it broke; read logs/demo/001.log; "
         "fix the cause, then start snakemake again"
     )
 
@@ -164,11 +161,11 @@ def test_with_one_attempt_allowed_a_second_one_still_goes_to_another_node() -> N
 
 
 def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
-    died = [before_work(BeforeWork.NEVER_RAN, slurm_node="n1", slurm_job=job) for job in ("1", "2")]
+    died = [attempt(EndKind.NEVER_RAN, slurm_node="n1", slurm_job=job) for job in ("1", "2")]
 
     assert not stops(died, other_nodes=3)
     assert stops(died, other_nodes=0)
-    assert stops([*died, before_work(BeforeWork.NEVER_RAN, slurm_node="n2", slurm_job="3")], other_nodes=3)
+    assert stops([*died, attempt(EndKind.NEVER_RAN, slurm_node="n2", slurm_job="3")], other_nodes=3)
 
 
 # --- before the work ---
@@ -176,13 +173,13 @@ def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
 
 def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
     assert (
-        why_stop([before_work(BeforeWork.REFUSED)], RULES, Situation(1, other_nodes=9))
+        why_stop([attempt(EndKind.REFUSED)], RULES, Situation(1, other_nodes=9))
         == "no further attempt is made: it broke; fix the cause, then start snakemake again"
     )
 
 
 def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
-    jobs = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
+    jobs = [attempt(EndKind.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
 
     assert not stops(jobs[:2])  # one job tries for a while itself
     assert why_stop(jobs, RULES, Situation(1, other_nodes=9)) == (
@@ -191,14 +188,14 @@ def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
 
 
 def test_a_disk_that_was_away_says_nothing_about_the_program() -> None:
-    away = before_work(BeforeWork.UNAVAILABLE, slurm_job="17")
+    away = attempt(EndKind.UNAVAILABLE, slurm_job="17")
 
-    assert not stops([attempt(slurm_job="16"), away, attempt(slurm_job="18", cause="NODE_FAIL")])
+    assert not stops([attempt(slurm_job="16"), away, attempt(slurm_job="18", job_state=EndState.NODE_FAIL)])
     assert idle_attempts([attempt(), away], 1) == [attempt()]
 
 
 def test_an_attempt_that_worked_lets_the_disk_fail_anew() -> None:
-    away = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job) for job in ("17", "18")]
+    away = [attempt(EndKind.UNAVAILABLE, slurm_job=job) for job in ("17", "18")]
 
     assert not stops([away[0], saved(), away[1]])
 
@@ -258,12 +255,12 @@ def test_another_node_is_tried_before_another_checkpoint() -> None:
 @pytest.mark.parametrize(
     "attempts",
     [
-        from_newest(2, before_work=BeforeWork.NEVER_RAN.value),
-        from_newest(2, cause="OUT_OF_MEMORY"),
-        from_newest(2, is_storage_failure=True),
-        [*from_newest(1), *from_newest(1, is_storage_failure=True)],
-        from_newest(2, is_hopeless=True),
-        from_newest(2, cause="CANCELLED"),
+        from_newest(2, kind=EndKind.NEVER_RAN),
+        from_newest(2, job_state=EndState.OUT_OF_MEMORY),
+        from_newest(2, cause=EndCause.STORAGE),
+        [*from_newest(1), *from_newest(1, cause=EndCause.STORAGE)],
+        from_newest(2, cause=EndCause.DIVERGED),
+        from_newest(2, job_state=EndState.CANCELLED),
     ],
 )
 def test_what_says_nothing_of_the_checkpoint_leads_to_no_other(attempts: list[Attempt]) -> None:

@@ -15,7 +15,7 @@ from unbroken.job.segment_process import give_up_at, is_being_ended, rest_second
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
@@ -81,7 +81,8 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     if done.answer is Answer.REFUSED:
         last = next(reversed(History(job.folder.history).attempts()), None)
         message = f"the next jobs could not be submitted: {done.said}"
-        endings.note(job.folder, endings.before_work(last, segment, BeforeWork.REFUSED, message), job.log)
+        end = SegmentEnd(kind=EndKind.REFUSED, message=message)
+        endings.note(job.folder, endings.before_work(last, segment, end), job.log)
         raise Stop(f"{message}; fix the cause, then start snakemake again")
     _come_back(job)
 
