@@ -9,11 +9,12 @@ from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.progress import FileDigest, Progress
 from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.times import NO_TIMES
-from unbroken.segment.classify import describe_exit, explained, has_newer, is_finished, judge
+from unbroken.segment.classify import describe_exit, explained, is_finished, judge
 from unbroken.segment.supervisor import Work
 
 

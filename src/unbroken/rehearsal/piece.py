@@ -284,7 +284,7 @@ class Piece:
 def reason_of_end(ended: Ended, attempts: Sequence[Attempt]) -> str:
     """Return what a piece that ended otherwise than it should has said last."""
     said = ended.said.removeprefix("stopped: ")
-    return said or (attempts[-1].message if attempts else "") or "it says nothing"
+    return said or (attempts[-1].line() if attempts else "") or "it says nothing"
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

@@ -88,24 +88,26 @@ def before_work(last: Attempt | None, segment: int, end: SegmentEnd, **job: Any)
     done, unit = (last.progress_to, last.unit) if last else (0.0, "")
     message = f"{first} (and {len(more)} more)" if more else first
     end = replace(end, message=message, progress_from=done, progress_to=done, unit=unit)
-    values: dict[str, Any] = {
-        "token": 0,
-        "segment": segment,
-        "driver_attempt": 1,
-        "started_utc": now,
-        "ended_utc": now,
-        "work_seconds": 0.0,
-        "saves": 0,
-        "save_seconds": 0.0,
-        "stop_seconds": None,
-        "unused_seconds": None,
-        "exit_code": None,
-        "host": "",
-        "pid": 0,
-        "slurm_job": "",
-        "start": driver_start.current(),
-    }
-    return Attempt.of(end, **{**values, **job})
+    known = {"token": 0, "segment": segment, "started_utc": now, "ended_utc": now, "start": driver_start.current()}
+    return Attempt.of(end, **{**known, **job})
+
+
+def reached(end: SegmentEnd, origin: Checkpoint | None, last: Checkpoint | None) -> SegmentEnd:
+    """Return the end with where the attempt began and how far it came."""
+    progress = last.passport.progress if last else None
+    return replace(
+        end,
+        from_checkpoint=origin.name if origin else None,
+        to_checkpoint=last.name if last is not None and has_newer(last, origin) else None,
+        progress_from=origin.passport.progress.done if origin else 0.0,
+        progress_to=progress.done if progress else 0.0,
+        unit=progress.unit if progress else "",
+    )
+
+
+def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
+    """Return True if the attempt brought the run forward; a checkpoint at the same place is no progress."""
+    return origin is None or last.passport.progress.done > origin.passport.progress.done
 
 
 def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
@@ -244,10 +246,11 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
     before = attempts[-1].progress_to if attempts else 0.0
     why = f": {found.ending.in_words} ({found.ending.value})" if found else ""
     return Attempt(
-        token=claim.token,
-        segment=claim.segment,
-        driver_attempt=1,
+        **claim.of_attempt,
         kind=EndKind.DIED,
+        message=f"the job was killed{why}; what it had published counts",
+        job_state=found.ending if found else None,
+        segment=claim.segment,
         started_utc=claim.started_utc,
         ended_utc=last.passport.created_utc if last else claim.started_utc,
         from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
@@ -257,17 +260,4 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
         unit=last.passport.progress.unit if last else "",
         work_seconds=last.passport.work_seconds if last else 0.0,
         saves=len(made),
-        save_seconds=0.0,
-        stop_seconds=None,
-        unused_seconds=None,
-        exit_code=None,
-        host=claim.host,
-        pid=claim.pid,
-        slurm_job=claim.slurm_job,
-        message=f"the job was killed{why}; what it had published counts",
-        slurm_node=claim.slurm_node,
-        slurm_cluster=claim.slurm_cluster,
-        job_state=found.ending if found else None,
-        mem_mb=claim.mem_mb,
-        start=claim.start,
     )

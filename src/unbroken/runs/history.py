@@ -26,19 +26,18 @@ class Attempt(SegmentEnd):
 
     token: int
     segment: int
-    driver_attempt: int
+    driver_attempt: int = 1
     started_utc: str
     ended_utc: str
-    work_seconds: float
-    saves: int
-    save_seconds: float
-    stop_seconds: float | None
-    unused_seconds: float | None
-    exit_code: int | None
-    host: str
-    pid: int
-    slurm_job: str
-    # Histories that began before these were kept lack them.
+    work_seconds: float = 0.0
+    saves: int = 0
+    save_seconds: float = 0.0
+    stop_seconds: float | None = None
+    unused_seconds: float | None = None
+    exit_code: int | None = None
+    host: str = ""
+    pid: int = 0
+    slurm_job: str = ""
     slurm_node: str = ""
     slurm_cluster: str = ""
     slurm_partition: str = ""  # empty also of one that was killed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import replace
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
@@ -109,28 +108,15 @@ class AttemptLog:
         self._history.append(made)
 
     def _without_work(self, last: Attempt | None, end: SegmentEnd, began_utc: str) -> Attempt:
-        claim = self._held.claim
-        return endings.before_work(
-            last,
-            self._job.segment,
-            replace(end, message=end.message.removeprefix(f"runs.{self._job.run.name}: ")),
-            token=claim.token,
-            driver_attempt=self._job.driver_attempt,
-            started_utc=began_utc,
-            host=claim.host,
-            pid=os.getpid(),
-            slurm_job=claim.slurm_job,
-            slurm_node=claim.slurm_node,
-            slurm_cluster=claim.slurm_cluster,
-            mem_mb=self._job.run.mem_mb,
-            start=claim.start,
-        )
+        end = replace(end, message=end.message.removeprefix(f"runs.{self._job.run.name}: "))
+        number, who = self._job.driver_attempt, self._held.claim.of_attempt
+        return endings.before_work(last, self._job.segment, end, driver_attempt=number, started_utc=began_utc, **who)
 
     def _worked(self, work: Work, end: SegmentEnd) -> Attempt:
-        publisher, claim = work.publisher, self._held.claim
+        publisher = work.publisher
         return Attempt.of(
             end,
-            token=claim.token,
+            **self._held.claim.of_attempt,
             segment=self._job.segment,
             driver_attempt=self._job.driver_attempt,
             started_utc=publisher.started_utc,
@@ -141,14 +127,7 @@ class AttemptLog:
             stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
             unused_seconds=round(work.deadline.left_seconds(), 3),
             exit_code=work.exit_code,
-            host=claim.host,
-            pid=os.getpid(),
-            slurm_job=claim.slurm_job,
-            slurm_node=claim.slurm_node,
-            slurm_cluster=claim.slurm_cluster,
             slurm_partition=work.slurm_job.partition if work.slurm_job else "",
-            mem_mb=self._job.run.mem_mb,
-            start=claim.start,
         )
 
 

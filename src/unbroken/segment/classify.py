@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.attempts import has_newer, reached
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.killed_stop import killed_words
 from unbroken.runs.run import Run
@@ -72,23 +73,8 @@ def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
 
 def complete(end: SegmentEnd, work: Work) -> SegmentEnd:
     """Return the end with all that is measured: checkpoints, progress, times, and whether memory ran out."""
-    origin, last = work.task.origin, work.last
-    progress = last.passport.progress if last else None
-    return replace(
-        end,
-        job_state=EndState.OUT_OF_MEMORY if work.is_out_of_memory else None,
-        from_checkpoint=origin.name if origin else None,
-        to_checkpoint=last.name if last is not None and has_newer(last, origin) else None,
-        progress_from=origin.passport.progress.done if origin else 0.0,
-        progress_to=progress.done if progress else 0.0,
-        unit=progress.unit if progress else "",
-        times=work.moments.times(),
-    )
-
-
-def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
-    """True if the attempt brought the run forward; a checkpoint at the same place is no progress."""
-    return origin is None or last.passport.progress.done > origin.passport.progress.done
+    state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
+    return replace(reached(end, work.task.origin, work.last), job_state=state, times=work.moments.times())
 
 
 def describe_exit(code: int | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs.attempts import note_died, times_path
+from unbroken.runs.attempts import note_died, reached, times_path
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import Attempt, History
@@ -83,7 +83,8 @@ class Account:
         if self._has_ended:
             return
         self._has_ended = True
-        attempt = self._attempt(self._end(kind, origin, last, message or _said(kind, last), cause))
+        end = SegmentEnd(kind=kind, message=message or _said(kind, last), cause=cause, times=self._moments.times())
+        attempt = self._attempt(reached(end, origin, last))
         try:
             self._held.confirm()
             self._history.append(attempt)
@@ -94,46 +95,18 @@ class Account:
     def _write_note(self, kind: EndKind | None) -> None:
         write_note(self._note, ExecNote(self._name, str(self._store), kind, self._segment))
 
-    def _end(
-        self, kind: EndKind, origin: Checkpoint | None, last: Checkpoint | None, message: str, cause: EndCause | None
-    ) -> SegmentEnd:
-        begun = origin.passport.progress.done if origin else 0.0
-        progress = last.passport.progress if last else None
-        has_advanced = progress is not None and (origin is None or progress.done > begun)
-        return SegmentEnd(
-            kind=kind,
-            message=message,
-            cause=cause,
-            from_checkpoint=origin.name if origin else None,
-            to_checkpoint=last.name if last and has_advanced else None,
-            progress_from=begun,
-            progress_to=progress.done if progress else 0.0,
-            unit=progress.unit if progress else "",
-            times=self._moments.times(),
-        )
-
     def _attempt(self, end: SegmentEnd) -> Attempt:
-        claim = self._held.claim
         return Attempt.of(
             end,
-            token=claim.token,
+            **self._held.claim.of_attempt,
             segment=self._segment,
-            driver_attempt=1,
             started_utc=self._started_utc,
             ended_utc=utc_now(),
             work_seconds=round(self._moments.watch.clock() - self._started, 3),
             saves=self._saves,
             save_seconds=round(self._save_seconds, 3),
-            stop_seconds=None,
-            unused_seconds=None,
             exit_code=EXIT_PAUSED if end.kind in (EndKind.PAUSED, EndKind.INTERRUPTED) else None,
-            host=claim.host,
-            pid=claim.pid,
-            slurm_job=claim.slurm_job,
-            slurm_node=claim.slurm_node,
-            slurm_cluster=claim.slurm_cluster,
             slurm_partition=self._slurm_job.partition if self._slurm_job else "",
-            start=claim.start,
         )
 
 
