@@ -37,6 +37,17 @@ def handoff(here: Lab, seconds: float, segments: int) -> str:
     return "\n\n".join(texts)
 
 
+def handoff_by_default(here: Lab, seconds: float, segments: int) -> str:
+    """A table of three ways where Slurm schedules as it does by default."""
+    found = {
+        "`--array=1-N%1`": slurm.by_hand(here, seconds, segments, is_array=True),
+        "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
+        "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
+    }
+    rows = [[name, str(len(gaps)), spread(by_part(gaps)[ALL], 1)] for name, gaps in found.items()]
+    return table(["Slurm's own SchedulerParameters", "hand-offs", "seconds"], rows)
+
+
 def load(here: Lab, counts: list[int], seconds: float) -> str:
     """What a driver does while jobs wait, for each minute."""
     rows = [_row(f"plain plugin, our profile, {counts[0]}", slurm.waiting(here, counts[0], seconds, "slurm"))]
@@ -59,17 +70,22 @@ def _row(name: str, found: Load) -> list[str]:
 if __name__ == "__main__":
     chosen = options(
         __doc__,
-        only=(str, "", "handoff or waiting, one of the two alone"),
+        only=(str, "", "handoff, default or waiting, one of them alone"),
         seconds=(float, 60.0, "length of a segment"),
         segments=(int, 11, "how many segments each chain has"),
         live=(str, "100,300,1000", "how many jobs wait"),
         waiting_seconds=(float, 300.0, "how long the waiting driver is watched"),
     )
     where = machine("snakemake", "snakemake-executor-plugin-slurm")
-    with slurm.lab() as here:
-        if chosen.only != "waiting":
+    if chosen.only in ("", "handoff"):
+        with slurm.lab() as here:
             text = handoff(here, chosen.seconds, chosen.segments)
-            publish("handoff_slurm", f"{where}\n\n{text}", chosen.write)
-        if chosen.only != "handoff":
+        publish("handoff_slurm", f"{where}\n\n{text}", chosen.write)
+    if chosen.only in ("", "default"):
+        with slurm.lab(is_default=True) as here:
+            text = handoff_by_default(here, chosen.seconds, chosen.segments)
+        publish("handoff_slurm_default", f"{where}\n\n{text}", chosen.write)
+    if chosen.only in ("", "waiting"):
+        with slurm.lab() as here:
             text = load(here, [int(count) for count in chosen.live.split(",")], chosen.waiting_seconds)
-            publish("waiting_slurm", f"{where}\n\n{text}", chosen.write)
+        publish("waiting_slurm", f"{where}\n\n{text}", chosen.write)

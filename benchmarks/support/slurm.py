@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -21,17 +21,18 @@ import yaml
 from support.marks import read_marks
 from support.measure import ROOT, SNAKEMAKE
 
-sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-from lab import Cluster
+from cluster.lab import Cluster
+from cluster.lab_limits import default_scheduling
 
 HERE = Path(__file__).parent
 COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr", "srun")
 # What asks the controller or the accounting; srun comes from inside the jobs and is the same in all variants.
 ASKING = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
 PATIENCE_SECONDS = 3600.0
-_STARTED = re.compile(r"\[(?P<when>[\d:.T-]+)\] .*(?:Allocate|Started) JobId=(?P<job>\d+)")
-_LEFT = re.compile(r"\[(?P<when>[\d:.T-]+)\] _job_complete: JobId=(?P<job>\d+) W")
+_STARTED = re.compile(r"\[(?P<when>[\d:.T-]+)\] .*(?:Allocate|Started) JobId=(?P<job>\d+(?:_\d+)?)")
+_LEFT = re.compile(r"\[(?P<when>[\d:.T-]+)\] _job_complete: JobId=(?P<job>\d+(?:_\d+)?)(?:\(\d+\))? W")
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,16 @@ sys.exit(done.returncode)
 
 
 @contextmanager
-def lab(nodes: int = 5) -> Iterator[Lab]:
-    """A cluster; afterwards nothing is left."""
+def lab(nodes: int = 5, is_default: bool = False) -> Iterator[Lab]:
+    """A cluster, with Slurm's own SchedulerParameters if `is_default`; afterwards nothing is left."""
     cluster = Cluster(Path(mkdtemp(prefix="unbroken_bench_")), nodes).start()
     base = Path(mkdtemp(prefix="unbroken_bench_work_"))
     try:
         # Else 26.05 does not write down what backfill starts, and `_STARTED` misses it.
         cluster.run("scontrol", "setdebug", "verbose")
         cluster.run("scontrol", "setdebugflags", "+hetjob")
-        yield Lab(cluster, base)
+        with default_scheduling(cluster) if is_default else nullcontext():
+            yield Lab(cluster, base)
     finally:
         cluster.stop()
         shutil.rmtree(base, ignore_errors=True)
@@ -177,7 +179,7 @@ def chain(here: Lab, seconds: float, segments: int, profile: str, *words: str) -
     for mark, record in zip(marks, records, strict=True):
         mark["record"] = record.stat().st_mtime
     return [
-        _parts(before, after, submitted.get(job, began), ends[job_before], starts[job])
+        _parts(before, after, submitted.get(job.partition("_")[0], began), ends[job_before], starts[job])
         for (before, after), (job_before, job) in zip(pairwise(marks), pairwise(jobs), strict=True)
     ]
 

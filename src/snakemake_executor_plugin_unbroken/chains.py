@@ -85,6 +85,7 @@ class Chains:
         self._out: dict[Segment, SubmittedJobInfo] = {}
         self._lock = threading.Lock()
         self._submitted: dict[str, Submitted] = {}
+        self._begins: tuple[float, str, str] | None = None  # when the newest array may start, its chain, its number
 
     # --- a segment's job is handed over ---
 
@@ -105,6 +106,16 @@ class Chains:
     def postponed(self) -> list[Any]:
         """Return all jobs that were to be handed over again later, once."""
         return self._later.all()
+
+    def wake_scheduler(self, waits: bool = False) -> None:
+        """Let Slurm start what was submitted last, once its begin has come; wait for that moment if `waits`."""
+        if (begins := self._begins) is None:
+            return
+        if waits:
+            time.sleep(max(0.0, begins[0] - time.monotonic()))
+        if time.monotonic() >= begins[0]:
+            self._begins = None
+            array.wake_scheduler(*begins[1:])
 
     def seconds_to_next(self) -> float | None:
         """Return how long until the next job is to be handed over again; None if there is none."""
@@ -198,6 +209,7 @@ class Chains:
         done = array.submit_knowing(spec, newest, jobs, others=self._behind.get(spec.key, []))
         if done.answer is Answer.DONE and done.job_id:
             self._submitted[segment.key] = done
+            self._begins = (time.monotonic() + array.WAKE_SECONDS, segment.key, done.job_id)
             tasks = f"array of {done.tasks} tasks" if done.tasks > 1 else "job"
             where = f"; {done.said}" if done.said else ""
             self._host.log(f"{segment.chain_name}: submitted {tasks} {done.job_id}{where}")

@@ -183,6 +183,7 @@ class Executor(BatchStepExecutor):
             active_jobs = self._without_segments(active_jobs)
         for job in self._chains.due():
             self.hand_over(job)
+        self._chains.wake_scheduler()
         infos = {out: info for info in active_jobs if (out := out_of(info)) is not None}
         for info in self._check_segments(infos):
             yield info
@@ -287,6 +288,7 @@ class Executor(BatchStepExecutor):
         super().shutdown()
         self._plain.shutdown()
         if self._is_detached:
+            self._chains.wake_scheduler(waits=True)
             self.log(self._chains.summary())
 
 

@@ -55,6 +55,13 @@ def default_scheduling(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
+def lazy_scheduling(cluster: Cluster) -> Iterator[None]:
+    """Schedule only when something happens: a submission, an end, a change of a job."""
+    with configured(cluster, SchedulerParameters="bf_interval=3600,sched_interval=3600"):
+        yield
+
+
+@contextmanager
 def user_limited(cluster: Cluster, user: str = "", **limits: int) -> Iterator[None]:
     """Limit the associations of a user (by default ours), as in `MaxSubmitJobs=4`; the controller knows it then."""
     user = user or cluster.plan.user

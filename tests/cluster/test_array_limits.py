@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps
 from cluster.lab import Cluster
-from cluster.lab_limits import configured, room_for_jobs, user_limited
+from cluster.lab_limits import configured, lazy_scheduling, room_for_jobs, user_limited
 from support.workdir import WorkDir
 
 pytestmark = pytest.mark.slow
@@ -44,6 +44,22 @@ def test_a_small_array_is_refilled(slurm_work: WorkDir, cluster: Cluster, is_att
     history = assert_done_once(slurm_work, 5)
     assert len(arrays(history)) == 3, said
     assert cluster.starts(slurm_work.root) == 5
+
+
+@BOTH_WAYS
+def test_a_scheduler_that_looks_only_when_something_happens_starts_an_array_on_an_idle_cluster(
+    slurm_work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """Nothing happens when the begin of an array has come; by default Slurm looks again after up to 30 s."""
+    slurm_work.configure({"a": steps(2)})
+    chain = Chain(slurm_work, cluster, is_attached)
+    with lazy_scheduling(cluster):
+        chain.let("all")
+        chain.start()
+        chain.end()
+        cluster.cancel_everything()
+
+    assert_done_once(slurm_work, 2)
 
 
 @BOTH_WAYS

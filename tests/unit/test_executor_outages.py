@@ -12,7 +12,7 @@ from support.driver import Driver, Words, shows
 from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
-from snakemake_executor_plugin_unbroken import chains
+from snakemake_executor_plugin_unbroken import chain_queue
 from unbroken.runs import submissions
 from unbroken.runs.layout import CHAINS
 
@@ -79,13 +79,13 @@ def test_while_squeue_is_silent_nothing_is_submitted_and_that_is_told_once(slurm
 def test_an_old_answer_of_squeue_is_no_word_on_a_job_that_is_to_be_taken_over(
     slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "chains")
+    clock = Clock(monkeypatch, "chain_queue")
     submission("17", 10_000.0)
     shows(slurm, "17 RUNNING")
     driver.executor.run_job(driver.job(segment(1)))
     shows(slurm, "17 COMPLETED")
 
-    clock.now += chains.FRESH_SECONDS + 1
+    clock.now += chain_queue.FRESH_SECONDS + 1
     driver.executor.run_job(driver.job(segment(2)))
 
     assert len(driver.submitted) == 2
@@ -104,12 +104,12 @@ def test_the_queue_is_asked_once_for_all_runs_that_are_handed_over_together(slur
 def test_a_silence_between_two_looks_is_not_taken_for_an_empty_queue(
     slurm: Slurm, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "chains")
+    clock = Clock(monkeypatch, "chain_queue")
     submission("17", 10_000.0)
     shows(slurm, "17 RUNNING")
     driver.executor.run_job(driver.job(segment(1)))
 
-    clock.now += chains.FRESH_SECONDS + 1
+    clock.now += chain_queue.FRESH_SECONDS + 1
     slurm.answer("squeue", "exit 1")
     second = driver.job(segment(2))
     driver.executor.run_job(second)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import sys
 import time
@@ -25,7 +26,7 @@ _MAGIC = b"SQLite format 3\0"
 _STEP_PAGES, _REST_SECONDS, _GIVE_UP_SECONDS = 1024, 0.01, 60.0
 # So long it waits for the end of a transaction.
 _BUSY_SECONDS = 1.0
-_OK, _FULL, _DONE = 0, 13, 101  # [SQLite, Result and Error Codes]
+_OK, _FULL, _DONE, _NEEDS_ROLLBACK = 0, 13, 101, 776  # [SQLite, Result and Error Codes]
 
 
 def is_database(path: Path) -> bool:
@@ -81,10 +82,33 @@ def is_committed(path: Path) -> bool:
 
 
 def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda: True) -> bool:
-    """Copy what is committed, while the program works or after it was killed.
+    """Copy what is committed, while the program works or after it was killed; the database stays as it is.
 
     False, and nothing there, if that cannot be, or if the database is not the same (`is_same`) after it; OSError if
     the disk is full.  SQLite's own backup does it [SQLite, Online Backup API].
+    """
+    target.unlink(missing_ok=True)
+    try:
+        is_copied = _back_up(path, target) or _roll_back_a_copy(path, target)
+    except (sqlite3.Error, TimeoutError, FileNotFoundError) as error:
+        is_copied = False
+        if getattr(error, "sqlite_errorcode", _OK) == _FULL:
+            target.unlink(missing_ok=True)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise
+    if not (is_copied and is_same()):
+        target.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _back_up(path: Path, target: Path) -> bool:
+    """Copy a database by reading alone; False if a transaction of a program that was killed is to be rolled back.
+
+    A connection that may write would do so, and the last one that closes a database moves its log into it: both look
+    like a commit of the program.
     """
     begun = time.monotonic()
 
@@ -93,8 +117,7 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
         if status != _DONE and time.monotonic() > begun + most:
             raise TimeoutError
 
-    target.unlink(missing_ok=True)
-    place = f"file:{quote(str(path))}?mode=rw"
+    place = f"file:{quote(str(path))}?mode=ro"
     try:
         with (
             closing(sqlite3.connect(place, uri=True, timeout=0)) as source,
@@ -102,12 +125,27 @@ def copy_database(path: Path, target: Path, is_same: Callable[[], bool] = lambda
         ):
             copy.execute("PRAGMA synchronous = OFF")  # the store flushes what it publishes
             source.backup(copy, pages=_STEP_PAGES, progress=look, sleep=_REST_SECONDS)
-            is_copied = is_same()  # before the last one who closes it moves the log into it
-    except (sqlite3.Error, TimeoutError) as error:
-        is_copied = False
-        if getattr(error, "sqlite_errorcode", _OK) == _FULL:
-            target.unlink(missing_ok=True)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
-    if not is_copied:
-        target.unlink(missing_ok=True)
-    return is_copied
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", _OK) != _NEEDS_ROLLBACK:
+            raise
+        return False
+    return True
+
+
+def _roll_back_a_copy(path: Path, target: Path) -> bool:
+    """Copy a database with its journal, and roll back there; False if it was changed meanwhile."""
+    journals = [each.with_name(f"{each.name}{JOURNAL}") for each in (path, target)]
+    before = [_times(each) for each in (path, journals[0])]
+    try:
+        shutil.copyfile(path, target)
+        shutil.copyfile(*journals)
+        with closing(sqlite3.connect(target)) as copy:
+            copy.execute("PRAGMA schema_version")  # whoever reads it first rolls it back
+    finally:
+        journals[1].unlink(missing_ok=True)
+    return before == [_times(each) for each in (path, journals[0])]
+
+
+def _times(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -422,6 +422,8 @@ class KeptFiles:
         if moment is not None and not moment.blurred:
             self._unknown = moment.unknown
             return {name: size for name, size in moment.lengths.items() if name not in moment.unknown}, ""
+        if changed := next((name for name in sorted(stamps) if self._is_changed_by_others(name)), ""):
+            return None, changed
         written_ns = max((stamp[2] for stamp in stamps.values()), default=0)
         lengths = {}
         for name in self._growing():
@@ -433,6 +435,13 @@ class KeptFiles:
                     continue
                 lengths[name] = state.st_size
         return lengths, ""
+
+    def _is_changed_by_others(self, name: str) -> bool:
+        """Return True for a database that is not as the program's last commit left it: its time says nothing.
+
+        Whoever opens it last moves the log of a killed program into it.
+        """
+        return self._observed.moment(name) is not None and is_database(self.folder / name)
 
     # --- inside ---
 
