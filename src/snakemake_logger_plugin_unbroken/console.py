@@ -26,7 +26,7 @@ from unbroken.report.status import RunStatus
 from unbroken.runs import notify_process
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.progress import amount
-from unbroken.runs.segment_end import GO_ON, EndKind
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
@@ -188,7 +188,7 @@ class Console:
             self._told.add((run, attempt.segment))
             self._following.state(run)
             if attempt.kind is EndKind.INTERRUPTED:
-                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.message)}; {GO_ON}")
+                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.goes_on)}")
         for line in self._following.budgets():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 

@@ -122,7 +122,7 @@ def line_of(run: Run, attempt: Attempt) -> str:
         case EndKind.PAUSED:
             return f"{start}: saved at {done}, {duration(attempt.work_seconds)} of work"
         case EndKind.INTERRUPTED:
-            return f"{start}: {attempt.message}"
+            return f"{start}: {attempt.goes_on}"
     return f"{start}: {attempt.kind} at {done}: {attempt.line(places.log(attempt.segment))}"
 
 

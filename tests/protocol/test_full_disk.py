@@ -41,7 +41,9 @@ def test_a_program_that_fills_the_disk_is_told_apart_from_one_that_crashed(small
 
     said = "the program ended with exit code 1: OSError: [Errno 28] No space left on device in programs.py, line "
     assert ended.error.startswith(f"SegmentError: runs.demo: {said}")
-    assert re.search(r"; results/demo: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing$", ended.error)
+    assert re.search(
+        r"; results/demo: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing; read ", ended.error
+    )
     assert is_untouched(base)
     assert "the disk is full" in history(toy_job(base))[-1].message
 

@@ -94,7 +94,7 @@ def note(of: Attempt) -> None:
         ),
         (
             attempt(EndKind.INTERRUPTED, "preempted or canceled; saved at 193 of 300 steps"),
-            "demo segment 2 of 20: preempted or canceled; saved at 193 of 300 steps",
+            "demo segment 2 of 20: preempted or canceled; saved at 193 of 300 steps; start again and it goes on",
         ),
         (
             attempt(EndKind.FAILED, "exit code 1"),

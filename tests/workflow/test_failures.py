@@ -42,7 +42,7 @@ def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: W
 
     assert done.code == 0
     assert outcomes(work, "demo") == [(EndKind.FAILED, 0, 3), (EndKind.FINISHED, 3, 6)]
-    assert work.history("demo")[0].message == (
+    assert work.history("demo")[0].line() == (
         "the program ended with exit code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/demo/001.1.log"
     )
 
@@ -99,7 +99,7 @@ def test_the_brake_says_why_and_what_to_do_in_one_line(work: WorkDir) -> None:
     assert line.partition("segment 1: ")[2] == (
         "stopped: runs.bad: 3 attempts without progress, no further one is made; last: the program ended with exit "
         "code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start "
-        "snakemake again"
+        "again"
     )
 
 

@@ -15,7 +15,7 @@ from unbroken.runs.layout import RunFolder
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
-from unbroken.runs.segment_end import GO_ON, EndKind
+from unbroken.runs.segment_end import EndKind
 
 
 def standing(run: Run, base: Path) -> str:
@@ -61,7 +61,7 @@ def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
 def _stopped(attempt: Attempt, run: Run) -> str:
     """Say how far a run is whose last attempt settled nothing, why, and what to do."""
     if attempt.kind is EndKind.INTERRUPTED:
-        return f"{attempt.message}; {GO_ON}"  # there is nothing to read
+        return attempt.goes_on  # there is nothing to read
     done, log = _how_far(attempt.progress_to, run.goal, attempt.unit), RunFolder(run.name).log(attempt.segment)
     is_killed = attempt.kind is EndKind.DIED
     why = f"{attempt.line(log)}; start again to go on" if is_killed else attempt.advice(log)

@@ -44,8 +44,6 @@ class EndKind(StrEnum):
 
 # What to do before a new start, where nothing more is known.
 FIX = "fix the cause"
-# What an interrupted attempt needs.
-GO_ON = "start again and it goes on"
 _SETTLING = frozenset({EndKind.FINISHED, EndKind.PAUSED})
 _BEFORE_WORK = frozenset({EndKind.REFUSED, EndKind.UNAVAILABLE, EndKind.NEVER_RAN, EndKind.HELD})
 
@@ -107,6 +105,11 @@ class SegmentEnd:
         """Return what was found and where to read on; `log` is where, if the end itself does not say it."""
         where = self.log or log
         return f"{self.message}; read {where}" if where else self.message
+
+    @property
+    def goes_on(self) -> str:
+        """Return what was found of an attempt that was asked to leave, and how it resumes."""
+        return self.message if self.cause is EndCause.PARTIAL else f"{self.message}; start again and it goes on"
 
     def advice(self, log: object = "", again: str = "start again") -> str:
         """Return the line and what to do about it; `again` is how to start."""

@@ -38,7 +38,7 @@ from unbroken.runs.moments import Moments
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
-from unbroken.runs.segment_end import GO_ON, EndCause, EndKind, SegmentEnd
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
 from unbroken.segment import salvage
@@ -118,10 +118,10 @@ def _tell_what_was_given(job: Job, engine: Engine) -> None:
 
 def _error_of(run: str, end: SegmentEnd) -> SegmentError:
     """Return the error by which a segment leaves that is not settled."""
-    line = f"runs.{run}: {end.message}"
     if end.kind is not EndKind.INTERRUPTED:
-        return SegmentError(line, log=end.log, todo=end.todo)
-    return PartialSegment(line) if end.cause is EndCause.PARTIAL else InterruptedSegment(f"{line}; {GO_ON}")
+        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
+    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
+    return made(f"runs.{run}: {end.goes_on}")
 
 
 def _end_by(error: UnbrokenError) -> SegmentEnd:
