@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.forecast_world import HOUR, State, World, again, begin, go_on
+from unbroken.runs.outcome import Outcome
 
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import MANY, budget_words, least_segments
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.outcome import Outcome
 from unbroken.system.clock import unix_seconds
 
 RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "histories"

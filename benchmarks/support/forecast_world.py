@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from unbroken.runs.history import Attempt
 from unbroken.runs.outcome import Outcome
+
+from unbroken.runs.history import Attempt
 from unbroken.runs.times import NO_TIMES, Times
 from unbroken.system.clock import utc_text
 

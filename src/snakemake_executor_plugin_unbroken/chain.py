@@ -29,8 +29,9 @@ from unbroken.job.spec import JobSpec
 from unbroken.job.unrecorded import last_job
 from unbroken.runs import begun
 from unbroken.runs.lease import HEARTBEAT_SECONDS
-from unbroken.runs.policy import UNKNOWN, Next, NextAction
+from unbroken.runs.policy import Next, NextAction
 from unbroken.slurm.ended_job import EndedJob
+from unbroken.slurm.job_end import EndState
 from unbroken.slurm.queue import MyJob
 from unbroken.slurm.reasons import advice
 from unbroken.system import fs
@@ -204,7 +205,7 @@ class Chain:
             return
         self._looks += 1
         last = last_job(self.key, jobs)
-        if self._looks >= (LOST_LOOKS if last.state == UNKNOWN else LOOKS):
+        if self._looks >= (LOST_LOOKS if last.state == EndState.UNKNOWN else LOOKS):
             self._end, self._looks = last, 0
             # A record may need a while to be seen here.
             self.due = time.monotonic() + (latency_seconds if last.state == "COMPLETED" else 0.0)

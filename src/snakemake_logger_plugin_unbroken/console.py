@@ -25,8 +25,8 @@ from unbroken.cli.status_table import total_of
 from unbroken.report.status import RunStatus
 from unbroken.runs import notify_process
 from unbroken.runs.elsewhere import from_where_it_was_typed
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import duration
 
 LOOK_SECONDS = 1.0
@@ -67,7 +67,6 @@ _FAILED = "Exiting because a job execution failed"
 _TOLD_TO_END = "Will exit after finishing currently running jobs"
 # Snakemake's last words after both: after the first nothing is an error, and the second says the same.
 _AT_LEAST_ONE = re.compile(r"WorkflowError:\sAt least one job did not complete successfully")
-_BAD = {Outcome.FAILED, Outcome.DIED}
 _SEGMENT_RULE = re.compile(r"\w*_segment")
 
 
@@ -187,11 +186,11 @@ class Console:
 
     def _tell_news(self) -> None:
         for run, attempt, line in self._following.news():
-            self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.outcome in _BAD)
+            self._screen.say(f"{time.strftime('%H:%M:%S')} {line}", is_alert=attempt.kind.is_failure)
             self._told.add((run, attempt.segment))
             self._following.state(run)
-            if attempt.outcome is Outcome.INTERRUPTED:
-                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.message)}")
+            if attempt.kind is EndKind.INTERRUPTED:
+                self._told_again.add(f"unbroken: {run}: {from_where_it_was_typed(attempt.goes_on)}")
         for line in self._following.budgets():
             self._screen.say(f"{time.strftime('%H:%M:%S')} {line}")
 

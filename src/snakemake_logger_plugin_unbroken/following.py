@@ -14,9 +14,9 @@ from unbroken.report.status import RunState, RunStatus, status_of
 from unbroken.runs.elsewhere import from_where_it_was_typed
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.jobs_out import RecentQueue
 from unbroken.system.clock import duration
 
@@ -114,18 +114,16 @@ def line_of(run: Run, attempt: Attempt) -> str:
     goal = "" if run.goal is None else f"/{run.goal:.10g}"
     done = f"{amount(attempt.progress_to)}{goal} {attempt.unit}".rstrip()
     start = f"{run.name} segment {attempt.segment} of {run.segments}"
-    match attempt.outcome:
-        case Outcome.FINISHED:
+    match attempt.kind:
+        case EndKind.FINISHED:
             return f"{start}: finished, {done}; results: {places.final}"
-        case Outcome.PAUSED if attempt.was_killed_stopping:
+        case EndKind.PAUSED if attempt.was_killed_stopping:
             return f"{start}: saved at {done}: {attempt.message}"
-        case Outcome.PAUSED:
+        case EndKind.PAUSED:
             return f"{start}: saved at {done}, {duration(attempt.work_seconds)} of work"
-        case Outcome.INTERRUPTED:
-            return f"{start}: {attempt.message}"
-    log = places.log(attempt.segment)
-    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
-    return f"{start}: {attempt.outcome.value} at {done}: {attempt.message}{where}"
+        case EndKind.INTERRUPTED:
+            return f"{start}: {attempt.goes_on}"
+    return f"{start}: {attempt.kind} at {done}: {attempt.line(places.log(attempt.segment))}"
 
 
 def _history(run: str) -> list[Attempt]:

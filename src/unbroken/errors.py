@@ -26,7 +26,16 @@ from __future__ import annotations
 
 
 class UnbrokenError(Exception):
-    """Anything that unbroken says to its user; the text is complete without a traceback."""
+    """Anything that unbroken says to its user; the text is complete without a traceback.
+
+    `log` is where to read on, `todo` what to do before a new start: both stand at the end of the line, and apart for
+    whoever adds more.
+    """
+
+    def __init__(self, text: str = "", *, log: object = "", todo: str = "") -> None:
+        more = [f"read {log}"] * bool(log) + [f"{todo}, then start again"] * bool(todo)
+        super().__init__("; ".join([text, *more]))
+        self.text, self.log, self.todo = text, str(log), todo
 
 
 class ConfigError(UnbrokenError):

@@ -13,7 +13,7 @@ from support.workdir import Driver, WorkDir, overlaps
 from support.workdir import until as until_patiently
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # Counts one step a job; step 3 of run a waits for the file go/a/3 or go/all.
 STEPS = """\
@@ -136,9 +136,9 @@ class Chain:
 def assert_done_once(work: WorkDir, segments: int, run: str = "a") -> list[Attempt]:
     """Check that each segment was done once, by one writer after the other, up to the goal; return the history."""
     history = work.history(run)
-    assert list(overlaps([attempt for attempt in history if not attempt.before_work])) == []
-    assert [attempt.segment for attempt in history if attempt.outcome.settles] == list(range(1, segments + 1))
-    assert history[-1].outcome is Outcome.FINISHED
+    assert list(overlaps([attempt for attempt in history if not attempt.kind.is_before_work])) == []
+    assert [attempt.segment for attempt in history if attempt.kind.settles] == list(range(1, segments + 1))
+    assert history[-1].kind is EndKind.FINISHED
     assert work.passports(run)[-1].progress.done == segments
     return history
 

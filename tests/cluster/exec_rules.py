@@ -11,7 +11,7 @@ from support.workdir import Done, Driver, WorkDir, until
 
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import STORES, RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 PATIENCE_SECONDS = 600.0
@@ -113,8 +113,8 @@ def checkpoints(work: WorkDir) -> list[str]:
     return Store(RunFolder("deep/count", Path(), work.root / STORES / "deep/count").checkpoints).names()
 
 
-def outcomes(work: WorkDir) -> list[Outcome]:
-    return [attempt.outcome for attempt in history(work)]
+def outcomes(work: WorkDir) -> list[EndKind]:
+    return [attempt.kind for attempt in history(work)]
 
 
 def program(work: WorkDir) -> list[int]:
@@ -134,7 +134,7 @@ def until_saved_after(work: WorkDir, known: object) -> None:
 
 def until_noted(work: WorkDir, died: int) -> None:
     """The line of a killed attempt is written by the next one."""
-    until(lambda: outcomes(work).count(Outcome.DIED) >= died, PATIENCE_SECONDS)
+    until(lambda: outcomes(work).count(EndKind.DIED) >= died, PATIENCE_SECONDS)
 
 
 def _words(pid: int) -> list[str]:

@@ -15,7 +15,7 @@ from cluster.lab import Cluster
 from support.site_jobs import answer
 from support.workdir import ROOT, WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 SCRIPTS = ROOT / "tests" / "site_scripts"
@@ -132,9 +132,9 @@ class Site:
 
     def pauses(self, run: str) -> int:
         """How many segments ended before the goal and left a checkpoint; the run has reached it in the end."""
-        outcomes = [attempt.outcome for attempt in self.work.history(run)]
-        assert outcomes[-1] is Outcome.FINISHED
-        return outcomes.count(Outcome.PAUSED)
+        outcomes = [attempt.kind for attempt in self.work.history(run)]
+        assert outcomes[-1] is EndKind.FINISHED
+        return outcomes.count(EndKind.PAUSED)
 
     def final(self, run: str) -> Path:
         """The results of a run."""

@@ -13,7 +13,7 @@ from support.workdir import WorkDir, until
 
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def end_of(cluster: Cluster, job: str) -> float:
@@ -37,8 +37,8 @@ def test_each_job_s_end_is_known_to_the_next_one_and_a_killed_one_ends_with_its_
     assert driver.wait().code == 0
 
     history = slurm_work.history("a")
-    assert [line.outcome for line in history if not line.outcome.settles] == [Outcome.DIED]
-    (died,) = (line for line in history if line.outcome is Outcome.DIED)
+    assert [line.kind for line in history if not line.kind.settles] == [EndKind.DIED]
+    (died,) = (line for line in history if line.kind is EndKind.DIED)
     assert (died.slurm_job, died.times.job_ended) == (job, pytest.approx(end_of(cluster, job), abs=1.0))
     known = 0
     for before, after in itertools.pairwise(history):

@@ -22,7 +22,7 @@ from support.workdir import WorkDir, one_step_segments
 
 from unbroken.runs import submissions
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def gaps(history: list[Attempt]) -> list[float]:
@@ -46,7 +46,7 @@ def test_attached_a_run_is_one_array_whose_tasks_hand_over(slurm_work: WorkDir, 
     history = slurm_work.history("a")
     print(done.text, slurm_logs(slurm_work), gaps(history))
     assert done.code == 0, done.text
-    assert [record.outcome for record in slurm_work.records("a")] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
+    assert [record.kind for record in slurm_work.records("a")] == [EndKind.PAUSED] * 4 + [EndKind.FINISHED]
     assert len(arrays(history)) == 1
     assert cluster.jobs("pending,running") == []
 
@@ -59,7 +59,7 @@ def test_detached_a_run_is_one_array_whose_tasks_hand_over(slurm_work: WorkDir, 
 
     history = slurm_work.history("a")
     print(said, slurm_logs(slurm_work), gaps(history))
-    assert [record.outcome for record in slurm_work.records("a")] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
+    assert [record.kind for record in slurm_work.records("a")] == [EndKind.PAUSED] * 4 + [EndKind.FINISHED]
     assert len(arrays(history)) == 1
 
 

@@ -9,7 +9,7 @@ from cluster.lab import Cluster
 from support.workdir import WorkDir
 
 from unbroken.job import waiting_tasks
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_at_the_goal_none_of_twenty_waiting_tasks_is_left_or_starts(
     assert len(waiting) >= 20
     assert "canceled the waiting tasks: " in said
     assert cluster.starts(work.root) == 2, said
-    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in work.history("a")] == [EndKind.PAUSED, EndKind.FINISHED]
 
 
 @pytest.mark.slow
@@ -237,8 +237,8 @@ def test_a_start_right_after_scancel_goes_on_and_the_task_that_starts_meanwhile_
     said = chain.end()
 
     history = work.history("a")
-    assert [attempt.outcome for attempt in history if attempt.outcome is Outcome.FAILED] == [], said
-    assert history[-1].outcome is Outcome.FINISHED
+    assert [attempt.kind for attempt in history if attempt.kind is EndKind.FAILED] == [], said
+    assert history[-1].kind is EndKind.FINISHED
 
 
 @pytest.mark.slow
@@ -314,7 +314,7 @@ def test_after_the_last_attempt_that_is_allowed_no_task_starts(
     chain.start("--retries", "1")
     said = chain.end(code=1)
 
-    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.FAILED] * 2, said
+    assert [attempt.kind for attempt in work.history("a")] == [EndKind.FAILED] * 2, said
     assert cluster.starts(work.root) == 2
     assert "the run stops: segment 1 failed 2 times; last: " in said
     assert "canceled the waiting tasks" in said
@@ -336,7 +336,7 @@ def test_waiting_tasks_avoid_a_node_on_which_the_run_failed_twice(
 
     history = work.history("a")
     assert [attempt.slurm_node == bad.read_text() for attempt in history] == [True, True, False, False], said
-    assert history[-1].outcome is Outcome.FINISHED
+    assert history[-1].kind is EndKind.FINISHED
     assert len(arrays(history)) == 1
     assert said.count(f"the waiting tasks avoid {bad.read_text()}, where it failed repeatedly") == 1
 
@@ -354,9 +354,9 @@ def test_waiting_tasks_ask_for_more_memory_after_one_ran_out_of_it(
     said = chain.end()
 
     history = cgroup_work.history("a")
-    assert [(attempt.outcome, attempt.cause) for attempt in history] == [
-        (Outcome.FAILED, "OUT_OF_MEMORY"),
-        (Outcome.FINISHED, ""),
+    assert [(attempt.kind, attempt.job_state) for attempt in history] == [
+        (EndKind.FAILED, "OUT_OF_MEMORY"),
+        (EndKind.FINISHED, None),
     ], said
     assert [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history] == ["400M", "800M"]
     assert len(arrays(history)) == 1

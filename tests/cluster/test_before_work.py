@@ -19,7 +19,7 @@ from support.disks import as_root, mount_small, unmount
 from support.workdir import ROOT, WorkDir, until
 
 from unbroken.job.segment_process import PATIENCE
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.queue import number_of
 
 # Counts one step a job; the first one waits for a sign.
@@ -117,7 +117,7 @@ TRIGGERS = {
     "results missing": Trigger(
         lambda work: (work.root / "results/a").rename(work.root / "elsewhere"),
         2,
-        "although the run has begun: is its disk mounted?",
+        "although the run has begun (is its disk mounted?)",
         bring_back,
     ),
     "checkpoints gone": Trigger(remove_checkpoints, 1, "no good checkpoint is left"),
@@ -191,7 +191,7 @@ def test_a_detached_run_stops_and_says_why(name: str, work: WorkDir, cluster: Cl
     assert "a: the run stops: " in said
     assert trigger.says in said
     assert STATUS_SAYS.get(name, trigger.says) in status
-    assert work.history("a")[0].outcome is Outcome.PAUSED
+    assert work.history("a")[0].kind is EndKind.PAUSED
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_an_edit_that_breaks_the_config_ends_no_job_and_is_told_at_the_next_star
     wait_for_jobs(cluster)
 
     assert done is None or done.code == 0, done.text
-    assert [record.outcome for record in work.records("a")] == [Outcome.PAUSED] * 3 + [Outcome.FINISHED]
+    assert [record.kind for record in work.records("a")] == [EndKind.PAUSED] * 3 + [EndKind.FINISHED]
     again = work.snakemake(*DRIVEN)
     assert again.code == 1
     assert says in again.text
@@ -279,7 +279,7 @@ def test_scancel_of_a_waiting_task_takes_out_that_task_alone(work: WorkDir, clus
 
     assert [record.segment for record in work.records("a")] == [1, 2, 3, 4], slurm_logs(work)
     assert second not in {attempt.slurm_job for attempt in work.history("a")}
-    assert work.history("a")[-1].outcome is Outcome.FINISHED
+    assert work.history("a")[-1].kind is EndKind.FINISHED
 
 
 @pytest.mark.slow
@@ -386,10 +386,10 @@ def test_a_driver_goes_round_a_node_on_which_nothing_of_ours_runs(work: WorkDir,
     history = work.history("a")
     assert done.code == 0, done.text
     assert [attempt.slurm_node for attempt in history[:2]] == [bad, bad]
-    assert [attempt.before_work for attempt in history[:2]] == ["never ran", "never ran"]
+    assert [attempt.kind for attempt in history[:2]] == [EndKind.NEVER_RAN] * 2
     # Its last task may come to another node, and then submits the next array itself.
     assert f"not on {bad}, where it failed repeatedly" in done.text + slurm_logs(work)
-    assert history[-1].outcome is Outcome.FINISHED
+    assert history[-1].kind is EndKind.FINISHED
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from cluster.lab import Cluster
 from support.toyrun import children_of, is_alive, programs_of
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 900.0
 
@@ -70,8 +70,8 @@ def test_lammps_of_two_ranks_in_pieces_leaves_the_bytes_of_one_run(slurm_work: W
     done = slurm_work.start().wait(PATIENCE_SECONDS)
 
     assert (paused.code, done.code) == (0, 0), paused.text + done.text
-    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
-    assert outcomes == [Outcome.PAUSED, Outcome.FINISHED]
+    outcomes = [attempt.kind for attempt in slurm_work.history("pieces")]
+    assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
     assert "1 by 1 by 2 MPI processor grid" in slurm_work.log("whole", 1)
     pieces, whole = slurm_work.final("pieces"), slurm_work.final("whole")
     assert sorted(whole) == ["log.lammps", f"melt.{goal}.rst", "melt.lammpstrj", "thermo.dat"]

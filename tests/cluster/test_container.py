@@ -8,7 +8,7 @@ from cluster.lab import Cluster
 from support.images import COUNTED, apptainer, counted, counting_run, make_image
 from support.workdir import WorkDir, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 # Each rank leaves when it hears USR1; `fruit` is in the image alone.
@@ -48,8 +48,8 @@ def test_killed_and_cancelled_inside_it_leaves_the_table_of_one_run(work: WorkDi
     assert cancelled.code != 0
     assert done.code == 0, done.text
     assert not inside
-    outcomes = [attempt.outcome for attempt in work.history("demo")]
-    assert outcomes == [Outcome.DIED, Outcome.INTERRUPTED, Outcome.FINISHED]
+    outcomes = [attempt.kind for attempt in work.history("demo")]
+    assert outcomes == [EndKind.DIED, EndKind.INTERRUPTED, EndKind.FINISHED]
     assert work.final("demo")["rows.txt"] == COUNTED
 
 

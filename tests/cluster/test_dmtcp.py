@@ -7,7 +7,7 @@ import pytest
 from support.dmtcp_here import PROGRAMS
 from support.workdir import ROOT, WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 STEPS = 600
@@ -31,7 +31,7 @@ def test_jobs_on_the_cluster_bring_a_program_to_its_end_as_one_run_would(slurm_w
     assert done.code == 0, done.text
     pieces, whole = (slurm_work.places(name) for name in ("pieces", "whole"))
     # On a busy machine the images of a segment may not be written in time, and the next attempt does it.
-    settled = {attempt.outcome for attempt in slurm_work.history("pieces") if attempt.outcome.settles}
-    assert settled == {Outcome.PAUSED, Outcome.FINISHED}
+    settled = {attempt.kind for attempt in slurm_work.history("pieces") if attempt.kind.settles}
+    assert settled == {EndKind.PAUSED, EndKind.FINISHED}
     assert len({attempt.slurm_job for attempt in slurm_work.history("pieces")}) >= 2
     assert (pieces.final / "orbit.csv").read_bytes() == (whole.final / "orbit.csv").read_bytes()

@@ -10,7 +10,7 @@ from cluster.endings import arrays
 from cluster.lab import Cluster
 from support.workdir import ROOT, WorkDir, overlaps, uninterrupted, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 GOAL = 600
@@ -27,7 +27,7 @@ def assert_all_whole(work: WorkDir, tmp_path: Path, goals: dict[str, int]) -> No
         assert work.final(name) == uninterrupted(tmp_path / f"whole_{name}", goal), name
         history = work.history(name)
         assert list(overlaps(history)) == []
-        settled = [attempt.segment for attempt in history if attempt.outcome.settles]
+        settled = [attempt.segment for attempt in history if attempt.kind.settles]
         assert settled == sorted(set(settled)), f"{name}: a segment was done twice"
 
 
@@ -42,7 +42,7 @@ def test_four_runs_reach_their_goals_side_by_side_on_two_partitions(
     assert_all_whole(slurm_work, tmp_path, {"a": 600, "b": 700, "c": 800, "d": 600})
     where = {name: slurm_work.passports(name)[-1].slurm_job["partition"] for name in "abcd"}
     assert where == {"a": "short", "b": "short", "c": "gpu", "d": "gpu"}
-    assert all(record.outcome is Outcome.FINISHED for name in "abcd" for record in slurm_work.records(name)[-1:])
+    assert all(record.kind is EndKind.FINISHED for name in "abcd" for record in slurm_work.records(name)[-1:])
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_run_that_is_extended_while_another_works_computes_only_what_is_new(
     slurm_work.configure({"a": run(200), "b": other})
     first = slurm_work.start()
     # Its line in the history comes after `final/`.
-    until(lambda: [line.outcome for line in slurm_work.history("a")][-1:] == [Outcome.FINISHED], PATIENCE_SECONDS)
+    until(lambda: [line.kind for line in slurm_work.history("a")][-1:] == [EndKind.FINISHED], PATIENCE_SECONDS)
     done_before = slurm_work.history("a")
 
     slurm_work.configure({"a": run(400, segments=30), "b": other})
@@ -116,7 +116,7 @@ def test_the_plugin_alone_serves_as_well(slurm_work: WorkDir, cluster: Cluster, 
 
     assert done.code == 0, done.text
     assert_all_whole(slurm_work, tmp_path, {"a": 1200, "b": GOAL})
-    assert [attempt.outcome for attempt in slurm_work.history("a")] == [Outcome.PAUSED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in slurm_work.history("a")] == [EndKind.PAUSED, EndKind.FINISHED]
     assert done.text.count("has been submitted with SLURM jobid") == 3  # none for those that a has left over
 
 
@@ -138,7 +138,7 @@ def test_a_training_ends_on_slurm_as_in_one_piece_although_it_is_killed(slurm_wo
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
-    assert outcomes == [Outcome.DIED, Outcome.PAUSED, Outcome.FINISHED]
+    outcomes = [attempt.kind for attempt in slurm_work.history("pieces")]
+    assert outcomes == [EndKind.DIED, EndKind.PAUSED, EndKind.FINISHED]
     assert list(overlaps(slurm_work.history("pieces"))) == []
     assert slurm_work.final("pieces")["model.pt"] == slurm_work.final("whole")["model.pt"]

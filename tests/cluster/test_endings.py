@@ -10,7 +10,7 @@ from cluster.endings import HUNGRY, arrays, assert_is_whole, freeze, job_of, rel
 from cluster.lab import Cluster
 from support.workdir import Driver, WorkDir, in_no_time, one_long_segment, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # A submission, a time limit of one minute and Slurm's patience with what it kills.
 PATIENCE_SECONDS = 600.0
@@ -37,7 +37,7 @@ def test_a_job_that_slurm_kills_at_its_limit_goes_on_from_its_last_checkpoint(
 
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 9000)
-    assert (history[0].outcome, history[0].cause) == (Outcome.DIED, "TIMEOUT")
+    assert (history[0].kind, history[0].job_state) == (EndKind.DIED, "TIMEOUT")
     assert history[0].message == (
         "the job was killed: Slurm ended the job at its time limit (TIMEOUT); what it had published counts"
     )
@@ -56,7 +56,7 @@ def test_a_preempted_job_saves_in_its_grace_time_and_goes_on_without_using_up_a_
     assert done.code == 0, done.text
     assert cgroup_cluster.state(urgent) == "COMPLETED"
     history = assert_is_whole(cgroup_work, tmp_path, 2500)
-    assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.INTERRUPTED, EndKind.FINISHED]
     assert history[0].exit_code == 85
     assert history[1].progress_from == history[0].progress_to
     assert "Trying to restart" not in done.text  # no retry was used up
@@ -72,7 +72,7 @@ def test_a_requeued_job_goes_on_where_it_was(slurm_work: WorkDir, cluster: Clust
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 600)
     assert len(arrays(attempt.slurm_job for attempt in history)) == 1
-    assert history[0].cause in {"REQUEUED", ""}  # empty where it was told in time and saved
+    assert history[0].job_state in {"REQUEUED", None}  # empty where it was told in time and saved
     assert "Trying to restart" not in done.text
 
 
@@ -87,7 +87,7 @@ def test_a_lost_node_costs_no_retry_and_the_run_goes_on_elsewhere(
 
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 600)
-    assert [attempt.cause for attempt in history] == ["NODE_FAIL", ""]
+    assert [attempt.job_state for attempt in history] == ["NODE_FAIL", None]
     assert [attempt.slurm_node == node for attempt in history] == [True, False]
     assert "Trying to restart" not in done.text
 
@@ -103,7 +103,7 @@ def test_a_node_that_only_lost_its_slurmd_still_writes_and_nobody_else_does(
 
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 3000)
-    assert [attempt.outcome for attempt in history] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
 
 
 def test_a_cancelled_run_stops_and_the_others_go_on(slurm_work: WorkDir, cluster: Cluster, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_cancelled_run_stops_and_the_others_go_on(slurm_work: WorkDir, cluster
 
     assert done.code == 1
     assert f"; this run stops: Slurm job {job} was canceled; to go on, start snakemake again" in done.text
-    assert slurm_work.records("b")[-1].outcome is Outcome.FINISHED
+    assert slurm_work.records("b")[-1].kind is EndKind.FINISHED
     assert all(attempt.slurm_job == job for attempt in slurm_work.history("a"))
 
     again = slurm_work.start().wait(PATIENCE_SECONDS)
@@ -139,8 +139,8 @@ def test_a_run_that_needs_more_memory_than_it_asked_for_gets_more(
 
     assert done.code == 0, done.text
     history = cgroup_work.history("a")
-    assert [attempt.outcome for attempt in history] == [Outcome.FAILED, Outcome.FINISHED]
-    assert [attempt.cause for attempt in history] == ["OUT_OF_MEMORY", ""]
+    assert [attempt.kind for attempt in history] == [EndKind.FAILED, EndKind.FINISHED]
+    assert [attempt.job_state for attempt in history] == ["OUT_OF_MEMORY", None]
     assert "killed: out of memory; the next attempt asks for 2 times as much (memory_growth)" in history[0].message
     asked = [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history]
     assert asked == ["400M", "800M"]
@@ -161,7 +161,7 @@ def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, clu
     done = driver.wait(PATIENCE_SECONDS)
 
     assert done.code == 0, done.text
-    assert slurm_work.records("a")[-1].outcome is Outcome.FINISHED
+    assert slurm_work.records("a")[-1].kind is EndKind.FINISHED
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_drained_node_delays_the_run_and_nothing_else(slurm_work: WorkDir, clu
 
     assert done.code == 0, done.text
     history = assert_is_whole(slurm_work, tmp_path, 400)
-    assert [attempt.outcome for attempt in history] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
 
 
 @pytest.mark.slow

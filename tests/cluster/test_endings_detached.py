@@ -29,7 +29,7 @@ from support.workdir import (
     until,
 )
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_the_next_job_goes_on_after_a_time_limit(slurm_work: WorkDir, cluster: C
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 9000)
-    assert (history[0].outcome, history[0].cause) == (Outcome.DIED, "TIMEOUT")
+    assert (history[0].kind, history[0].job_state) == (EndKind.DIED, "TIMEOUT")
     assert history[1].slurm_job != history[0].slurm_job
     assert history[1].progress_from == history[0].progress_to > 0
 
@@ -66,7 +66,7 @@ def test_a_preempted_job_saves_and_is_done_again_or_by_the_next(
 
     assert cgroup_cluster.state(urgent) == "COMPLETED"
     history = assert_is_whole(work, tmp_path, 2500)
-    assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.INTERRUPTED, EndKind.FINISHED]
     assert history[1].progress_from == history[0].progress_to
 
 
@@ -90,7 +90,7 @@ def test_a_lost_node_costs_a_job_and_the_run_goes_on_elsewhere(
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 600)
-    assert [attempt.cause for attempt in history] == ["NODE_FAIL", ""]
+    assert [attempt.job_state for attempt in history] == ["NODE_FAIL", None]
     assert [attempt.slurm_node == node for attempt in history] == [True, False]
 
 
@@ -103,7 +103,7 @@ def test_a_node_that_only_lost_its_slurmd_still_writes_and_nobody_else_does(
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 3000)
-    assert [attempt.outcome for attempt in history] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
 
 
 def test_the_jobs_behind_one_that_ran_out_of_memory_ask_for_more(cgroup_work: WorkDir, cgroup_cluster: Cluster) -> None:
@@ -116,9 +116,9 @@ def test_the_jobs_behind_one_that_ran_out_of_memory_ask_for_more(cgroup_work: Wo
     wait_for_jobs(cgroup_cluster)
 
     history = work.history("a")
-    assert [(attempt.outcome, attempt.cause) for attempt in history] == [
-        (Outcome.FAILED, "OUT_OF_MEMORY"),
-        (Outcome.FINISHED, ""),
+    assert [(attempt.kind, attempt.job_state) for attempt in history] == [
+        (EndKind.FAILED, "OUT_OF_MEMORY"),
+        (EndKind.FINISHED, None),
     ], slurm_logs(work)
     asked = [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history]
     assert asked == ["400M", "800M"]
@@ -145,7 +145,7 @@ def test_the_jobs_behind_two_that_failed_on_a_node_go_elsewhere(slurm_work: Work
 
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
-    assert work.records("a")[-1].outcome is Outcome.FINISHED
+    assert work.records("a")[-1].kind is EndKind.FINISHED
     line = f"a: the waiting tasks avoid {bad.read_text()}, where it failed repeatedly"
     assert slurm_logs(work).count(line) == 1
     *_, last = work.history("a")
@@ -163,7 +163,7 @@ def test_a_node_that_breaks_everything_does_not_stop_the_run(slurm_work: WorkDir
 
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
-    assert work.records("a")[-1].outcome is Outcome.FINISHED
+    assert work.records("a")[-1].kind is EndKind.FINISHED
 
 
 def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
@@ -183,7 +183,7 @@ def test_who_submits_a_stopped_run_again_gets_other_nodes_for_all_its_segments(
     assert f"a: not on {bad.read_text()}, where it failed repeatedly" in text
     nodes = [attempt.slurm_node for attempt in work.history("a")]
     assert [node == bad.read_text() for node in nodes] == [True, True, False, False], slurm_logs(work)
-    assert work.records("a")[-1].outcome is Outcome.FINISHED
+    assert work.records("a")[-1].kind is EndKind.FINISHED
 
 
 def test_the_last_job_that_ran_out_of_memory_comes_back_with_more(
@@ -199,8 +199,8 @@ def test_the_last_job_that_ran_out_of_memory_comes_back_with_more(
     wait_for_jobs(cgroup_cluster)
 
     history = work.history("a")
-    assert [attempt.cause for attempt in history] == ["OUT_OF_MEMORY", ""], slurm_logs(work)
-    assert history[1].outcome is Outcome.FINISHED
+    assert [attempt.job_state for attempt in history] == ["OUT_OF_MEMORY", None], slurm_logs(work)
+    assert history[1].kind is EndKind.FINISHED
 
 
 def test_a_held_job_is_told_by_status_with_what_to_type(slurm_work: WorkDir, cluster: Cluster) -> None:
@@ -229,7 +229,7 @@ def test_drained_nodes_delay_the_run_and_nothing_else(slurm_work: WorkDir, clust
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 400)
-    assert [attempt.outcome for attempt in history] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
 
 
 def test_a_controller_that_is_restarted_in_mid_run_costs_nothing(
@@ -243,7 +243,7 @@ def test_a_controller_that_is_restarted_in_mid_run_costs_nothing(
     wait_for_jobs(cluster)
 
     history = assert_is_whole(work, tmp_path, 1500)
-    assert [attempt.outcome for attempt in history] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.FINISHED]
 
 
 def wait_as_told(work: WorkDir, cluster: Cluster, is_so: Callable[[], object]) -> None:

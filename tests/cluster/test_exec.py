@@ -28,7 +28,7 @@ from cluster.exec_rules import (
 from cluster.lab import Cluster
 from support.workdir import Done, WorkDir, overlaps, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
@@ -41,8 +41,8 @@ def test_a_rule_of_anybodys_goes_on_over_jobs_without_an_error(
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
     assert "Error" not in done.text
-    assert set(outcomes(slurm_work)[:-1]) == {Outcome.PAUSED}
-    assert outcomes(slurm_work)[-1] is Outcome.FINISHED
+    assert set(outcomes(slurm_work)[:-1]) == {EndKind.PAUSED}
+    assert outcomes(slurm_work)[-1] is EndKind.FINISHED
     assert len(history(slurm_work)) >= 3
     assert (plain_jobs(done), len(submissions(done))) == (2, 1)
     assert len(jobs_of(slurm_work)) == len(history(slurm_work)) == started(slurm_work)
@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_takes_the_job_over_and_one_killed_at_the_pause_
     first.kill()
     second = start(slurm_work)
     until(lambda: "is in the queue or running already, taken over" in second.text, PATIENCE_SECONDS)
-    until(lambda: Outcome.PAUSED in outcomes(slurm_work), PATIENCE_SECONDS)
+    until(lambda: EndKind.PAUSED in outcomes(slurm_work), PATIENCE_SECONDS)
     second.kill()  # between the note of the job and the next submission, or just after that
     done = start(slurm_work).wait(PATIENCE_SECONDS)
 
@@ -101,7 +101,7 @@ def test_a_killed_program_is_tried_again_from_its_newest_state(
 
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
-    assert outcomes(slurm_work) == [Outcome.FAILED, Outcome.FINISHED]
+    assert outcomes(slurm_work) == [EndKind.FAILED, EndKind.FINISHED]
     assert history(slurm_work)[-1].progress_from > 0
 
 
@@ -119,7 +119,7 @@ def test_unbroken_killed_with_its_program_goes_on_without_a_retry(
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
     assert "Error" not in done.text
-    assert outcomes(slurm_work) == [Outcome.DIED, Outcome.FINISHED]
+    assert outcomes(slurm_work) == [EndKind.DIED, EndKind.FINISHED]
     assert history(slurm_work)[-1].progress_from > 0
 
 
@@ -136,7 +136,7 @@ def test_a_lost_node_costs_no_retry(slurm_work: WorkDir, cluster: Cluster, tmp_p
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path)
     assert "Error" not in done.text
-    assert outcomes(slurm_work) == [Outcome.DIED, Outcome.FINISHED]
+    assert outcomes(slurm_work) == [EndKind.DIED, EndKind.FINISHED]
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_a_program_that_fails_is_a_failure_of_snakemake(slurm_work: WorkDir, clu
 
     assert done.code == 1
     assert "Error in rule count" in done.text
-    assert outcomes(slurm_work) == [Outcome.FAILED]
+    assert outcomes(slurm_work) == [EndKind.FAILED]
     assert started(slurm_work) == 1
     assert "this run stops: segment 1 failed 1 times; last: " in done.text
     assert cluster.jobs() == []
@@ -189,7 +189,7 @@ def test_segments_are_counted_over_drivers_and_used_up_in_one_line(
     until(lambda: "deep/count: segment 3 of 40 paused" in again.text, PATIENCE_SECONDS)
 
     assert used_up.code == 1
-    assert outcomes(slurm_work)[:2] == [Outcome.PAUSED] * 2
+    assert outcomes(slurm_work)[:2] == [EndKind.PAUSED] * 2
     assert len(jobs_of(slurm_work)) >= 3
     assert used_up.text.count("unbroken: deep/count: segment ") == 2
     lines = used_up.lines("unbroken: deep/count: job ")
@@ -231,7 +231,7 @@ def test_a_requeued_task_saves_first_and_costs_no_retry(
     assert_whole(cgroup_work, tmp_path)
     assert "Error" not in done.text
     assert history(cgroup_work)[0].slurm_job == job
-    assert outcomes(cgroup_work) == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert outcomes(cgroup_work) == [EndKind.INTERRUPTED, EndKind.FINISHED]
     assert history(cgroup_work)[-1].progress_from > 0
 
 
@@ -248,7 +248,7 @@ def test_without_a_driver_its_tasks_go_on_by_themselves(slurm_work: WorkDir, clu
     assert len(submissions(done)) == 1
     assert not at_once
     assert (slurm_work.root / "result.txt").read_bytes() == uninterrupted(tmp_path / "whole")
-    assert outcomes(slurm_work) == [Outcome.PAUSED] * (len(history(slurm_work)) - 1) + [Outcome.FINISHED]
+    assert outcomes(slurm_work) == [EndKind.PAUSED] * (len(history(slurm_work)) - 1) + [EndKind.FINISHED]
     assert len(history(slurm_work)) == len(jobs_of(slurm_work)) == started(slurm_work) >= 3
     assert "Nothing to be done" in left.text, "a mark that the result is under way would run the rule again"
 
@@ -274,5 +274,5 @@ def test_the_end_of_slurms_time_kills_and_killed_drivers_leave_what_one_run_leav
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path, goal)
     assert list(overlaps(history(slurm_work))) == []
-    assert Outcome.PAUSED in outcomes(slurm_work)
-    assert outcomes(slurm_work).count(Outcome.DIED) == 2
+    assert EndKind.PAUSED in outcomes(slurm_work)
+    assert outcomes(slurm_work).count(EndKind.DIED) == 2

@@ -20,7 +20,7 @@ from support.workdir import WorkDir
 
 from unbroken.runs.history import History
 from unbroken.runs.layout import STORES
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # Two jobs whose wildcards read the same when they are put together; each says what it sees of Slurm's array.
 PAIRS = """\
@@ -104,7 +104,7 @@ def test_jobs_of_a_rule_are_chains_of_their_own_and_a_removed_output_is_put_back
     for name in ("a_b.c", "a.b_c"):
         assert (slurm_work.root / "out" / f"{name}.txt").read_text() == "pair-segments []"
         (only,) = History(slurm_work.root / STORES / name / "history.jsonl").attempts()
-        assert only.outcome is Outcome.FINISHED, "what was done was computed again"
+        assert only.kind is EndKind.FINISHED, "what was done was computed again"
     assert cluster.wait_until(lambda: not cluster.jobs())
 
 
@@ -120,7 +120,7 @@ def test_the_rest_of_a_rule_that_fails_is_a_failure_of_snakemake(slurm_work: Wor
         in done.text
     )
     assert started(slurm_work) == 2
-    assert [attempt.outcome for attempt in history(slurm_work)] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history(slurm_work)] == [EndKind.FINISHED]
     assert not (slurm_work.root / "result.txt").exists()
     assert cluster.jobs() == []
 
@@ -190,7 +190,7 @@ def test_a_rule_out_of_memory_gets_what_it_asks_for_at_its_next_attempt(
     assert done.code == 0, done.text
     assert "ran out of memory (900 MB); tried again with 1800 MB" in chain_logs(cgroup_work)
     attempts = History(cgroup_work.root / STORES / "eat" / "history.jsonl").attempts()
-    assert [attempt.outcome for attempt in attempts] == [Outcome.FAILED, Outcome.FAILED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in attempts] == [EndKind.FAILED, EndKind.FAILED, EndKind.FINISHED]
     assert [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in attempts] == ["900M", "900M", "1800M"]
     assert plain_jobs(done) == 0
 

@@ -12,7 +12,7 @@ from support.interruptible import FOR_EVER, WATER, Interruptible, without_unbrok
 from support.workdir import Driver, WorkDir, until
 
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 1500.0
 LONG_RULES = ("train", "assemble", "simulate")
@@ -49,10 +49,10 @@ def job_of(example: Interruptible, name: str) -> str:
     return str(json.loads(claims[-1].read_text())["slurm_job"])
 
 
-def outcomes(example: Interruptible) -> set[Outcome]:
+def outcomes(example: Interruptible) -> set[EndKind]:
     """How the attempts of all long rules ended."""
     histories = [History(example.store(name) / "history.jsonl") for name in LONG_RULES]
-    return {attempt.outcome for history in histories for attempt in history.attempts()}
+    return {attempt.kind for history in histories for attempt in history.attempts()}
 
 
 @pytest.mark.slow
@@ -81,6 +81,6 @@ def test_kills_of_program_job_node_and_driver_change_no_byte(
 
     assert done.code == 0, done.text
     assert example.results() == without_unbroken(tmp_path / "whole")
-    assert {Outcome.DIED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.FINISHED} <= outcomes(example)
+    assert {EndKind.DIED, EndKind.FAILED, EndKind.INTERRUPTED, EndKind.FINISHED} <= outcomes(example)
     worked = (example.work.root / "worked").read_text().split()
     assert sorted(worked) == sorted(["plot", "prepare", *["prepare_water"] * bool(WATER)])

@@ -7,7 +7,7 @@ from cluster.exec_rules import assert_whole, history, outcomes, prepare
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 900.0
 # As somebody has it who knows no profile of ours; the plugin first asks after 40 s otherwise.
@@ -35,8 +35,8 @@ def test_each_retry_is_a_job_of_a_minute_until_it_is_done(
 
     assert done.code == 0, done.text
     assert_whole(slurm_work, tmp_path, goal)
-    assert set(outcomes(slurm_work)[:-1]) == {Outcome.PAUSED}
-    assert outcomes(slurm_work)[-1] is Outcome.FINISHED
+    assert set(outcomes(slurm_work)[:-1]) == {EndKind.PAUSED}
+    assert outcomes(slurm_work)[-1] is EndKind.FINISHED
     jobs = [attempt.slurm_job for attempt in history(slurm_work)]
     assert len(set(jobs)) == len(jobs) >= 2
     # 85 is a failure for Snakemake, and its retries start it again.

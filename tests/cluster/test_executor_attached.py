@@ -19,7 +19,7 @@ from support.workdir import Done, Driver, WorkDir, one_long_segment, one_step_se
 
 from unbroken.job import segment_script
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
@@ -86,7 +86,7 @@ def test_a_finished_run_queues_nothing_more(slurm_work: WorkDir, cluster: Cluste
 
     assert len(submitted(done.text)) == 1
     assert cluster.starts(slurm_work.root) == 3, "a waiting task was not canceled"
-    assert [record.outcome for record in slurm_work.records("a")] == [Outcome.PAUSED] * 2 + [Outcome.FINISHED] * 8
+    assert [record.kind for record in slurm_work.records("a")] == [EndKind.PAUSED] * 2 + [EndKind.FINISHED] * 8
     assert [record.has_worked for record in slurm_work.records("a")] == [True] * 3 + [False] * 7
     assert slurm_work.plan() == 0
 
@@ -125,7 +125,7 @@ def test_a_driver_that_starts_again_takes_over_what_runs_and_what_waits(
     assert submitted(third.text) == []
     assert arrays(attempt.slurm_job for run in "ab" for attempt in slurm_work.history(run)) == waiting
     for run in "ab":
-        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+        assert [attempt.kind for attempt in slurm_work.history(run)] == [EndKind.FINISHED]
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
         # The hours in the queue are no run time of the rule in Snakemake's report.
         noted = slurm_work.snakemakes_note(f"results/{run}/segments/001.json")
@@ -208,7 +208,7 @@ def test_drivers_told_to_end_while_they_submit_and_killed_before_they_have_ended
 
     assert (told.code, done.code) == (1, 0), done.text
     for run in "ab":
-        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+        assert [attempt.kind for attempt in slurm_work.history(run)] == [EndKind.FINISHED]
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
     wait_for_jobs(cluster)
 
@@ -228,7 +228,7 @@ def test_a_driver_that_is_told_to_end_returns_at_once_and_what_works_goes_on_wit
     assert "told to end (SIGTERM): the jobs of all runs stay in the queue and go on" in done.text
     assert at_work == ["a", "b"]
     for run in "ab":
-        assert [attempt.outcome for attempt in slurm_work.history(run)] == [Outcome.FINISHED]
+        assert [attempt.kind for attempt in slurm_work.history(run)] == [EndKind.FINISHED]
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
 
 
@@ -294,7 +294,7 @@ def test_an_interrupted_segment_goes_on_without_using_up_a_retry(
     assert done.code == 0, done.text
     history = cgroup_work.history("a")
     assert history[0].slurm_job == job
-    assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.INTERRUPTED, EndKind.FINISHED]
     assert_no_work_was_done_twice(history)
     assert cgroup_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -315,7 +315,7 @@ def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(
     assert done.code == 0, done.text
     assert cgroup_cluster.state(urgent) == "COMPLETED"
     history = cgroup_work.history("a")
-    assert [attempt.outcome for attempt in history] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.INTERRUPTED, EndKind.FINISHED]
     assert history[0].slurm_job == job != history[1].slurm_job
     assert cgroup_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -333,8 +333,8 @@ def test_a_node_that_does_not_boot_costs_no_retry(slurm_work: WorkDir, cluster: 
     assert done.code == 0, done.text
     history = slurm_work.history("a")
     assert cluster.state(job) == "BOOT_FAIL"
-    assert history[0].outcome in {Outcome.INTERRUPTED, Outcome.DIED}  # as it was told in time or not
-    assert history[1].outcome is Outcome.FINISHED
+    assert history[0].kind in {EndKind.INTERRUPTED, EndKind.DIED}  # as it was told in time or not
+    assert history[1].kind is EndKind.FINISHED
     assert history[0].slurm_job == job != history[1].slurm_job
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -365,7 +365,7 @@ def test_a_killed_segment_that_had_saved_something_is_no_failure(
 
     assert done.code == 0, done.text
     history = slurm_work.history("a")
-    assert [attempt.outcome for attempt in history] == [Outcome.DIED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.DIED, EndKind.FINISHED]
     assert history[0].slurm_job == job != history[1].slurm_job
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -481,7 +481,7 @@ def test_a_driver_killed_at_random_moments_doubles_nothing_and_leaves_nothing(
     for run in runs:
         history = slurm_work.history(run)
         assert_no_work_was_done_twice(history)
-        settled = [attempt.segment for attempt in history if attempt.outcome.settles]
+        settled = [attempt.segment for attempt in history if attempt.kind.settles]
         assert settled == sorted(set(settled))
         assert slurm_work.final(run) == uninterrupted(tmp_path / run, goal)
     wait_for_jobs(cluster)

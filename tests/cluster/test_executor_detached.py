@@ -17,7 +17,7 @@ from cluster.lab import Cluster
 from support.pages import facts_in
 from support.workdir import ROOT, WorkDir, one_long_segment, one_step_segments, overlaps, uninterrupted, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
 
     for run, goal in (("a", 250), ("b", 200)):
         assert list(overlaps(work.history(run))) == []
-        assert {attempt.outcome for attempt in work.history(run)} <= {Outcome.PAUSED, Outcome.FINISHED}
+        assert {attempt.kind for attempt in work.history(run)} <= {EndKind.PAUSED, EndKind.FINISHED}
         assert work.final(run) == uninterrupted(tmp_path / run, goal)
     told = facts_in(work.root / "results/report.html")
     assert [(run["name"], run["state"]) for run in told["runs"]] == [("a", "finished"), ("b", "finished")]
@@ -110,7 +110,7 @@ def test_jobs_beyond_those_ahead_are_submitted_by_jobs_without_a_snakemake(work:
 
     history = work.history("a")
     jobs = [attempt.slurm_job for attempt in history]
-    assert [attempt.outcome for attempt in history] == [Outcome.PAUSED] * 4 + [Outcome.FINISHED]
+    assert [attempt.kind for attempt in history] == [EndKind.PAUSED] * 4 + [EndKind.FINISHED]
     assert (sorted(first), len(set(jobs))) == (sorted(jobs[:2]), 5)
     assert "all runs are over\n" in slurm_logs(work)  # and no page, which no test writes without asking for it
     assert asked(cluster, jobs[0])["Nice"] == "7"
@@ -130,7 +130,7 @@ def test_a_run_that_ends_early_cancels_its_waiting_tasks(work: WorkDir, cluster:
         assert len(cluster.jobs()) == 10
     wait_for_jobs(cluster)
 
-    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in work.history("a")] == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     (array,) = arrays(attempt.slurm_job for attempt in work.history("a"))
     assert cluster.tasks(array) == {1: "COMPLETED", 2: "COMPLETED", 3: "COMPLETED"}, "the others were canceled"
     assert cluster.starts(work.root) == 3
@@ -164,8 +164,8 @@ def test_a_site_that_allows_one_job_finishes_one_run_and_says_what_of_the_others
     assert "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again" in text
     assert over
     # On a busy machine a job may have used up its minute before its program is there; the next one does the segment.
-    assert [[attempt.outcome for attempt in work.history(run) if attempt.outcome.settles] for run in "ab"] == [
-        [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert [[attempt.kind for attempt in work.history(run) if attempt.kind.settles] for run in "ab"] == [
+        [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     ] * 2
 
 
@@ -180,7 +180,7 @@ def test_a_site_that_allows_few_jobs_gets_few_and_the_rest_follows(work: WorkDir
         wait_for_jobs(cluster)
 
     assert "the queue takes no more jobs now (" in text and "; a job of another run submits it later" in text
-    assert [work.history(run)[-1].outcome for run in "abc"] == [Outcome.FINISHED] * 3
+    assert [work.history(run)[-1].kind for run in "abc"] == [EndKind.FINISHED] * 3
     assert [len(work.records(run)) for run in "abc"] == [3, 3, 3]
 
 
@@ -232,7 +232,7 @@ def test_a_killed_segment_is_done_by_the_next_task(work: WorkDir, cluster: Clust
     wait_for_jobs(cluster)
 
     history = work.history("a")
-    assert [(attempt.segment, attempt.outcome) for attempt in history] == [(1, Outcome.DIED), (1, Outcome.FINISHED)]
+    assert [(attempt.segment, attempt.kind) for attempt in history] == [(1, EndKind.DIED), (1, EndKind.FINISHED)]
     assert history[0].slurm_job != history[1].slurm_job
     assert work.final("a") == uninterrupted(tmp_path / "whole", goal)
 
@@ -259,7 +259,7 @@ def test_a_run_that_crashes_stops_by_itself(work: WorkDir, cluster: Cluster) -> 
     wait_for_jobs(cluster)
 
     history = work.history("a")
-    assert {attempt.outcome for attempt in history} == {Outcome.FAILED}
+    assert {attempt.kind for attempt in history} == {EndKind.FAILED}
     # On two nodes, so it is the program; where Slurm takes the same one again and again, after twice as many.
     assert len({attempt.slurm_node for attempt in history[-2:]}) == 2 or len(history) == 4
     assert f"a: the run stops: {len(history)} attempts without progress on {history[0].slurm_node}" in slurm_logs(work)
@@ -360,7 +360,7 @@ def test_a_campaign_with_random_kills_ends_as_if_nothing_had_happened(
 
     left = [run for run in runs if not (work.places(run).final / "summary.json").exists()]
     assert left == [], [work.history(run)[-1] for run in left]
-    deaths = [attempt for run in runs for attempt in work.history(run) if attempt.outcome is Outcome.DIED]
+    deaths = [attempt for run in runs for attempt in work.history(run) if attempt.kind is EndKind.DIED]
     assert len(deaths) >= kills / 2  # the others came in the last moment, when the work was done
     for run in runs:
         history = work.history(run)

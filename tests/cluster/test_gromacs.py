@@ -6,7 +6,7 @@ import pytest
 from support import gmx_systems
 from support.workdir import WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 
@@ -36,8 +36,8 @@ def test_srun_starts_the_ranks_of_each_segment_and_the_chain_equals_the_whole(
 
     assert (paused.code, done.code) == (0, 0), paused.text + done.text
     pieces, whole = (slurm_work.places(name) for name in ("pieces", "whole"))
-    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
-    assert outcomes == [Outcome.PAUSED, Outcome.FINISHED]
+    outcomes = [attempt.kind for attempt in slurm_work.history("pieces")]
+    assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
     assert "Using 2 MPI processes" in (whole.final / "md.log").read_text()
     for name in ("md.xtc", "md.gro"):
         assert (pieces.final / name).read_bytes() == (whole.final / name).read_bytes()

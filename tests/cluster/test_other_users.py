@@ -18,7 +18,7 @@ from support.workdir import WorkDir, one_step_segments, until
 from unbroken.runs import lease
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.ended_job import ended_job
 from unbroken.slurm.job_end import ended
 from unbroken.slurm.queue import job_of_anyone
@@ -119,7 +119,7 @@ def asked_by_third(cluster: Cluster, question: Callable[[], list[object]]) -> ob
 
 def finished(work: WorkDir) -> None:
     assert [record.segment for record in work.records("a")] == [1, 2, 3]
-    assert [attempt.outcome for attempt in work.history("a")] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in work.history("a")] == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
 
 
 def waits_for(cluster: Cluster, array: str) -> set[str]:

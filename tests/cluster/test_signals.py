@@ -7,7 +7,7 @@ from cluster.endings import signal_job, wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 GOAL = 900
@@ -25,12 +25,12 @@ def signalled(work: WorkDir, cluster: Cluster, word: str) -> str:
     return (work.root / "logs/a/001.1.log").read_text()
 
 
-SAVED = [("URG", Outcome.PAUSED), ("USR1", Outcome.PAUSED), ("TERM", Outcome.INTERRUPTED)]
+SAVED = [("URG", EndKind.PAUSED), ("USR1", EndKind.PAUSED), ("TERM", EndKind.INTERRUPTED)]
 
 
-def assert_is_saved(work: WorkDir, tmp_path: Path, outcome: Outcome) -> None:
+def assert_is_saved(work: WorkDir, tmp_path: Path, outcome: EndKind) -> None:
     history = work.history("a")
-    assert history[0].outcome is outcome
+    assert history[0].kind is outcome
     assert history[1].progress_from == history[0].progress_to > 0
     assert list(overlaps(history)) == []
     assert work.final("a") == uninterrupted(tmp_path / "whole", GOAL)
@@ -38,7 +38,7 @@ def assert_is_saved(work: WorkDir, tmp_path: Path, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(("word", "outcome"), SAVED)
 def test_with_control_groups_a_signal_reaches_the_segment_which_saves(
-    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path, word: str, outcome: Outcome
+    cgroup_work: WorkDir, cgroup_cluster: Cluster, tmp_path: Path, word: str, outcome: EndKind
 ) -> None:
     log = signalled(cgroup_work, cgroup_cluster, word)
 
@@ -49,7 +49,7 @@ def test_with_control_groups_a_signal_reaches_the_segment_which_saves(
 @pytest.mark.slow
 @pytest.mark.parametrize(("word", "outcome"), SAVED)
 def test_without_control_groups_it_does_as_well(
-    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path, word: str, outcome: Outcome
+    slurm_work: WorkDir, cluster: Cluster, tmp_path: Path, word: str, outcome: EndKind
 ) -> None:
     log = signalled(slurm_work, cluster, word)
 
@@ -79,6 +79,6 @@ def test_a_ctrl_c_of_the_driver_saves_what_its_jobs_have_done(either_work: WorkD
 
     history = either_work.history("a")
     assert done.code == 0, done.text
-    assert history[0].outcome is Outcome.INTERRUPTED
+    assert history[0].kind is EndKind.INTERRUPTED
     assert history[0].progress_to >= done_before > 350
     assert either_work.final("a") == uninterrupted(tmp_path / "whole", 2000)

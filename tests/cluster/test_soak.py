@@ -102,12 +102,12 @@ class Round:
 
     def lost(self) -> list[str]:
         """Attempts that did not go on from the newest checkpoint, or beside another one."""
-        lines = {run: [each for each in self.work.history(run) if not each.before_work] for run in self.runs}
+        lines = {run: [each for each in self.work.history(run) if not each.kind.is_before_work] for run in self.runs}
         return [f"{run}: {line}" for run, worked in lines.items() for line in overlaps(worked)]
 
     def twice(self) -> list[str]:
         """Runs of which a segment was settled more than once."""
-        settled = {run: [each.segment for each in self.work.history(run) if each.outcome.settles] for run in self.runs}
+        settled = {run: [each.segment for each in self.work.history(run) if each.kind.settles] for run in self.runs}
         return [run for run, found in settled.items() if found != sorted(set(found))]
 
 

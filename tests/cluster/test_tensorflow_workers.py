@@ -4,7 +4,7 @@ import pytest
 from support.toyrun import PYTHONPATH
 from support.workdir import ROOT, WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 900.0
 PROGRAM = ROOT / "tests" / "support" / "keras_workers.py"
@@ -27,7 +27,7 @@ def test_workers_on_two_nodes_train_in_pieces_what_two_on_one_node_train_at_once
 
     assert done.code == 0, done.text
     pieces, whole = (slurm_work.places(name) for name in ("pieces", "whole"))
-    outcomes = {name: [attempt.outcome for attempt in slurm_work.history(name)] for name in ("pieces", "whole")}
-    assert outcomes == {"pieces": [Outcome.PAUSED, Outcome.FINISHED], "whole": [Outcome.FINISHED]}
+    outcomes = {name: [attempt.kind for attempt in slurm_work.history(name)] for name in ("pieces", "whole")}
+    assert outcomes == {"pieces": [EndKind.PAUSED, EndKind.FINISHED], "whole": [EndKind.FINISHED]}
     for name in ("weights.npz", "metrics.csv"):
         assert (pieces.final / name).read_bytes() == (whole.final / name).read_bytes()

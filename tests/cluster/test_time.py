@@ -9,7 +9,7 @@ from cluster.endings import wait_until_it_hears
 from cluster.lab import Cluster
 from support.workdir import WorkDir, one_long_segment, overlaps, uninterrupted, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 
@@ -47,7 +47,7 @@ def test_a_segment_works_longer_when_an_administrator_gives_its_job_more_time(
 
     assert done.code == 0, done.text
     first = slurm_work.history("a")[0]
-    assert (first.outcome, first.progress_to) == (Outcome.FINISHED, 4000)
+    assert (first.kind, first.progress_to) == (EndKind.FINISHED, 4000)
     assert "Slurm ends the job 480 s later than it said" in slurm_work.log("a", 1)
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)
 
@@ -67,7 +67,7 @@ def test_a_segment_leaves_earlier_when_its_job_gets_less_time(
     assert done.code == 0, done.text
     history = slurm_work.history("a")
     assert "Slurm ends the job 240 s sooner than it said" in (slurm_work.root / "logs/a/001.1.log").read_text()
-    assert (history[0].outcome, history[0].exit_code) == (Outcome.PAUSED, 85)
+    assert (history[0].kind, history[0].exit_code) == (EndKind.PAUSED, 85)
     assert history[1].progress_from == history[0].progress_to
     assert list(overlaps(history)) == []
     assert slurm_work.final("a") == uninterrupted(tmp_path / "whole", 4000)

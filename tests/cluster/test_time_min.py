@@ -10,7 +10,7 @@ from cluster.endings import arrays, assert_is_whole
 from cluster.lab import Cluster
 from support.workdir import WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.time_min import ALL_TIME
 
 MOST_MINUTES = 8
@@ -80,7 +80,7 @@ def limit_minutes(cluster: Cluster, job: str) -> int:
 def assert_a_job_had_less_time(work: WorkDir, cluster: Cluster, tmp_path: Path, goal: int) -> None:
     first, last = history = assert_is_whole(work, tmp_path, goal)
     assert [attempt.segment for attempt in history] == [1, 1]
-    assert (first.outcome, last.outcome) == (Outcome.INTERRUPTED, Outcome.FINISHED)
+    assert (first.kind, last.kind) == (EndKind.INTERRUPTED, EndKind.FINISHED)
     assert f"of {MOST_MINUTES} minutes and goes on in the next job" in first.message
     assert last.progress_from == first.progress_to > 0
     given = limit_minutes(cluster, first.slurm_job)
@@ -168,7 +168,7 @@ def test_an_older_slurm_counts_at_most_alone_and_the_driver_says_so(
     assert said.text.count(f"runs.a.segment_minutes: {line}") == 1
     assert all("TimeMin=N/A" in job and f"TimeLimit=00:0{MOST_MINUTES}:00" in job for job in shown)
     (attempt,) = assert_is_whole(work, tmp_path, goal)
-    assert attempt.outcome is Outcome.FINISHED
+    assert attempt.kind is EndKind.FINISHED
 
 
 def test_where_the_queue_is_empty_a_job_gets_its_whole_length(
@@ -181,5 +181,5 @@ def test_where_the_queue_is_empty_a_job_gets_its_whole_length(
 
     assert said.code == 0, said.text
     (attempt,) = assert_is_whole(work, tmp_path, goal)
-    assert (attempt.outcome, attempt.segment) == (Outcome.FINISHED, 1)
+    assert (attempt.kind, attempt.segment) == (EndKind.FINISHED, 1)
     assert limit_minutes(cluster, attempt.slurm_job) == MOST_MINUTES

@@ -3,7 +3,7 @@
 import pytest
 from support.workdir import ROOT, WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 600.0
 
@@ -30,8 +30,8 @@ def test_ranks_on_two_nodes_train_in_pieces_what_they_train_at_once(slurm_work: 
 
     assert done.code == 0, done.text
     pieces, whole = (slurm_work.places(name) for name in ("pieces", "whole"))
-    outcomes = [attempt.outcome for attempt in slurm_work.history("pieces")]
+    outcomes = [attempt.kind for attempt in slurm_work.history("pieces")]
     assert len(outcomes) >= 2
-    assert outcomes == [Outcome.PAUSED] * (len(outcomes) - 1) + [Outcome.FINISHED]
+    assert outcomes == [EndKind.PAUSED] * (len(outcomes) - 1) + [EndKind.FINISHED]
     for name in ("model.pt", "metrics.csv"):
         assert (pieces.final / name).read_bytes() == (whole.final / name).read_bytes()

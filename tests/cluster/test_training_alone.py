@@ -13,7 +13,7 @@ from support.workdir import Driver, WorkDir
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PATIENCE_SECONDS = 800.0
 # Two jobs of a minute do not come to the end; the third one is then not to be near its limit.
@@ -54,7 +54,7 @@ def test_a_training_goes_on_over_the_ends_of_its_jobs_without_an_error(
     assert (slurm_work.root / "plotted.txt").read_text() == "plotted\n"
     assert [line for line in done.text.splitlines() if "Error" in line] == []
     assert batches(slurm_work) == list(range(EPOCHS * 4)), "a step was trained twice"
-    assert [line.outcome for line in lines] == [Outcome.PAUSED] * (len(lines) - 1) + [Outcome.FINISHED]
+    assert [line.kind for line in lines] == [EndKind.PAUSED] * (len(lines) - 1) + [EndKind.FINISHED]
     assert len(lines) >= 3
     assert len({line.slurm_job for line in lines}) == len(lines)
     assert (plain_jobs(done), len(submissions(done))) == (1, 1)
@@ -82,7 +82,7 @@ def test_a_killed_training_goes_on_and_one_that_fails_is_a_failure_of_snakemake(
     assert "ValueError: no such luck" in failed.text
     assert done.code == 0, done.text
     assert (slurm_work.root / "model.pt").read_bytes() == uninterrupted(tmp_path / "whole")
-    assert [line.outcome.value for line in lines] == ["died", "interrupted", "failed", "finished"]
+    assert [line.kind.value for line in lines] == ["died", "interrupted", "failed", "finished"]
     assert batches(slurm_work) == sorted([*range(24), 5, 15])
 
 
@@ -117,8 +117,8 @@ def test_two_trainings_one_after_the_other_have_their_pauses_each(slurm_work: Wo
     assert "Error" not in done.text
     for fold in ("fold1", "fold2"):
         lines = History(slurm_work.root / fold / "history.jsonl").attempts()
-        assert lines[0].outcome is Outcome.PAUSED
-        assert lines[-1].outcome is Outcome.FINISHED
+        assert lines[0].kind is EndKind.PAUSED
+        assert lines[-1].kind is EndKind.FINISHED
 
 
 @pytest.mark.slow
@@ -148,4 +148,4 @@ def test_a_training_that_runs_out_of_memory_is_a_failure_of_snakemake(
     assert done.code == 1
     assert started(cgroup_work) == 2, done.text
     assert "rule train ran out of memory (900 MB); raise its mem_mb, then start snakemake again" in done.text
-    assert [(line.outcome, line.cause) for line in history(cgroup_work)] == [(Outcome.DIED, "OUT_OF_MEMORY")]
+    assert [(line.kind, line.job_state) for line in history(cgroup_work)] == [(EndKind.DIED, "OUT_OF_MEMORY")]

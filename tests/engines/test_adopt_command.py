@@ -19,7 +19,7 @@ from unbroken.engines.foreign import Foreign
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, NoCheckpointError
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
@@ -59,7 +59,7 @@ def taken(job: Job, source: Path, done: float | None = None) -> Checkpoint:
 
 def finished(base: Path, settings: dict[str, object]) -> bytes:
     """The table of a run that has come to its goal."""
-    assert command_segment(base, settings).outcome is Outcome.FINISHED
+    assert command_segment(base, settings).kind is EndKind.FINISHED
     return (command_job(base, settings).places.final / "trace.csv").read_bytes()
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_taken_over_is_refused_and_leaves_nothing(spoil: str, lin
 
     assert Store(job.places.checkpoints).names() == []
     assert not (job.places.root / "adopting.txt").exists()
-    assert command_segment(tmp_path, settings).outcome is Outcome.FINISHED  # from the start
+    assert command_segment(tmp_path, settings).kind is EndKind.FINISHED  # from the start
 
 
 def test_a_run_that_has_a_checkpoint_adopts_none(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_half_of_a_lammps_melt_that_was_killed_and_half_adopted_is_one_melt(tmp_
     passport = taken(command_job(tmp_path, settings), tmp_path / "half").passport
     record = command_segment(tmp_path, settings)
 
-    assert (passport.progress.done in (100, 200, 300, 400), record.outcome) == (True, Outcome.FINISHED)
+    assert (passport.progress.done in (100, 200, 300, 400), record.kind) == (True, EndKind.FINISHED)
     assert passport.adopted is not None and "input run.in: the same as in " in "\n".join(passport.adopted.checked)
     final = command_job(tmp_path, settings).places.final
     for name in ("thermo.dat", "melt.lammpstrj"):
@@ -237,7 +237,7 @@ def given_back(job: Job, target: Path, which: str = "") -> Checkpoint:
 def half_way(base: Path, settings: Mapping[str, object]) -> Job:
     """A run that has worked for a while."""
     job = command_job(base, settings)
-    assert command_segment(base, {**settings, "goal": 120}).outcome is Outcome.FINISHED
+    assert command_segment(base, {**settings, "goal": 120}).kind is EndKind.FINISHED
     return job
 
 
@@ -251,13 +251,13 @@ def test_what_a_program_appends_to_is_exported_up_to_the_checkpoint(tmp_path: Pa
         "goal": 6,
         "exit_paused": [0],
     }
-    assert command_segment(tmp_path, settings).outcome is Outcome.PAUSED
+    assert command_segment(tmp_path, settings).kind is EndKind.PAUSED
 
     given_back(command_job(tmp_path, settings), tmp_path / "exported")
     subprocess.run([tmp_path / "exported" / "resume.sh"], cwd="/", check=True)
 
     assert (tmp_path / "exported" / "log").read_text() == "1\n2\n3\n4\n5\n6\n"
-    assert command_segment(tmp_path, settings, segment=2).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings, segment=2).kind is EndKind.FINISHED
     assert (command_job(tmp_path, settings).places.final / "log").read_text() == "1\n2\n3\n4\n5\n6\n"
 
 

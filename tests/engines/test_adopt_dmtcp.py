@@ -17,7 +17,7 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 
@@ -120,7 +120,7 @@ def test_a_program_that_was_saved_and_ended_goes_on_as_a_run_to_the_same_bytes(b
     )
     assert "no file was written after the images" in passport.adopted.checked
     assert passport.adopted.lost == ("what it printed so far: output.txt begins here",)
-    assert (first.outcome, last.outcome) == (Outcome.PAUSED, Outcome.FINISHED)
+    assert (first.kind, last.kind) == (EndKind.PAUSED, EndKind.FINISHED)
     assert (run.places.final / "numbers.txt").read_bytes() == numbers(GOAL)
     assert sorted(path.name for path in run.places.final.iterdir()) == ["numbers.txt", "output.txt", "summary.json"]
     assert (source / "numbers.txt").read_bytes() == numbers(SAVED)
@@ -142,7 +142,7 @@ def test_what_a_killed_program_wrote_after_its_images_is_cut_back(by_hand: ByHan
     assert passport.adopted is not None
     what = "DMTCP cuts back what the program has open, and in another file stands twice what it writes again"
     assert f"numbers.txt: written on after the images; {what}" in passport.adopted.not_checked
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert (run.places.final / "numbers.txt").read_bytes() == numbers(GOAL)
 
 
@@ -160,7 +160,7 @@ def test_it_is_saved_and_brought_back_within_a_segment(by_hand: ByHand, run: Run
 
     record = run.segment(1, saves_then_passes)
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert (run.places.final / "numbers.txt").read_bytes() == numbers(GOAL)
 
 

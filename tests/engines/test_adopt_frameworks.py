@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
 
 from unbroken.errors import CheckpointError, ConfigError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
 RANDOM = "the random states: what is drawn from here on, such as dropout, is not what one uninterrupted run draws"
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_the_trainer_goes_on_in_the_middle_of_its_epoch(
     passport = taken(job(tmp_path, **settings), whole / "out" / "checkpoint-16").passport
     record = segment(job(tmp_path, **settings))
 
-    assert (passport.progress.done, passport.progress.unit, record.outcome) == (16, "steps", Outcome.FINISHED)
+    assert (passport.progress.done, passport.progress.unit, record.kind) == (16, "steps", EndKind.FINISHED)
     assert passport.adopted is not None and passport.adopted.lost == ()
     assert "training_args.bin" not in passport.files
     found = job(tmp_path, **settings).places.final / "model.safetensors"
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_lightning_goes_on_from_the_end_of_its_epoch(tmp_path: P
     passport = taken(job(tmp_path, **settings), whole / "ends" / "epoch=1.ckpt").passport
     record = segment(job(tmp_path, **settings))
 
-    assert (passport.progress.done, record.outcome) == (2, Outcome.FINISHED)
+    assert (passport.progress.done, record.kind) == (2, EndKind.FINISHED)
     assert passport.adopted is not None and passport.adopted.lost == (RANDOM, ORDER)
     found = job(tmp_path, **settings).places.final / "model.ckpt"
     assert tensors(found) == tensors(whole / "ends" / "epoch=3.ckpt")
@@ -160,6 +160,6 @@ def test_a_state_of_accelerate_goes_on_from_the_epoch_that_is_typed(tmp_path: Pa
     passport = taken(job(tmp_path, **settings), whole / "epoch-2", done=2).passport
     record = segment(job(tmp_path, **settings))
 
-    assert (passport.progress.done, record.outcome) == (2, Outcome.FINISHED)
+    assert (passport.progress.done, record.kind) == (2, EndKind.FINISHED)
     assert passport.adopted is not None and passport.adopted.lost == (ORDER,)
     assert tensors(job(tmp_path, **settings).places.final / "model.pt") == tensors(whole / "model.pt")

@@ -21,7 +21,7 @@ from unbroken.engines.gromacs.energy import write_energy_table
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import CheckpointError, ConfigError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
@@ -68,7 +68,7 @@ def taken(base: Path, source: Path, done: float | None = None, **keys: object) -
 
 def finished(base: Path, **keys: object) -> dict[str, bytes]:
     keys = {"tpr": str(tpr()), "exact": True, **keys}
-    assert gmx_segment(base, **keys).outcome is Outcome.FINISHED
+    assert gmx_segment(base, **keys).kind is EndKind.FINISHED
     return files_in(gmx_job(base, **keys).places.final)
 
 

@@ -13,8 +13,8 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.tensorflow.engine import TensorFlowEngine
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
@@ -113,7 +113,7 @@ def test_a_backup_from_the_end_of_an_epoch_goes_on_to_the_weights_of_one_piece(t
     passport = taken(job(tmp_path), half / "backup").passport
     record = segment(job(tmp_path))
 
-    assert (passport.progress.done, record.outcome, record.progress.done) == (2, Outcome.FINISHED, 6)
+    assert (passport.progress.done, record.kind, record.progress.done) == (2, EndKind.FINISHED, 6)
     assert weights(job(tmp_path).places.final / "weights.npz") == weights(whole / "weights.npz")
     assert passport.adopted is not None
     assert (
@@ -135,7 +135,7 @@ def test_of_a_backup_within_an_epoch_it_is_said_that_the_epoch_is_replayed(tmp_p
     assert (
         adopted.lost[0] == f"the place in the epoch: {said['batch']} batches of epoch 2 are in the weights, and {again}"
     )
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
 
 
 @pytest.mark.tensorflow
@@ -159,7 +159,7 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_by_what_is_exported(tmp_
     export(made, TensorFlowEngine(made.base), tmp_path / "out", "", print)
     subprocess.run([tmp_path / "out" / "resume.sh"], check=True)
 
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 2.5)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 2.5)
     assert weights(tmp_path / "out" / "final" / "weights.npz") == weights(whole / "weights.npz")
 
 

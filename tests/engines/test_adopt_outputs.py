@@ -14,7 +14,7 @@ from unbroken.engines.files.outputs import read_outputs
 from unbroken.engines.foreign import Foreign
 from unbroken.errors import CheckpointError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.adopt import adopt
 
 # Three steps at each start: appends to two files, one of them in a folder, and writes a snapshot at each step.
@@ -72,7 +72,7 @@ def test_half_by_hand_and_half_adopted_leaves_the_files_of_one_run(tmp_path: Pat
 
     checkpoint = taken(tmp_path, half)
 
-    assert command_segment(tmp_path, settings()).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings()).kind is EndKind.FINISHED
     final = command_job(tmp_path, settings()).places.final
     assert contents(final) == contents(whole)
     assert os.readlink(final / "latest") == "snap.6"
@@ -90,7 +90,7 @@ def test_a_file_that_was_written_after_the_restart_files_is_in_doubt_once_it_is_
         os.utime(half / name, (time.time() + 60, time.time() + 60))
 
     checkpoint = taken(tmp_path, half)
-    assert command_segment(tmp_path, settings()).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings()).kind is EndKind.FINISHED
 
     places = command_job(tmp_path, settings()).places
     line = "not checked: which part of what was written after the restart files: log, slurm-7.out"
@@ -108,7 +108,7 @@ def test_what_a_segment_begins_again_is_kept_as_a_piece_of_its_own(size: int, tm
     (half / "again").write_bytes(b"x" * size)
 
     taken(tmp_path, half, start=settings(AGAIN)["start"])
-    assert command_segment(tmp_path, settings(AGAIN)).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings(AGAIN)).kind is EndKind.FINISHED
 
     final = command_job(tmp_path, settings()).places.final
     assert (final / "segments" / "000" / "again").read_bytes() == b"x" * size
@@ -126,7 +126,7 @@ def test_a_database_is_copied_into_the_checkpoint(tmp_path: Path) -> None:
 
     kept = checkpoint.folder / "unbroken-output" / "rewritten" / "results.db"
     assert kept.read_bytes() == (half / "results.db").read_bytes()
-    assert command_segment(tmp_path, settings()).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings()).kind is EndKind.FINISHED
     assert contents(command_job(tmp_path, settings()).places.final)["results.db"] == kept.read_bytes()
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 from engines.test_adopt_torch import job, segment, taken, weights
 
 from unbroken.errors import CheckpointError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.slow
 # Nothing is drawn but the first weights; each rank's batches are those that the loader of unbroken gives it in order.
@@ -108,7 +108,7 @@ def test_half_by_hand_and_half_adopted_is_one_training_of_two_ranks(kind: str, t
     passport = taken(job(tmp_path / "run", script=script, ranks=2), half / name, done=2).passport
     record = segment(job(tmp_path / "run", script=script, ranks=2))
 
-    assert (passport.progress.done, record.outcome, record.progress.done) == (2, Outcome.FINISHED, 6)
+    assert (passport.progress.done, record.kind, record.progress.done) == (2, EndKind.FINISHED, 6)
     assert unwrapped(job(tmp_path / "run").places.final / "model.pt") == weights(whole / "model.pt")
     assert passport.adopted is not None
     order = "the loader's own order: the order of each epoch comes from unbroken's seed, from the epoch on that is next"
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_the_trainer_on_two_ranks_goes_on_with_the_random_states
     passport = taken(job(tmp_path / "run", **settings), out / "checkpoint-4").passport
     record = segment(job(tmp_path / "run", **settings))
 
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 2)
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, 2)
     assert passport.adopted is not None
     assert passport.adopted.lost == ()
     assert "random states of 2 ranks: rng_state_0.pth, rng_state_1.pth" in passport.adopted.checked

@@ -19,8 +19,8 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.torch.engine import TorchEngine
 from unbroken.errors import CheckpointError, ConfigError, SegmentError
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.adopt import adopt
 from unbroken.segment.export import export
@@ -118,7 +118,7 @@ def test_half_by_hand_and_half_adopted_is_one_training(tmp_path: Path) -> None:
     passport = taken(job(tmp_path), mine, done=2).passport
     record = segment(job(tmp_path))
 
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 6)
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, 6)
     assert weights(job(tmp_path).places.final / "model.pt") == weights(whole)
     rows = (job(tmp_path).places.final / "metrics.csv").read_text().splitlines()
     assert rows[1].startswith("2,9,")  # the steps of before are counted

@@ -23,7 +23,7 @@ from support.toyrun import flip_byte, history, until
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import read_checked_runs
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 WALK = ("trace.csv",)
 CASE = Case(
@@ -79,11 +79,11 @@ def test_pieces_leave_the_table_of_one_run(tmp_path, way, whole):
     job = command_job(tmp_path, settings)
 
     for segment in itertools.count(1):
-        if command_segment(tmp_path, settings, segment, **short).outcome is Outcome.FINISHED:
+        if command_segment(tmp_path, settings, segment, **short).kind is EndKind.FINISHED:
             break
 
     assert (job.places.final / "trace.csv").read_bytes() == whole
-    assert [attempt.outcome for attempt in history(job)][:1] == [Outcome.PAUSED]
+    assert [attempt.kind for attempt in history(job)][:1] == [EndKind.PAUSED]
     assert max(attempt.saves for attempt in history(job)) >= 2
 
 
@@ -99,7 +99,7 @@ def test_a_killed_segment_loses_only_what_the_program_had_not_saved(tmp_path, wh
     record = command_segment(tmp_path, settings, attempt=2)
 
     died, finished = history(job)
-    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert (died.kind, finished.kind) == (EndKind.DIED, EndKind.FINISHED)
     assert died.progress_to == finished.progress_from > 50
     assert record.progress.done == 200
     assert (job.places.final / "trace.csv").read_bytes() == whole
@@ -112,7 +112,7 @@ def test_bit_rot_in_the_newest_restart_file_falls_back_to_the_one_before(tmp_pat
     newest = sorted(job.places.checkpoints.glob("[0-9]*"))[-1]
     flip_byte(next(newest.glob("walk.*.json")), at=500)
 
-    while command_segment(tmp_path, settings, segment=2).outcome is not Outcome.FINISHED:
+    while command_segment(tmp_path, settings, segment=2).kind is not EndKind.FINISHED:
         pass
 
     reasons = list((job.places.checkpoints / ".quarantine").glob("*.reason.txt"))
@@ -152,7 +152,7 @@ def test_a_program_in_a_folder_of_the_user_keeps_the_contract(tmp_path):
 
     record = command_segment(tmp_path, settings)
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     where = (command_job(tmp_path, settings).places.final / "where").read_text()
     assert Path(where.strip()) == tmp_path / "here"
 
@@ -167,9 +167,9 @@ def test_rows_of_a_program_that_keeps_the_contract_are_joined_too(tmp_path):
         [ $n -lt 6 ] && exit 85; exit 0"""
     settings = {"start": ["sh", "-c", script], "goal": 6, "outputs": {"rows.txt": "rows"}}
 
-    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2)]
+    outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2)]
 
-    assert outcomes == [Outcome.PAUSED, Outcome.FINISHED]
+    assert outcomes == [EndKind.PAUSED, EndKind.FINISHED]
     rows = (command_job(tmp_path, settings).places.final / "rows.txt").read_text()
     assert rows == "".join(f"{n} 7\n" for n in range(1, 7))
 

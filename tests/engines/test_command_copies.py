@@ -17,9 +17,9 @@ from support.toyrun import until
 from unbroken.copies import outputs
 from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 from unbroken.runs.run_output import OutputPlace
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.copying import append_part
@@ -84,7 +84,7 @@ def segment(base: Path, number: int, backup: Path | None = None, **others: objec
 
 
 def to_the_end(base: Path, number: int, backup: Path | None = None, **others: object) -> None:
-    while segment(base, number, backup, **others).outcome is not Outcome.FINISHED:
+    while segment(base, number, backup, **others).kind is not EndKind.FINISHED:
         number += 1
 
 

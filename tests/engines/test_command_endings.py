@@ -9,7 +9,7 @@ from support.toyrun import history
 from unbroken.engines.command import engine as engine_module
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import UnbrokenError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
@@ -19,7 +19,7 @@ def test_a_program_that_is_given_its_seconds_leaves_before_it_is_told(tmp_path):
 
     job = command_job(tmp_path, settings)
     (attempt,) = history(job)
-    assert (record.outcome, attempt.exit_code, attempt.stop_seconds) == (Outcome.PAUSED, 3, None)
+    assert (record.kind, attempt.exit_code, attempt.stop_seconds) == (EndKind.PAUSED, 3, None)
     assert "stopping the program" not in job.log.read_text()
 
 
@@ -50,7 +50,7 @@ def test_an_exit_code_that_may_mean_both_is_told_apart_by_the_goal(tmp_path):
 
     records = [command_segment(tmp_path, settings, segment=each, segment_minutes=0.05) for each in range(1, 4)]
 
-    assert [record.outcome for record in records[:2]] == [Outcome.PAUSED, Outcome.PAUSED]
+    assert [record.kind for record in records[:2]] == [EndKind.PAUSED, EndKind.PAUSED]
     job = command_job(tmp_path, settings)
     assert [attempt.exit_code for attempt in history(job)] == [0] * len(history(job))
 
@@ -63,8 +63,8 @@ def test_a_goal_lowered_to_what_is_done_ends_the_run_without_a_start_of_the_prog
     record = command_segment(tmp_path, lowered, segment=2, segment_minutes=0.02)
 
     job = command_job(tmp_path, lowered, segment=2)
-    assert paused.outcome is Outcome.PAUSED and paused.progress.done > 1
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, paused.progress.done)
+    assert paused.kind is EndKind.PAUSED and paused.progress.done > 1
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, paused.progress.done)
     assert "starting: " not in job.places.log(2).read_text()
     assert (job.places.final / "trace.csv").read_text().splitlines()[-1].startswith(f"{paused.progress.done:.0f},")
 
@@ -91,7 +91,7 @@ def test_the_folder_of_a_failed_attempt_stays_until_the_next_one_and_its_files_a
 
     assert (places.output / "program.err").read_text() == "why\n"
     (tmp_path / "mended").touch()
-    assert command_segment(tmp_path, settings).outcome is Outcome.PAUSED
+    assert command_segment(tmp_path, settings).kind is EndKind.PAUSED
     assert not (places.output / "program.err").exists()
     assert [path.read_text() for path in places.root.glob("replaced/*/program.err")] == ["why\n", "why\n"]
 
@@ -114,7 +114,7 @@ def test_a_signal_stops_the_program(tmp_path, to):
 
     record = command_segment(tmp_path, settings, segment_minutes=0.1)
 
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert record.progress.done > 0
 
 
@@ -131,7 +131,7 @@ def test_a_stop_file_with_its_text_stops_the_program(tmp_path):
     record = command_segment(tmp_path, settings, segment_minutes=0.02)
 
     job = command_job(tmp_path, settings)
-    assert (record.outcome, record.progress.unit) == (Outcome.PAUSED, "checkpoints")
+    assert (record.kind, record.progress.unit) == (EndKind.PAUSED, "checkpoints")
     newest = sorted(job.places.checkpoints.glob("[0-9]*"))[-1]
     assert (newest / "state.txt").read_text() == "leave demo {now}"
 
@@ -147,9 +147,9 @@ def test_a_finished_file_says_that_it_is_done_and_its_results_are_taken(tmp_path
         "exit_paused": [0],
     }
 
-    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2, 3)]
 
-    assert outcomes == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert outcomes == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     final = command_job(tmp_path, settings).places.final
     assert {path.name for path in final.iterdir()} == {"all.done", "answer.txt", "n", "summary.json"}
     assert (final / "answer.txt").read_text() == "3\n"
@@ -160,7 +160,7 @@ def test_a_program_that_removes_its_restart_files_when_it_is_done_is_believed(tm
 
     record = command_segment(tmp_path, settings)
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert (command_job(tmp_path, settings).places.final / "answer.txt").read_text() == "42\n"
 
 
@@ -185,9 +185,9 @@ def test_a_program_that_counts_from_its_restart_is_told_what_remains(tmp_path):
         "exit_paused": [0],
     }
 
-    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2, 3)]
 
-    assert outcomes == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert outcomes == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     final = command_job(tmp_path, settings).places.final
     assert (final / "told").read_text() == "7\n4\n1\n"
     assert (final / "n").read_text() == "7\n"
@@ -212,7 +212,7 @@ def test_a_number_in_a_name_may_be_a_fraction_and_a_folder_may_be_an_input(tmp_p
     records = [command_segment(tmp_path, settings, segment=each) for each in (1, 2, 3)]
 
     assert [record.progress.done for record in records] == [0.1, 0.2, 0.3]
-    assert records[-1].outcome is Outcome.FINISHED
+    assert records[-1].kind is EndKind.FINISHED
     assert (command_job(tmp_path, settings).places.final / "system" / "solver.log").read_text() == "0.1\n0.2\n0.3\n"
     assert [path.name for path in (tmp_path / "system").iterdir()] == ["step"]
 
@@ -230,9 +230,9 @@ def test_a_restart_file_is_put_back_under_the_name_that_the_program_reads(tmp_pa
         "exit_paused": [0],
     }
 
-    outcomes = [command_segment(tmp_path, settings, segment=each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, settings, segment=each).kind for each in (1, 2, 3)]
 
-    assert outcomes[-1] is Outcome.FINISHED
+    assert outcomes[-1] is EndKind.FINISHED
     assert (command_job(tmp_path, settings).places.final / "OUTCAR").read_text() == "0\n1\n2\n"
     assert (tmp_path / "POSCAR").read_text() == "0\n"
 
@@ -257,7 +257,7 @@ def test_an_output_that_was_altered_by_hand_is_refused_by_name_and_nothing_is_lo
 
     assert (places.output / "log").read_bytes() == b"9\n9\n"
     (places.output / "log").write_bytes(right)
-    assert [command_segment(tmp_path, settings, segment=each).outcome for each in (3, 4)][-1] is Outcome.FINISHED
+    assert [command_segment(tmp_path, settings, segment=each).kind for each in (3, 4)][-1] is EndKind.FINISHED
     assert (places.final / "log").read_text() == "1\n2\n3\n4\n"
 
 
@@ -273,5 +273,5 @@ def test_a_program_that_cannot_be_started_takes_nothing_with_it(tmp_path):
     assert (places.output / "log").read_text() == "1\n"
     (tmp_path / "work").write_text(f"#!/bin/sh\n{APPENDING}\n")
     (tmp_path / "work").chmod(0o755)
-    assert [command_segment(tmp_path, settings, segment=each).outcome for each in (2, 3, 4)][-1] is Outcome.FINISHED
+    assert [command_segment(tmp_path, settings, segment=each).kind for each in (2, 3, 4)][-1] is EndKind.FINISHED
     assert (places.final / "log").read_text() == "1\n2\n3\n4\n"

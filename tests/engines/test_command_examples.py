@@ -17,7 +17,7 @@ from support.needs import require
 from support.toyrun import history, programs_of, until
 
 from unbroken.errors import UnbrokenError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 
@@ -113,8 +113,8 @@ def test_an_example_in_pieces_leaves_the_bytes_of_one_run(tmp_path, name):
     keys["segment_minutes"] = 30
     last = command_segment(base, {**settings, "goal": example.goal}, len(records) + 1, **keys)
 
-    assert {record.outcome for record in records} == {Outcome.PAUSED}
-    assert last.outcome is Outcome.FINISHED
+    assert {record.kind for record in records} == {EndKind.PAUSED}
+    assert last.kind is EndKind.FINISHED
     assert results_of(base, example) == example.whole(tmp_path / "whole")
 
 
@@ -130,7 +130,7 @@ def test_an_example_with_six_kills_leaves_the_bytes_of_one_run(tmp_path, name):
         kill_at_work(job, settings, example.results[-1], share * example.goal, dice)
     command_segment(base, settings, segment_minutes=30)
 
-    ended = [attempt for attempt in history(job) if attempt.outcome in (Outcome.DIED, Outcome.FAILED)]
+    ended = [attempt for attempt in history(job) if attempt.kind in (EndKind.DIED, EndKind.FAILED)]
     assert len(ended) == 6
     assert any(attempt.progress_to > attempt.progress_from for attempt in ended)
     assert results_of(base, example) == example.whole(tmp_path / "whole")
@@ -166,7 +166,7 @@ def test_the_c_program_is_told_by_a_signal_and_asked_how_far_it_is(tmp_path):
     record = command_segment(tmp_path, settings, segment_minutes=0.1, save_minutes=0.005)
 
     (attempt,) = history(command_job(tmp_path, settings))
-    assert (record.outcome, record.progress.unit, attempt.exit_code) == (Outcome.PAUSED, "sweeps", 85)
+    assert (record.kind, record.progress.unit, attempt.exit_code) == (EndKind.PAUSED, "sweeps", 85)
     assert record.progress.done > 0
 
 
@@ -175,7 +175,7 @@ def test_a_lammps_that_cannot_read_its_restart_file_is_a_failure_and_not_a_begin
     settings = EXAMPLES["lammps"].settings(tmp_path, goal=10**6)
     settings["resume"] = [word if word != "{file}" else "missing.rst" for word in settings["resume"]]
     keys = {"segment_minutes": 0.15, "save_minutes": 0.005}
-    assert command_segment(tmp_path, settings, **keys).outcome is Outcome.PAUSED
+    assert command_segment(tmp_path, settings, **keys).kind is EndKind.PAUSED
 
     with pytest.raises(UnbrokenError, match=r"exit code 1: ERROR.* missing\.rst.*; nothing new was saved; read "):
         command_segment(tmp_path, settings, segment=2, **keys)

@@ -16,7 +16,7 @@ from unbroken.engines.files import reading
 from unbroken.engines.files.reading import why_not_whole
 from unbroken.engines.files.settings import program_of
 from unbroken.errors import ConfigError, UnbrokenError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
@@ -194,7 +194,7 @@ def test_check_command_leaves_out_a_torn_copy_and_takes_the_next_one(tmp_path):
 
     record = command_segment(tmp_path, {**SETTINGS, "start": words, "check_command": WHOLE})
 
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert [(path / "state.txt").read_text() for path in checkpoints(tmp_path)] == ["step 7\nend\n"]
     log = command_job(tmp_path, SETTINGS).log.read_text()
     said = "restart files are not taken: check_command grep -q ^end$ state.txt: exit code 1; the next ones may be"

@@ -18,7 +18,7 @@ from unbroken.engines.files.holes import (
     read_ends,
 )
 from unbroken.errors import UnbrokenError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 RIGHT = r"^step (\d+)$"
@@ -59,9 +59,9 @@ def refused(base, asked, segment=1):
 
 
 def test_segments_of_a_right_config_leave_the_whole_table(tmp_path):
-    outcomes = [command_segment(tmp_path, settings(), each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, settings(), each).kind for each in (1, 2, 3)]
 
-    assert outcomes == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert outcomes == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     assert table(tmp_path) == WHOLE
 
 
@@ -80,9 +80,9 @@ def test_a_number_that_stays_0_is_no_success_and_the_line_says_what_matched(tmp_
 def test_once_the_pattern_is_mended_no_row_is_missing(tmp_path):
     refused(tmp_path, settings(r"^(\d+)"))
 
-    outcomes = [command_segment(tmp_path, settings(), each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, settings(), each).kind for each in (1, 2, 3)]
 
-    assert outcomes[-1] is Outcome.FINISHED
+    assert outcomes[-1] is EndKind.FINISHED
     assert table(tmp_path) == WHOLE
 
 
@@ -97,7 +97,7 @@ def test_a_number_that_falls_behind_is_no_success(tmp_path):
         r"its restart files say 1 steps, after 5: progress_pattern ^step (\d) matched once in state.txt, '1' at line "
         in line
     )
-    assert history(command_job(tmp_path, settings()))[-1].outcome is Outcome.FAILED
+    assert history(command_job(tmp_path, settings()))[-1].kind is EndKind.FAILED
 
 
 def test_a_program_that_left_no_restart_file_is_told_so(tmp_path):
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_says_another_number_now_is_not_gone_on_from(tmp_path,
         "; its outputs are cut at 494, so records would be missing, or there twice; type what read 494, or set the old "
         "results aside and begin anew: unbroken restart demo"
     )
-    assert [command_segment(tmp_path, settings(), each).outcome for each in (2, 3)][-1] is Outcome.FINISHED
+    assert [command_segment(tmp_path, settings(), each).kind for each in (2, 3)][-1] is EndKind.FINISHED
     assert table(tmp_path) == WHOLE
 
 
@@ -160,9 +160,9 @@ def test_a_number_outside_of_the_restart_files_is_not_asked_again(tmp_path):
     elsewhere = settings(progress_file="log.txt")
     elsewhere["start"] = ["sh", "-c", '"$@"; code=$?; cp state.txt log.txt; exit $code', "sh", *elsewhere["start"]]
 
-    outcomes = [command_segment(tmp_path, elsewhere, each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, elsewhere, each).kind for each in (1, 2, 3)]
 
-    assert outcomes[-1] is Outcome.FINISHED
+    assert outcomes[-1] is EndKind.FINISHED
     assert table(tmp_path) == WHOLE
 
 
@@ -198,9 +198,9 @@ def test_an_output_may_have_gaps_on_purpose(tmp_path):
     asked = settings(HALF, outputs_with_gaps=["table.csv"], goal=500)
     asked["start"] = [word.replace("{goal}", "1000") for word in asked["start"]]
 
-    outcomes = [command_segment(tmp_path, asked, each).outcome for each in (1, 2, 3)]
+    outcomes = [command_segment(tmp_path, asked, each).kind for each in (1, 2, 3)]
 
-    assert outcomes[-1] is Outcome.FINISHED
+    assert outcomes[-1] is EndKind.FINISHED
     assert table(tmp_path).endswith("\n230,52900\n240,57600\n")
 
 

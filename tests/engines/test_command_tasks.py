@@ -8,7 +8,7 @@ from unbroken.engines.command.placeholders import seconds_left
 from unbroken.engines.files.settings import program_of
 from unbroken.engines.found import known_schemas
 from unbroken.errors import ConfigError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 SETTINGS = {"start": ["run"], "files": ["a.{progress}.rst"], "goal": 9}
 
@@ -37,7 +37,7 @@ def test_mpirun_passes_usr1_on_to_every_task(tmp_path):
 
     job = command_job(tmp_path, settings, **keys)
     (newest,) = job.places.checkpoints.glob("[0-9]*")
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert [(newest / f"rank_{rank}").read_text().split()[0] for rank in (0, 1)] == ["USR1", "USR1"]
     assert [attempt.exit_code for attempt in history(job)] == [85]
 

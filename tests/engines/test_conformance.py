@@ -82,7 +82,7 @@ def test_pieces_equal_the_whole(begun, whole):
     assert chain.run_on_in_pieces() == 0, chain.said()
 
     assert chain.final() == whole
-    assert [attempt["outcome"] for attempt in chain.history()][:-1] == ["paused"] * (len(chain.history()) - 1)
+    assert [attempt["kind"] for attempt in chain.history()][:-1] == ["paused"] * (len(chain.history()) - 1)
     assert len(chain.history()) >= 2
     assert "does not exit" not in chain.said()
 
@@ -149,7 +149,7 @@ def test_a_goal_lowered_below_what_is_done_ends_the_run_there(begun, case):
     assert chain.run() == 0, chain.said()
 
     last = chain.history()[-1]
-    assert last["outcome"] == "finished"
+    assert last["kind"] == "finished"
     assert last["progress_to"] < case.further_goal / 2, (done, last)
 
 

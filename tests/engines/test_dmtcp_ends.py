@@ -14,7 +14,7 @@ from support.dmtcp_play import numbers
 from support.workdir import until
 
 from unbroken.errors import SegmentError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def goes_on_to_its_end(run):
     """The next attempt."""
     run.let_pass(40)
     record = run.segment(2)
-    return record.outcome is Outcome.FINISHED and (run.places.final / "numbers.txt").read_bytes() == numbers(60)
+    return record.kind is EndKind.FINISHED and (run.places.final / "numbers.txt").read_bytes() == numbers(60)
 
 
 def failed(run, meanwhile):
@@ -64,7 +64,7 @@ def test_a_programs_own_failure_is_told_with_its_last_words(dmtcp_run, code):
     line = f"runs.demo: the program ended with its own exit code {code}; its last lines stand in the log"
     assert str(error.value) == line
     assert "last words" in dmtcp_run.log()
-    assert [attempt.outcome for attempt in dmtcp_run.history()] == [Outcome.FAILED]
+    assert [attempt.kind for attempt in dmtcp_run.history()] == [EndKind.FAILED]
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_a_request_that_was_lost_is_made_again(dmtcp_run, monkeypatch):
 
     record = dmtcp_run.segment(meanwhile=checkpoint_and_warn)
 
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert len(dmtcp_run.checkpoints()) == 1
 
 

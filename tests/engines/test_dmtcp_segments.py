@@ -17,7 +17,7 @@ from unbroken.engines.dmtcp.engine import DmtcpEngine
 from unbroken.engines.dmtcp.state import read_state
 from unbroken.errors import SegmentError
 from unbroken.program.contract import AttemptFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.xdist_group("dmtcp_segments")  # one process, one `dmtcp_paused`
 
@@ -32,7 +32,7 @@ def test_the_pieces_are_the_whole_and_the_passport_knows_the_machine(dmtcp_run):
 
     final = dmtcp_run.places.final
     versions = dmtcp_run.checkpoints()[-1].passport.versions
-    assert [record.outcome for record in (paused, again, finished)] == [Outcome.PAUSED] * 2 + [Outcome.FINISHED]
+    assert [record.kind for record in (paused, again, finished)] == [EndKind.PAUSED] * 2 + [EndKind.FINISHED]
     assert (final / "numbers.txt").read_bytes() == numbers(60)
     assert sorted(path.name for path in final.iterdir()) == ["numbers.txt", "output.txt", "summary.json"]
     assert paused.progress.done < again.progress.done <= finished.progress.done
@@ -70,7 +70,7 @@ def test_a_file_that_is_opened_anew_for_each_line_is_exact_over_saves_and_a_kill
     dmtcp_run.segment(1)
 
     assert (dmtcp_run.places.final / "numbers.txt").read_bytes() == numbers(400)
-    assert [attempt.outcome for attempt in dmtcp_run.history()] == [Outcome.FAILED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in dmtcp_run.history()] == [EndKind.FAILED, EndKind.FINISHED]
     assert len([attempt for attempt in dmtcp_run.history() if attempt.to_checkpoint]) == 2
 
 

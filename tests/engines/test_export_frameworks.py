@@ -28,7 +28,7 @@ from engines.test_adopt_frameworks import (
 from engines.test_adopt_torch import job, segment
 
 from unbroken.engines.torch.engine import TorchEngine
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.export import export
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ torch.save(model.state_dict(), "model.pt")
 def exported(base: Path, script: str, **settings: object) -> Path:
     """The plain folder of a run that was stopped on its way."""
     made = job(base / "run", script=script, **settings)
-    assert segment(made).outcome is Outcome.PAUSED
+    assert segment(made).kind is EndKind.PAUSED
     export(made, TorchEngine(made.base), base / "out", "", print)
     return base / "out"
 

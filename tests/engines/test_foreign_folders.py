@@ -12,7 +12,7 @@ from support.toyrun import history
 
 from unbroken.engines.dmtcp.files import take_results
 from unbroken.errors import ForeignFolderError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_program_of_the_command_engine_that_puts_a_link_in_the_place_of_its_fo
     command_segment(base, settings, attempt=2)
 
     assert snapshot(scratch) == before
-    assert [attempt.outcome for attempt in history(command_job(base, settings))] == [Outcome.FAILED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history(command_job(base, settings))] == [EndKind.FAILED, EndKind.FINISHED]
 
 
 @pytest.mark.needs("gromacs")
@@ -63,7 +63,7 @@ def test_an_mdrun_in_whose_folders_place_there_is_a_link(tmp_path: Path, scratch
 
     assert snapshot(scratch) == moved
     assert {"moved/md.cpt", "moved/md.part0001.log", "thesis.dat"} <= set(moved)
-    assert [attempt.outcome for attempt in history(gmx_job(tmp_path, tpr=tpr))] == [Outcome.FAILED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in history(gmx_job(tmp_path, tpr=tpr))] == [EndKind.FAILED, EndKind.FINISHED]
 
 
 def test_the_results_of_a_program_under_dmtcp_are_not_taken_from_what_is_linked_there(

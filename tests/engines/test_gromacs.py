@@ -21,7 +21,7 @@ from unbroken.engines.gromacs.join import TrajectoryPiece, _join_kind
 from unbroken.errors import CheckpointError, ConfigError, DivergedError, SegmentError, StalledError, UnbrokenError
 from unbroken.plan.plan import Plan
 from unbroken.runs.identity import identity_of
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
 
 pytestmark = [
@@ -147,7 +147,7 @@ def test_a_killed_segment_loses_only_what_mdrun_had_not_saved(tmp_path, nvt, who
     record = gmx_segment(tmp_path, attempt=2, **nvt)
 
     died, finished = history(job)
-    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert (died.kind, finished.kind) == (EndKind.DIED, EndKind.FINISHED)
     assert died.progress_to == finished.progress_from >= 2000
     assert saved - died.progress_to <= 500  # one save more may have been under way
     assert died.work_seconds > 0
@@ -165,7 +165,7 @@ def test_killed_in_an_image_it_leaves_what_one_mdrun_outside_leaves(tmp_path, nv
     gmx_segment(tmp_path, attempt=2, **nvt, **image)
 
     died, finished = history(job)
-    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert (died.kind, finished.kind) == (EndKind.DIED, EndKind.FINISHED)
     assert died.progress_to == finished.progress_from >= 2000
     assert files_of(job.places.final) == whole
 
@@ -270,7 +270,7 @@ def test_mdrun_watches_the_clock_itself_and_is_paused(tmp_path, endless):
     record = run_segment(job, Deaf(tmp_path))
 
     (attempt,) = history(job)
-    assert (record.outcome, attempt.exit_code) == (Outcome.PAUSED, 0)
+    assert (record.kind, attempt.exit_code) == (EndKind.PAUSED, 0)
     assert 0 < record.progress.done < 1_000_000
     assert "Run time exceeded" in job.places.log(1).read_text()
     assert attempt.stop_seconds is not None
@@ -286,7 +286,7 @@ def test_a_warning_signal_makes_mdrun_save_and_leave(tmp_path, endless, number):
     process.communicate(timeout=60)
 
     (attempt,) = history(job)
-    assert (process.returncode, attempt.outcome, attempt.exit_code) == (0, Outcome.PAUSED, 1)
+    assert (process.returncode, attempt.kind, attempt.exit_code) == (0, EndKind.PAUSED, 1)
     assert 0 < attempt.progress_to < 1_000_000
 
 
@@ -294,7 +294,7 @@ def test_a_deadline_in_the_past_still_ends_mdrun(tmp_path, endless):
     """`-maxh 0`, or less, would be no limit at all."""
     record = run_segment(gmx_job(tmp_path, segment_minutes=0.0001, **endless), Deaf(tmp_path))
 
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert 0 < record.progress.done < 1_000_000
 
 
@@ -343,12 +343,12 @@ def test_a_run_that_ended_sooner_than_its_tpr_goes_on_to_the_end_of_it_when_that
     plans = [Plan((gmx_run(tmp_path, **nvt, **goal),), tmp_path) for goal in (sooner, {})]
     finished = "results/demo/final/summary.json"
 
-    assert (first.outcome, first.progress.done) == (Outcome.FINISHED, 2000)
+    assert (first.kind, first.progress.done) == (EndKind.FINISHED, 2000)
     assert [plan.targets() == [finished] for plan in plans] == [True, False]
     record, again = (gmx_segment(tmp_path, segment, **nvt) for segment in (2, 3))
-    assert [(each.outcome, each.progress.done, each.has_worked) for each in (record, again)] == [
-        (Outcome.FINISHED, 5000, True),
-        (Outcome.FINISHED, 5000, False),
+    assert [(each.kind, each.progress.done, each.has_worked) for each in (record, again)] == [
+        (EndKind.FINISHED, 5000, True),
+        (EndKind.FINISHED, 5000, False),
     ]
     assert files_of(gmx_job(tmp_path, **nvt).places.final) == whole
 
@@ -364,7 +364,7 @@ def test_a_goal_below_what_is_done_ends_the_run_there(tmp_path, nvt):
 
     record = gmx_segment(tmp_path, 2, **nvt, goal=100)
 
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, first.progress.done + 1)
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, first.progress.done + 1)
     final = gmx_job(tmp_path, **nvt).places.final
     assert (final / "md.gro").is_file()
 
@@ -405,7 +405,7 @@ def test_another_number_of_threads_is_refused_unless_the_config_allows_it(tmp_pa
 
     parts = passport_of(record, job)["identity_parts"]
     assert (parts["threads"], parts["settings.layout_may_change"]) == ("2", "true")
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert "threads" in (job.places.final / "segments.tsv").read_text().splitlines()[0]
 
 
@@ -495,7 +495,7 @@ def test_a_simulation_that_blows_up_ends_its_run_at_once_and_is_not_tried_again(
         gmx_segment(tmp_path, 1, 2, tpr=exploding())
 
     job = gmx_job(tmp_path, tpr=exploding())
-    assert [attempt.is_hopeless for attempt in history(job)] == [True]
+    assert [attempt.cause for attempt in history(job)] == [EndCause.DIVERGED]
     assert not list(job.places.checkpoints.glob("0*"))
     assert (job.places.root / "sick" / "000001" / "md.part0001.log").is_file()
 
@@ -609,7 +609,7 @@ def test_a_run_prepared_by_grompp_is_prepared_once(tmp_path):
     again = prepare(run, tmp_path).read_bytes()
 
     assert first == again
-    assert gmx_segment(tmp_path, **sources).outcome is Outcome.FINISHED
+    assert gmx_segment(tmp_path, **sources).kind is EndKind.FINISHED
     mdp.write_text(mdp.read_text().replace("ref-t = 300", "ref-t = 310"))
     with pytest.raises(SegmentError, match=r"topol\.tpr: was made of another mdp; type: rm -rf .*prepared.json"):
         prepare(run, tmp_path)
@@ -672,7 +672,7 @@ def test_gmx_behind_a_gmxrc_and_a_module_is_found_by_the_child_alone(folder, tmp
 
     record = gmx_segment(tmp_path, tpr=tpr, gmx="my_gmx", gmxrc=f"{folder.format(tmp_path=tmp_path)}GMXRC")
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert "ITS_RC" not in os.environ
 
 
@@ -685,7 +685,7 @@ def test_an_mpi_launcher_starts_the_ranks(tmp_path):
     record = gmx_segment(tmp_path, **settings)
 
     job = gmx_job(tmp_path, **settings)
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert "Using 2 MPI processes" in (job.places.final / "md.log").read_text()
 
 

@@ -13,7 +13,7 @@ from support.toyrun import history, until
 from unbroken.engines.gromacs.checks import mistakes
 from unbroken.engines.gromacs.cpt import read_cpt, verify_outputs
 from unbroken.engines.gromacs.outputs import newest_log
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.lifecycle import run_segment
 
 pytestmark = [pytest.mark.needs("gromacs"), pytest.mark.xdist_group("gromacs")]
@@ -76,7 +76,7 @@ def test_a_kill_loses_no_row_of_enforced_rotation_and_none_comes_twice(tmp_path,
     gmx_segment(tmp_path, attempt=2, **rotation)
 
     died, finished = history(job)
-    assert (died.outcome, finished.outcome) == (Outcome.DIED, Outcome.FINISHED)
+    assert (died.kind, finished.kind) == (EndKind.DIED, EndKind.FINISHED)
     assert died.progress_to == finished.progress_from >= 800
     assert tables == {
         "md_rotation.part0001.xvg",
@@ -131,7 +131,7 @@ def test_metadynamics_in_pieces_with_a_kill_continues_its_hills_and_tables(tmp_p
     gmx_segment(tmp_path, 2, **plumed)
 
     died, _, finished = history(job)
-    assert (died.outcome, paused.outcome, finished.outcome) == (Outcome.DIED, Outcome.PAUSED, Outcome.FINISHED)
+    assert (died.kind, paused.kind, finished.kind) == (EndKind.DIED, EndKind.PAUSED, EndKind.FINISHED)
     (first, *others) = starts(tmp_path)
     assert first == (0, 0.0)
     assert [hills for hills, _ in others] == [int(begun / 0.2 + 1e-9) for _, begun in others]

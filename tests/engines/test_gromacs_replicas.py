@@ -22,7 +22,7 @@ from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.engines.gromacs.parts import move_state, own_names, whole_checkpoints
 from unbroken.engines.gromacs.replicas import CommonEnd, Left, newest_common
 from unbroken.errors import ConfigError, IdentityError, SegmentError, UnbrokenError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 
@@ -186,9 +186,9 @@ def test_a_killed_job_of_replicas_resumes_from_checkpoints_that_belong_together(
 
     record = gmx_segment(tmp_path, attempt=3, **keys)
 
-    outcomes = [attempt.outcome for attempt in history(job)]
-    assert outcomes[-1] is Outcome.FINISHED
-    assert outcomes.count(Outcome.DIED) == 2
+    outcomes = [attempt.kind for attempt in history(job)]
+    assert outcomes[-1] is EndKind.FINISHED
+    assert outcomes.count(EndKind.DIED) == 2
     assert record.progress.done == STEPS
     assert [steps for steps in published_steps(job) if len({-(-step // EVERY) for step in steps}) > 1] == []
     assert differing(job.places.final, whole) == []
@@ -207,9 +207,9 @@ def test_a_killed_rank_costs_only_what_was_not_saved(tmp_path, whole):
     record = gmx_segment(tmp_path, 2, **keys)
 
     crashed, finished = history(job)
-    assert crashed.outcome is not Outcome.FINISHED
+    assert crashed.kind is not EndKind.FINISHED
     assert crashed.progress_to == finished.progress_from >= 1000
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert differing(job.places.final, whole) == []
 
 
@@ -307,7 +307,7 @@ def test_replicas_watch_the_clock_together_and_are_paused(tmp_path):
 
     records = [run_segment(gmx_job(tmp_path, n, segment_minutes=0.2, **keys), Deaf(tmp_path)) for n in (1, 2)]
 
-    assert [record.outcome for record in records] == [Outcome.PAUSED] * 2
+    assert [record.kind for record in records] == [EndKind.PAUSED] * 2
     assert 0 < records[0].progress.done < records[1].progress.done
     assert [attempt.exit_code for attempt in history(job)] == [0, 0]
     assert [steps for steps in published_steps(job) if len({-(-step // EVERY) for step in steps}) > 1] == []
@@ -521,7 +521,7 @@ def test_replicas_that_end_at_different_steps_are_refused_unless_the_goal_is_sai
         gmx_segment(tmp_path, **keys)
     record = gmx_segment(tmp_path, 1, 2, **keys, goal=500)
 
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 500)
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, 500)
 
 
 @pytest.mark.needs("gromacs")

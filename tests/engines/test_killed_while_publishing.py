@@ -18,8 +18,8 @@ from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import StorageError
 from unbroken.program import unpublished
 from unbroken.program.contract import HandedOver
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 
 COUNTER = Path(__file__).parents[1] / "support" / "counter.py"
 START = [sys.executable, "-I", "-S", str(COUNTER), "--goal", "300", "--steps"]
@@ -52,13 +52,13 @@ def test_of_a_program_that_saves_as_it_leaves(tmp_path: Path) -> None:
     record = command_segment(tmp_path, settings, attempt=2)
 
     job = command_job(tmp_path, settings)
-    assert [(one.outcome, one.progress_from, one.progress_to) for one in history(job)] == [
-        (Outcome.DIED, 0, 200),
-        (Outcome.FINISHED, 200, 300),
+    assert [(one.kind, one.progress_from, one.progress_to) for one in history(job)] == [
+        (EndKind.DIED, 0, 200),
+        (EndKind.FINISHED, 200, 300),
     ]
     saved = checkpoints(job)[0].passport
     assert (saved.token, saved.progress.done, saved.progress.goal, saved.progress.unit) == (1, 200, 300, "steps")
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     rows = (job.places.final / "table.csv").read_text().splitlines()[2:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(10, 301, 10))
     assert not list(job.places.work.iterdir())
@@ -73,8 +73,8 @@ def test_of_a_program_that_is_done(tmp_path: Path, says: Mapping[str, object]) -
     record = command_segment(tmp_path, settings, attempt=2)
 
     job = command_job(tmp_path, settings)
-    assert record.outcome is Outcome.FINISHED
-    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]
+    assert record.kind is EndKind.FINISHED
+    assert [one.kind for one in history(job)] == [EndKind.DIED, EndKind.FINISHED]
     assert (job.places.final / "table.csv").read_text().splitlines()[-1] == "300,90000"
 
 
@@ -85,9 +85,9 @@ def test_of_a_program_that_says_nothing_of_its_progress(tmp_path: Path) -> None:
     record = command_segment(tmp_path, settings, attempt=2)
 
     job = command_job(tmp_path, settings)
-    assert [(one.outcome, one.progress_to) for one in history(job)] == [(Outcome.DIED, 1), (Outcome.FINISHED, 2)]
+    assert [(one.kind, one.progress_to) for one in history(job)] == [(EndKind.DIED, 1), (EndKind.FINISHED, 2)]
     assert [each.passport.progress.unit for each in checkpoints(job)] == ["checkpoints", "checkpoints"]
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
 
 
 def test_of_the_last_state_of_a_program_that_saves_again_and_again(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_of_the_last_state_of_a_program_that_saves_again_and_again(tmp_path: Pat
     record = command_segment(tmp_path, settings, attempt=2)
 
     job = command_job(tmp_path, settings)
-    assert (record.outcome, record.progress.done) == (Outcome.FINISHED, 200)
-    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]
+    assert (record.kind, record.progress.done) == (EndKind.FINISHED, 200)
+    assert [one.kind for one in history(job)] == [EndKind.DIED, EndKind.FINISHED]
     rows = (job.places.final / "trace.csv").read_text().splitlines()[1:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(201))
 
@@ -114,10 +114,10 @@ def test_of_a_program_that_is_at_work_no_row_of_its_outputs_is_there_twice(tmp_p
 
     job = command_job(tmp_path, settings)
     died, *after = history(job)
-    assert died.outcome is Outcome.DIED
+    assert died.kind is EndKind.DIED
     assert died.progress_to > 0
     assert all(each.progress_from == died.progress_to for each in after)
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     rows = (job.places.final / "trace.csv").read_text().splitlines()[1:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(201))
 
@@ -176,7 +176,7 @@ def test_of_files_straight_in_the_save_folder(tmp_path: Path) -> None:
     job = toy_job(tmp_path, goal=100)
     assert [one.passport.token for one in checkpoints(job)] == [1, 2]
     assert [one.passport.progress.done for one in checkpoints(job)] == [1, 2]
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
 
 
 def test_of_files_straight_in_the_save_folder_of_a_program_that_is_done(tmp_path: Path) -> None:
@@ -184,5 +184,5 @@ def test_of_files_straight_in_the_save_folder_of_a_program_that_is_done(tmp_path
 
     job = toy_job(tmp_path, goal=100)
     assert [one.passport.token for one in checkpoints(job)] == [1]
-    assert record.outcome is Outcome.FINISHED
-    assert [one.outcome for one in history(job)] == [Outcome.DIED, Outcome.FINISHED]
+    assert record.kind is EndKind.FINISHED
+    assert [one.kind for one in history(job)] == [EndKind.DIED, EndKind.FINISHED]

@@ -43,7 +43,7 @@ def outcome_after_going_on(base: Path) -> list[str]:
     assert started(base, segment=2 if is_settled else 1).end(PATIENCE_SECONDS).code == 0
     attempts = history(toy_job(base))
     assert attempts[-1].progress_from > 0  # it did not begin anew
-    return [attempt.outcome.value for attempt in attempts]
+    return [attempt.kind.value for attempt in attempts]
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
@@ -54,7 +54,7 @@ def test_a_signal_to_the_program_lets_it_save_and_the_next_segment_ends_as_if_no
     until(lambda: has_saved(tmp_path), PATIENCE_SECONDS)
     os.kill(segment.child_pid(), number)
 
-    assert segment.end(PATIENCE_SECONDS).record["outcome"] == "paused"
+    assert segment.end(PATIENCE_SECONDS).record["kind"] == "paused"
     assert outcome_after_going_on(tmp_path) == ["paused", "finished"]
     assert final_files(tmp_path) == whole
 

@@ -16,10 +16,10 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
 
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 
-IN_PIECES = [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+IN_PIECES = [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
 
 
 def in_pieces(base: Path, goal: int, words: list[str], pause: str, stops: tuple[float, float]) -> list[Record]:
@@ -49,7 +49,7 @@ def test_the_trainer_of_hugging_face_in_pieces_is_the_whole_bit_for_bit(
     first, second, last = records = in_pieces(pieces, 30, [script], "0.3", (3, 15))
 
     found, expected = toy_job(pieces).places.final, toy_job(whole).places.final
-    assert [record.outcome for record in records] == IN_PIECES
+    assert [record.kind for record in records] == IN_PIECES
     assert 3 <= first.progress.done < 13 < second.progress.done < 26
     assert (last.progress.done, last.progress.unit) == (30, "steps")
     assert sorted(path.name for path in found.iterdir()) == sorted(path.name for path in expected.iterdir())
@@ -72,7 +72,7 @@ def test_a_framework_in_pieces_comes_to_the_weights_of_one_piece(tmp_path: Path,
     first, second, last = records = in_pieces(pieces, 3, [script], "0.3", (0.2, 1.2))
 
     found, expected = toy_job(pieces).places.final, toy_job(whole).places.final
-    assert [record.outcome for record in records] == IN_PIECES
+    assert [record.kind for record in records] == IN_PIECES
     assert 0.2 <= first.progress.done < 1 < 1.2 <= second.progress.done < 2
     assert (last.progress.done, last.progress.unit) == (3, "epochs")
     assert tensors(found / result) == tensors(expected / result)
@@ -140,7 +140,7 @@ def test_by_hand_a_framework_keeps_its_checkpoints_in_a_folder_and_goes_on_from_
     assert codes == [85, 0, 0]
     assert weights(pieces) == weights(whole)
     history = [json.loads(line) for line in (pieces / "history.jsonl").read_text().splitlines()]
-    assert [line["outcome"] for line in history] == ["interrupted", "finished"]
+    assert [line["kind"] for line in history] == ["interrupted", "finished"]
     assert history[1]["progress_from"] == history[0]["progress_to"] >= left
     assert history[0]["progress_to"] < history[1]["progress_to"]
 

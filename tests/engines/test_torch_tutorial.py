@@ -9,7 +9,7 @@ from support.toyrun import ROOT, toy_job
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 EXAMPLE = ROOT / "examples" / "torch_tutorial"
 
@@ -29,7 +29,7 @@ def test_the_tutorial_in_pieces_is_the_tutorial_bit_for_bit(tmp_path: Path) -> N
     last = segment(pieces, 3)
 
     found, expected = toy_job(pieces).places, toy_job(whole).places
-    assert [record.outcome for record in (first, second, last)] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert [record.kind for record in (first, second, last)] == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     assert 0 < first.progress.done < second.progress.done < 3
     assert [first.progress.done % 1 > 0, second.progress.done % 1 > 0] == [True, True]  # in the middle of an epoch
     for name in ("model.pt", "metrics.csv", "metrics.json"):

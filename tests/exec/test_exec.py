@@ -311,7 +311,7 @@ def test_a_job_of_slurm_notes_how_it_ended(called):
 
     note = read_note(called.folder / ".snakemake/unbroken/exec/4711.2.json")
     assert note is not None
-    assert (note.name, note.store, note.outcome) == ("count", str(called.store()), "finished")
+    assert (note.name, note.store, note.kind) == ("count", str(called.store()), "finished")
 
 
 def test_notes_of_jobs_that_are_long_gone_are_removed_and_nothing_else(called):
@@ -334,7 +334,7 @@ def test_a_job_of_slurm_notes_why_it_was_refused(called):
 
     note = read_note(called.folder / ".snakemake/unbroken/exec/4712.0.json")
     assert note is not None
-    assert note.outcome == "refused"
+    assert note.kind == "refused"
     assert note.reason.startswith("count: the command line is another one; was: ")
 
 

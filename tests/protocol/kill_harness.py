@@ -39,7 +39,7 @@ from unbroken.program import process as child
 from unbroken.runs import holder, lease
 from unbroken.runs import select as pick
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import QUARANTINE, Store
 from unbroken.segment.job import Job
@@ -355,7 +355,7 @@ class Case:
         record = run_segment(self.scenario.job(self.base, 9), ENGINE)
 
         places = self.scenario.job(self.base, 1).places
-        assert record.outcome is Outcome.FINISHED
+        assert record.kind is EndKind.FINISHED
         assert (places.final / "trace").read_text() == trace(self.scenario.goal)
         assert not (places.checkpoints / QUARANTINE).exists() or self.scenario.has_bad
         assert Store(places.checkpoints).readable()[-1].name == os.readlink(places.checkpoints / "latest")
@@ -407,12 +407,12 @@ class Case:
 
         record = run_segment(scenario.job(self.base, scenario.segment), ENGINE)
 
-        worked = [one for one in History(places.history).attempts()[told:] if one.outcome is not Outcome.DIED]
+        worked = [one for one in History(places.history).attempts()[told:] if one.kind is not EndKind.DIED]
         is_right = [expected <= one.progress_from <= furthest for one in worked]
         assert all(is_right), f"went on from {worked}, not from {expected} to {furthest}"
         assert hidden(places.root) == [], f"leftovers: {hidden(places.root)}"
         segment = scenario.segment
-        while record.outcome is not Outcome.FINISHED:
+        while record.kind is not EndKind.FINISHED:
             segment += 1
             assert segment < 9, "does not come to an end"
             record = run_segment(scenario.job(self.base, segment), ENGINE)

@@ -114,11 +114,11 @@ def twins(folder: Path, rounds: int) -> list[list[str]]:
 def _twins(base: Path) -> list[str]:
     def work(number: int) -> str:
         record = run_segment(toy_job(base, 1, goal=4), ENGINE)
-        return f"{record.outcome.value} {record.progress.done:g}"
+        return f"{record.kind.value} {record.progress.done:g}"
 
     said = in_forks(2, work)
     attempts = History(toy_job(base).places.history).attempts()
-    return [*said, *(f"{attempt.outcome.value} in the history" for attempt in attempts)]
+    return [*said, *(f"{attempt.kind.value} in the history" for attempt in attempts)]
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from support.toyrun import hidden
 
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.errors import ConfigError, FencedError, StorageError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 SETTINGS = walker_settings(seed=3)
@@ -63,7 +63,7 @@ def _is_refused_or_new(base: Path) -> None:
         with pytest.raises(ConfigError, match=r"adoption of .* did not come to its end.* unbroken adopt demo --from"):
             command_segment(beside, SETTINGS)
     else:  # killed before it had done anything
-        assert command_segment(beside, SETTINGS).outcome is Outcome.FINISHED
+        assert command_segment(beside, SETTINGS).kind is EndKind.FINISHED
     shutil.rmtree(beside)
 
 

@@ -22,8 +22,8 @@ from unbroken.copies.transfer import drafts
 from unbroken.engines.command.engine import CommandEngine
 from unbroken.engines.found import outputs_of
 from unbroken.runs import lease
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.run_output import OutputPlace
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
@@ -176,7 +176,7 @@ def test_a_rebuilding_that_is_killed_at_any_step_leaves_no_run_or_a_whole_one(
             rebuild(base)
         everything_visible_is_whole(Store(places.checkpoints))
         assert result(base) == whole_result(4), where
-        assert len([one for one in history(job(base)) if one.outcome is Outcome.PAUSED]) == 4, where
+        assert len([one for one in history(job(base)) if one.kind is EndKind.PAUSED]) == 4, where
         assert not list((base / "results").glob(".*")), where
 
 

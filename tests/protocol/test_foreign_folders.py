@@ -29,7 +29,7 @@ from unbroken.errors import ConfigError, ForeignFolderError
 from unbroken.plan.plan import Plan
 from unbroken.runs import store as store_module
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
@@ -82,7 +82,7 @@ def test_what_a_program_puts_in_the_place_of_its_save_folder_is_left_alone(
 
     assert snapshot(scratch) == before
     job = toy_job(base)
-    assert [attempt.outcome for attempt in history(job)] == [Outcome.PAUSED, Outcome.FAILED, Outcome.PAUSED]
+    assert [attempt.kind for attempt in history(job)] == [EndKind.PAUSED, EndKind.FAILED, EndKind.PAUSED]
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job)] == [1, 2]
     assert not list(job.places.work.iterdir())
 

@@ -41,7 +41,9 @@ def test_a_program_that_fills_the_disk_is_told_apart_from_one_that_crashed(small
 
     said = "the program ended with exit code 1: OSError: [Errno 28] No space left on device in programs.py, line "
     assert ended.error.startswith(f"SegmentError: runs.demo: {said}")
-    assert re.search(r"; results/demo: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing$", ended.error)
+    assert re.search(
+        r"; results/demo: the disk is full, [\d,]+ bytes free, at least [\d,]+ missing; read ", ended.error
+    )
     assert is_untouched(base)
     assert "the disk is full" in history(toy_job(base))[-1].message
 
@@ -53,7 +55,7 @@ def test_a_disk_that_is_full_when_a_checkpoint_is_published_is_told_with_the_byt
     ended = start_segment(base, 2, command=program("fill_and_hand_over")).end()
 
     assert ended.error.startswith("StorageError: results/demo/checkpoints: No space left on device; ")
-    assert ended.error.endswith("; earlier checkpoints are untouched; free room and start again")
+    assert ended.error.endswith("; earlier checkpoints are untouched; free room, then start again")
     needed, free, missing = numbers(ended.error)
     assert needed > 3_000_000 and free < 4096 and missing == needed - free
     assert is_untouched(base)
@@ -77,7 +79,7 @@ def test_after_a_full_disk_the_run_goes_on_once_there_is_room(small_disk: Mount)
 
     job = toy_job(base)
     assert checkpoints(job)[-1].passport.progress.done == 2
-    assert [attempt.outcome.value for attempt in history(job)] == ["paused", "failed", "paused"]
+    assert [attempt.kind.value for attempt in history(job)] == ["paused", "failed", "paused"]
     assert hidden(job.places.root) == []
 
 
@@ -124,7 +126,7 @@ def test_a_disk_that_is_read_only_is_named(small_disk: Mount) -> None:
     ended = start_segment(base, 2, command=program("one_step")).end()
 
     assert re.match(r"StorageError: results/demo/lease\S*: Read-only file system; earlier check", ended.error)
-    assert ended.error.endswith("make it writable and start again")
+    assert ended.error.endswith("make it writable, then start again")
     assert is_untouched(base)
 
 
@@ -186,7 +188,7 @@ def test_checkpoints_that_this_user_may_not_read_are_not_set_aside(tmp_path: Pat
     ended = start_segment(tmp_path, 2, command=program("one_step"), prefix=prefix).end()
     (checkpoint.folder / "state").chmod(0o644)
 
-    assert re.match(r"StorageError: \S*/state: Permission denied; make it readable and start again", ended.error)
+    assert re.match(r"StorageError: \S*/state: Permission denied; make it readable, then start again", ended.error)
     assert is_untouched(tmp_path)
 
 

@@ -64,7 +64,7 @@ def test_two_drivers_at_once_never_work_at_the_same_time(tmp_path: Path) -> None
         both = [start_segment(tmp_path, segment, **settings) for _ in range(2)]
         ended = [one.end() for one in both]
         assert [one.code for one in ended] == [0, 0], [one.screen for one in ended]
-        if ended[0].record["outcome"] == "finished":
+        if ended[0].record["kind"] == "finished":
             break
 
     job = toy_job(tmp_path, **settings)
@@ -100,7 +100,7 @@ def test_a_job_that_is_told_to_leave_while_it_waits_leaves(tmp_path: Path) -> No
     first.kill(signal.SIGUSR1)
 
     assert ended.error == "InterruptedSegment: runs.demo: stopped by a signal (SIGTERM) while waiting"
-    assert first.end().record["outcome"] == "paused"
+    assert first.end().record["kind"] == "paused"
 
 
 def test_a_job_that_waited_its_whole_time_names_the_holder(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_run_of_a_killed_job_is_taken_over_at_once_and_its_line_is_written(t
 
     assert ended.record["done"] == 2
     assert "its process is gone" in ended.screen
-    assert [(one.outcome.value, one.progress_from, one.progress_to) for one in history(job)] == [
+    assert [(one.kind.value, one.progress_from, one.progress_to) for one in history(job)] == [
         ("died", 0, 1),
         ("paused", 1, 2),
     ]
@@ -159,7 +159,7 @@ def test_a_job_on_this_machine_that_was_stopped_is_never_robbed_and_named_with_w
     ended = [first.end(), second.end()]
 
     assert [one.record.get("done") for one in ended] == [1, 2], [one.screen for one in ended]
-    assert [one.outcome.value for one in history(toy_job(tmp_path))] == ["paused", "paused"]
+    assert [one.kind.value for one in history(toy_job(tmp_path))] == ["paused", "paused"]
 
 
 def test_a_job_that_slept_while_another_took_over_publishes_nothing_and_ends_its_program(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_job_that_slept_while_another_took_over_publishes_nothing_and_ends_its
     assert "taken over by claim 2; nothing was written; the other job goes on" in ended.error
     assert not is_alive(child)
     assert sorted(str(path) for path in job.places.root.rglob("*")) == before
-    assert [one.outcome.value for one in history(job)] == ["died", "paused"]
+    assert [one.kind.value for one in history(job)] == ["died", "paused"]
 
 
 def test_a_sleeper_whose_program_went_on_alone_keeps_nothing_of_it(tmp_path: Path) -> None:
@@ -235,5 +235,5 @@ def test_a_job_whose_driver_is_gone_works_on_without_a_screen(tmp_path: Path) ->
     os.close(screen)
     segment.end()
 
-    assert [one.outcome.value for one in history(toy_job(tmp_path))] == ["paused"]
+    assert [one.kind.value for one in history(toy_job(tmp_path))] == ["paused"]
     assert (tmp_path / "results/demo/segments/001.json").exists()

@@ -44,7 +44,7 @@ def test_in_many_segments(tmp_path: Path) -> None:
     segment, outcome = 0, ""
     while outcome != "finished":
         segment += 1
-        outcome = toy(tmp_path, segment, **settings).outcome.value
+        outcome = toy(tmp_path, segment, **settings).kind.value
         assert segment <= 100  # each brings it forward, by one step at least
 
     assert segment >= 3
@@ -76,7 +76,7 @@ def test_in_pieces_with_kills_at_random_moments(tmp_path: Path, whole: dict[str,
         segment = start_segment(tmp_path, 1, attempt, **SETTINGS)
         if killed.total() < 12:
             hurt(segment, dice, killed)
-        outcome = str(segment.end().record.get("outcome", ""))
+        outcome = str(segment.end().record.get("kind", ""))
         assert attempt < 40
 
     assert killed["segment"] >= 3 and killed["program"] >= 3 and killed.total() >= 10

@@ -44,7 +44,7 @@ def go_on(base: Path) -> str:
         segment += 1
         ended = start_segment(base, segment, command=COMMAND, **SETTINGS).end()
         assert ended.code == 0, ended.screen
-        outcome = str(ended.record["outcome"])
+        outcome = str(ended.record["kind"])
     return (base / "results/demo/final/trace").read_text()
 
 
@@ -63,7 +63,7 @@ def test_a_segment_killed_at_a_system_call_goes_on_to_the_same_end(tmp_path: Pat
         assert go_on(base) == trace(GOAL)
         assert [name for name in hidden(job.places.root) if not name.startswith("lease/")] == []
         assert not (job.places.checkpoints / ".quarantine").exists()
-        assert history(job)[-1].outcome.value == "finished"
+        assert history(job)[-1].kind.value == "finished"
 
     assert counted.total() >= 2
 

@@ -39,8 +39,8 @@ def test_a_run_that_a_killed_piece_has_finished_ends_well(tmp_path, course):
     carried = RunFolder(course.run.name, tmp_path).root
     ended, piece = course._played(Way.END, carried, 600.0)
 
-    made = [attempt.outcome.value for attempt in piece.attempts()]
-    assert (ended.is_met, ended.outcome.value, made) == (True, "finished", ["finished"])
+    made = [attempt.kind.value for attempt in piece.attempts()]
+    assert (ended.is_met, ended.kind.value, made) == (True, "finished", ["finished"])
 
 
 def test_a_save_that_came_in_one_step_was_not_seen_growing():

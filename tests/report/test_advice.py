@@ -9,14 +9,15 @@ from support.histories import PLAIN
 from unbroken.report.status import RunState, status_of
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 ON_SLURM = replace(PLAIN, slurm_job="17")
 BEFORE_WORK = replace(
     PLAIN,
     token=2,
-    outcome=Outcome.FAILED,
-    message="no further attempt is made: it broke; fix the cause, then start snakemake again",
+    kind=EndKind.REFUSED,
+    message="no further attempt is made: it broke",
+    todo="mend it",
 )
 
 
@@ -40,20 +41,19 @@ def test_a_run_that_was_submitted_and_never_began_continues_as_slurm_jobs(tmp_pa
 
 
 @pytest.mark.parametrize(("first", "command"), [(PLAIN, "snakemake"), (ON_SLURM, "snakemake --profile slurm")])
-def test_start_snakemake_again_becomes_the_command_that_does_so(tmp_path: Path, first: Attempt, command: str) -> None:
+def test_what_to_do_ends_with_the_command_that_starts_again(tmp_path: Path, first: Attempt, command: str) -> None:
     said = advice(tmp_path, first, BEFORE_WORK)
 
-    assert said.startswith("no further attempt is made: it broke; fix the cause, then type: " + command + "; ")
-    assert "start snakemake again" not in said
+    log = RunFolder("demo", tmp_path).log(1)
+    assert said == f"no further attempt is made: it broke; read {log}; mend it, then type: {command}"
 
 
 def test_a_run_that_failed_says_why_where_to_look_and_what_to_type(tmp_path: Path) -> None:
-    failed = replace(PLAIN, outcome=Outcome.FAILED, message="the program ended with exit code 7")
+    failed = replace(PLAIN, kind=EndKind.FAILED, message="the program ended with exit code 7")
     History(RunFolder("demo", tmp_path).history).append(failed)
 
     row = status_of("demo", tmp_path, None)
 
     assert row.state is RunState.STOPPED
-    assert row.advice == (
-        f"the program ended with exit code 7; {RunFolder('demo', tmp_path).log(1)}; fix the cause, then type: snakemake"
-    )
+    log = RunFolder("demo", tmp_path).log(1)
+    assert row.advice == f"the program ended with exit code 7; read {log}; fix the cause, then type: snakemake"

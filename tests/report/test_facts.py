@@ -23,9 +23,9 @@ from unbroken.report.status import RunState, status_of
 from unbroken.report.write import NOBODY, write_report
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.slurm.jobs_out import Queue
 
@@ -78,7 +78,7 @@ def test_many_short_spans_become_fewer_that_cover_the_same_time_by_their_main_ki
 
 def test_progress_is_drawn_from_attempts_and_checkpoints_until_now(places: RunFolder) -> None:
     first, second = chain(100, 50)
-    killed = replace(second, outcome=Outcome.DIED, progress_to=120.0)
+    killed = replace(second, kind=EndKind.DIED, progress_to=120.0)
     checkpoint = publish(Store(places.checkpoints), 1, progress=Progress(60, 400), created_utc="2026-01-05T09:30:00Z")
 
     points = progress_points([first, killed], [checkpoint], MONDAY + 9000, 130.0)
@@ -94,7 +94,7 @@ def test_progress_is_drawn_from_attempts_and_checkpoints_until_now(places: RunFo
 
 
 def test_an_attempt_that_never_began_to_work_is_no_point_of_progress() -> None:
-    assert progress_points([replace(PLAIN, before_work="refused")], [], MONDAY, 5.0) == []
+    assert progress_points([replace(PLAIN, kind=EndKind.REFUSED)], [], MONDAY, 5.0) == []
 
 
 # ---- curves
@@ -140,7 +140,7 @@ def test_of_a_long_training_the_rare_figures_and_the_last_value_are_kept(places:
 def test_a_program_s_own_figures_are_drawn_from_records_and_checkpoints(places: RunFolder) -> None:
     for segment, done in ((1, 100), (2, 200)):
         told = Progress(done, 400, "steps", {"ns_per_day": 90 + segment, "part": segment, "note": "text"})
-        record = Record("demo", segment, Outcome.PAUSED, True, "one", told, "2026-01-05T09:00:00Z")
+        record = Record("demo", segment, EndKind.PAUSED, True, "one", told, "2026-01-05T09:00:00Z")
         record.write(places.record(segment))
     told = Progress(250, 400, "steps", {"ns_per_day": 95.5})
     checkpoint = publish(Store(places.checkpoints), 1, progress=told)
@@ -194,7 +194,7 @@ def test_those_that_need_a_hand_come_first_and_what_is_too_much_is_left_out(
     names = make_runs(tmp_path, 9, segments=2, metrics=2)
     stopped = next(name for name in names if status_of(name, tmp_path, None).state is not RunState.FINISHED)
     for number in range(SHOWN_ATTEMPTS + 10):
-        line = replace(PLAIN, token=100 + number, outcome=Outcome.FAILED, message="out of memory", progress_to=0.0)
+        line = replace(PLAIN, token=100 + number, kind=EndKind.FAILED, message="out of memory", progress_to=0.0)
         History(RunFolder(stopped, tmp_path).history).append(line)
 
     told = facts(tmp_path, *names)["runs"]
@@ -267,7 +267,7 @@ def test_an_attempt_that_failed_leads_to_its_own_log(places: RunFolder) -> None:
     for name in ("001.1.log", "001.log"):
         places.log(1).parent.mkdir(parents=True, exist_ok=True)
         places.log(1).with_name(name).touch()
-    failed = replace(PLAIN, outcome=Outcome.FAILED, message="exit code 1; read logs/demo/001.1.log")
+    failed = replace(PLAIN, kind=EndKind.FAILED, message="exit code 1", log="logs/demo/001.1.log")
     History(places.history).append(failed)
     History(places.history).append(replace(PLAIN, token=2))
 

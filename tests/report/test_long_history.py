@@ -16,7 +16,7 @@ from unbroken.report.time_account import account_of
 from unbroken.runs import history as module
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 from unbroken.slurm.jobs_out import Queue
 from unbroken.system.clock import unix_seconds, utc_text
@@ -129,7 +129,7 @@ def test_a_moment_in_another_form_is_refused_and_not_read_as_local_time(text: st
 
 
 def test_an_attempt_that_was_killed_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    history, killed = History(tmp_path / "history.jsonl"), replace(PLAIN, outcome=Outcome.DIED, slurm_job="17")
+    history, killed = History(tmp_path / "history.jsonl"), replace(PLAIN, kind=EndKind.DIED, slurm_job="17")
     history.append(killed)
 
     assert history.attempts() == history.attempts(1) == [killed]

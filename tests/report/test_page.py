@@ -20,7 +20,7 @@ from unbroken.report.facts import Promise
 from unbroken.report.write import NOBODY, write_report
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -157,7 +157,7 @@ def test_names_messages_and_metrics_stay_text(browser: Browser, tmp_path: Path) 
     bad = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
     make_runs(tmp_path, 1, segments=3)
     places = RunFolder("run0001", tmp_path)
-    line = replace(PLAIN, token=99, segment=9, outcome=Outcome.FAILED, message=bad, slurm_node=bad, unit=bad, cause=bad)
+    line = replace(PLAIN, token=99, segment=9, kind=EndKind.FAILED, message=bad, slurm_node=bad, unit=bad, cause=bad)
     History(places.history).append(replace(line, started_utc=utc_text(time.time()), ended_utc=utc_text(time.time())))
     with (places.live / "metrics.jsonl").open("a") as file:
         file.write("".join(json.dumps({"step": step, bad: step, "a.b[0]'\\": step}) + "\n" for step in range(900, 910)))

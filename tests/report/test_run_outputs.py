@@ -15,7 +15,7 @@ from unbroken.engines.files.space import bytes_words
 from unbroken.report.write import NOBODY, write_report
 from unbroken.runs import lease
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 # Appends three lines to a log, begins another file again, and drops a third.
@@ -37,7 +37,7 @@ SETTINGS: dict[str, object] = {
 
 
 def segments(
-    base: Path, count: int, outcome: Outcome = Outcome.PAUSED, settings: dict[str, object] = SETTINGS
+    base: Path, count: int, outcome: EndKind = EndKind.PAUSED, settings: dict[str, object] = SETTINGS
 ) -> RunFolder:
     """The program's first segments in a working directory with a config."""
     (base / "config").mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def segments(
     (base / "config" / "config.yaml").write_text(yaml.safe_dump({"runs": {"demo": run}}))
     for segment in range(1, count + 1):
         record = command_segment(base, settings, segment)
-    assert record.outcome is outcome
+    assert record.kind is outcome
     return command_job(base, settings).places
 
 
@@ -86,7 +86,7 @@ def test_the_page_and_the_table_have_the_doubts_of_a_run(tmp_path: Path) -> None
     places = segments(tmp_path, 1, settings=settings)
     (places.output / "first").unlink()
     command_segment(tmp_path, settings, 2)
-    assert command_segment(tmp_path, settings, 3).outcome is Outcome.FINISHED
+    assert command_segment(tmp_path, settings, 3).kind is EndKind.FINISHED
     page = tmp_path / "results" / "report.html"
 
     write_report(tmp_path, Path("config/config.yaml"), (), page, NOBODY)
@@ -103,7 +103,7 @@ def test_the_page_and_the_table_have_the_doubts_of_a_run(tmp_path: Path) -> None
 
 
 def test_verify_finds_outputs_in_pieces_and_in_place_as_they_are_listed(tmp_path: Path) -> None:
-    segments(tmp_path, 3, Outcome.FINISHED)
+    segments(tmp_path, 3, EndKind.FINISHED)
 
     code, shown = typed(tmp_path, "verify")
 
@@ -135,7 +135,7 @@ def _changed(path: Path) -> None:
 def test_verify_names_an_output_that_is_not_as_it_is_listed_and_fails(
     spoil: Callable[[Path], None], found: str, name: str, done: bool, tmp_path: Path
 ) -> None:
-    places = segments(tmp_path, 3 if done else 2, Outcome.FINISHED if done else Outcome.PAUSED)
+    places = segments(tmp_path, 3 if done else 2, EndKind.FINISHED if done else EndKind.PAUSED)
     path = places.root / name
     size = path.stat().st_size
     spoil(path)

@@ -16,9 +16,9 @@ from unbroken.engines.found import known_schemas, read_checked_runs
 from unbroken.engines.gromacs.cpt import read_cpt
 from unbroken.engines.gromacs.engine import GromacsEngine
 from unbroken.errors import UnbrokenError
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Job
 from unbroken.segment.lifecycle import run_segment
 
@@ -71,7 +71,7 @@ class CutOff(GromacsEngine):
 def first_piece(base: Path, **keys: object) -> Record:
     """The first segment, cut off before its goal."""
     record = run_segment(gmx_job(base, **keys), CutOff(base))
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, FIRST_STEPS)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, FIRST_STEPS)
     return record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import utc_text
 
 # 2026-01-05 09:00 UTC, a Monday.
@@ -14,7 +14,7 @@ PLAIN = Attempt(
     token=1,
     segment=1,
     driver_attempt=1,
-    outcome=Outcome.PAUSED,
+    kind=EndKind.PAUSED,
     started_utc=utc_text(MONDAY),
     ended_utc=utc_text(MONDAY + 3500),
     from_checkpoint=None,

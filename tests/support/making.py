@@ -7,9 +7,9 @@ from pathlib import Path
 
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system.digests import preferred_algorithm
 
@@ -41,7 +41,7 @@ ATTEMPT = Attempt(
     token=1,
     segment=1,
     driver_attempt=1,
-    outcome=Outcome.PAUSED,
+    kind=EndKind.PAUSED,
     started_utc="2026-11-21T00:00:00Z",
     ended_utc="2026-11-21T00:01:00Z",
     from_checkpoint=None,

@@ -14,10 +14,11 @@ from support.making import publish
 
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.runs.times import Times
+from unbroken.slurm.job_end import EndState
 from unbroken.system.clock import utc_text
 
 GOAL = 2000.0
@@ -56,7 +57,7 @@ def _make(places: RunFolder, rng: random.Random, segments: int, reached: float, 
         log.write_text("what the program printed\n")
     for number, attempt in enumerate(attempts[-kept:], 1):
         told = Progress(attempt.progress_to, GOAL, "steps", {"ns_per_day": 90 + rng.random()})
-        is_over = attempt.outcome is Outcome.FINISHED
+        is_over = attempt.kind is EndKind.FINISHED
         publish(
             store,
             number,
@@ -80,15 +81,15 @@ def _attempts(rng: random.Random, segments: int, reached: float) -> list[Attempt
         is_killed = rng.random() < 0.1
         advance = min(GOAL / segments * rng.uniform(0.9, 1.2), GOAL - done) * (0.5 if is_killed else 1)
         ended = step + 4 * HOUR * (0.5 if is_killed else 1)
-        over = Outcome.FINISHED if done + advance >= GOAL else Outcome.PAUSED
+        over = EndKind.FINISHED if done + advance >= GOAL else EndKind.PAUSED
         times = Times(at, at, started, started + 5, step, ended - 20, None, ended - 10, ended - 600, ended, None, 30.0)
         made.append(
             replace(
                 PLAIN,
                 token=len(made) + 1,
                 segment=segment,
-                outcome=Outcome.DIED if is_killed else over,
-                cause="NODE_FAIL" if is_killed else "",
+                kind=EndKind.DIED if is_killed else over,
+                job_state=EndState.NODE_FAIL if is_killed else None,
                 message="the job was killed: its node failed (NODE_FAIL)" if is_killed else "",
                 started_utc=utc_text(started),
                 ended_utc=utc_text(ended),

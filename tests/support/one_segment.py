@@ -46,7 +46,7 @@ def run_one() -> None:
         except UnbrokenError as error:
             print("error", f"{type(error).__name__}: {error}".replace("\n", " "))
             raise
-        left = {"outcome": record.outcome.value, "done": record.progress.done, "checkpoint": record.checkpoint}
+        left = {"kind": record.kind, "done": record.progress.done, "checkpoint": record.checkpoint}
         print("record", json.dumps({**left, "has_worked": record.has_worked}))
 
     assignment = Assignment(toy_run(**what["changes"]), KEYS)

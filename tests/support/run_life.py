@@ -9,7 +9,7 @@ from support.making import ATTEMPT
 
 from unbroken.accounting.kinds import Kind
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 
 BEGIN = 1_790_000_000.0
@@ -77,7 +77,7 @@ class Life:
         self._suspensions = []
         self._do(turn, Kind.STARTING, turn.starting)
         if turn.ends == "before work":
-            self._end(turn, replace(times, ended=self.now), Outcome.FAILED, 0.0, before_work="refused")
+            self._end(turn, replace(times, ended=self.now), EndKind.REFUSED, 0.0)
             return
         times = replace(times, program_started=started + turn.starting / 2, first_step=self.now)
         self._work(turn, times)
@@ -109,16 +109,16 @@ class Life:
             done += turn.work[-1]
         else:
             times = replace(times, program_ended=self.now if turn.ends == "failed" else None)
-        outcomes = {"paused": Outcome.PAUSED, "finished": Outcome.FINISHED, "interrupted": Outcome.INTERRUPTED}
-        outcome = outcomes.get(turn.ends, Outcome.DIED if turn.ends == "killed" else Outcome.FAILED)
+        outcomes = {"paused": EndKind.PAUSED, "finished": EndKind.FINISHED, "interrupted": EndKind.INTERRUPTED}
+        outcome = outcomes.get(turn.ends, EndKind.DIED if turn.ends == "killed" else EndKind.FAILED)
         self._safe += done
         self._end(turn, replace(times, ended=self.now), outcome, done)
 
-    def _end(self, turn: Turn, times: Times, outcome: Outcome, done: float, before_work: str = "") -> None:
+    def _end(self, turn: Turn, times: Times, outcome: EndKind, done: float) -> None:
         if turn.ends == "killed":
             job_ended = times.ended
         else:
-            is_goal = outcome is Outcome.FINISHED
+            is_goal = outcome is EndKind.FINISHED
             job_ended = self.now + turn.unused
             if not is_goal:
                 self._spend(Kind.UNUSED, turn.unused)
@@ -130,12 +130,11 @@ class Life:
             ATTEMPT,
             token=token,
             segment=token,
-            outcome=outcome,
+            kind=outcome,
             progress_from=self._done,
             progress_to=self._done + done,
             from_checkpoint=f"{token - 1:06d}",
             to_checkpoint=f"{token:06d}" if done else None,
-            before_work=before_work,
             times=replace(
                 times,
                 job_ended=job_ended if turn.ends == "killed" else None,

@@ -13,7 +13,7 @@ def main() -> int:
 
     from unbroken.engines.command import engine
     from unbroken.errors import UnbrokenError
-    from unbroken.runs.outcome import Outcome
+    from unbroken.runs.segment_end import EndKind
 
     what = json.loads(sys.argv[1])
     engine.LOOK_SECONDS, engine.LOOK_SHARE = 0.05, 0.5
@@ -23,7 +23,7 @@ def main() -> int:
     except UnbrokenError as error:
         print(f"error: {type(error).__name__}: {error}", flush=True)
         return 1
-    return 0 if record.outcome is Outcome.FINISHED else 85
+    return 0 if record.kind is EndKind.FINISHED else 85
 
 
 if __name__ == "__main__":

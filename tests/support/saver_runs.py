@@ -16,7 +16,7 @@ from support.command_jobs import command_job
 from support.prefork import Started, start_script
 from support.toyrun import PYTHONPATH, children_of, programs_of
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 SAVERS = Path(__file__).with_name("savers.py")
 ATTEMPT = Path(__file__).with_name("saver_attempt.py")
@@ -123,10 +123,10 @@ class SaverRun:
     def _ended(self, job: Started) -> bool:
         """True if the run is done; else the next segment, or attempt, follows."""
         code = job.wait(PATIENCE_SECONDS)
-        outcome = {0: Outcome.FINISHED, 85: Outcome.PAUSED}.get(code)
-        if outcome is Outcome.PAUSED:
+        outcome = {0: EndKind.FINISHED, 85: EndKind.PAUSED}.get(code)
+        if outcome is EndKind.PAUSED:
             self.segment, self.attempt = self.segment + 1, 0
-        return outcome is Outcome.FINISHED
+        return outcome is EndKind.FINISHED
 
     def _advances(self, job: Started, *, is_vain: bool) -> bool:
         """True once the program has saved in this attempt; False if that has ended before.

@@ -11,7 +11,7 @@ from support.run_life import BEGIN, Life, Turn, noted_by
 
 from unbroken.accounting.account import Account, Waiting, account
 from unbroken.accounting.kinds import Kind
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 from unbroken.system.clock import unix_seconds
 
@@ -168,7 +168,7 @@ def test_histories_from_before_these_times_say_what_they_know() -> None:
     died = replace(
         ATTEMPT,
         token=2,
-        outcome=Outcome.DIED,
+        kind=EndKind.DIED,
         started_utc="2026-11-21T01:00:00Z",
         ended_utc="2026-11-21T01:30:00Z",
         work_seconds=1500.0,

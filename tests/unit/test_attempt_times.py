@@ -19,7 +19,7 @@ from unbroken.program.contract import AttemptFolder
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.runs.times import NO_TIMES, Times, parse_times, read_times
 
@@ -36,7 +36,7 @@ def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path
     settings = {"goal": 100_000, "save_steps": 20, "step_seconds": 0.01}
     began = time.time()
     paused = start_segment(tmp_path, 1, segment_minutes=0.03, **settings).end()
-    assert paused.record["outcome"] == "paused"
+    assert paused.record["kind"] == "paused"
     places = RunFolder("demo", tmp_path)
 
     killed = start_segment(tmp_path, 2, **settings)
@@ -47,10 +47,10 @@ def test_a_segment_that_pauses_and_one_that_is_killed_leave_their_times(tmp_path
     killed.end()
     last_sign = (places.lease / "000002.json").stat().st_mtime
     third = start_segment(tmp_path, 3, segment_minutes=0.03, **settings).end()
-    assert third.record["outcome"] == "paused"
+    assert third.record["kind"] == "paused"
 
     first, died, last = History(places.history).attempts()
-    assert died.outcome is Outcome.DIED
+    assert died.kind is EndKind.DIED
     assert_in_order(first.times, *ORDER)
     assert_in_order(last.times, *ORDER)
     assert began - 1 < (first.times.job_started or 0) < (first.times.program_started or 0)
@@ -75,7 +75,7 @@ def test_an_attempt_that_was_killed_before_its_program_started_has_what_its_clai
     (tmp_path / "results/demo/work/000001/times.json").unlink(missing_ok=True)
 
     (died,) = all_attempts(places)
-    assert died.outcome is Outcome.DIED
+    assert died.kind is EndKind.DIED
     assert_in_order(died.times, "job_started", "ended")
 
 
@@ -105,7 +105,7 @@ def test_a_job_that_is_suspended_is_told_apart_and_its_program_has_not_stalled(t
     process.end()
 
     (line,) = History(places.history).attempts()
-    assert line.outcome is Outcome.INTERRUPTED  # not stalled
+    assert line.kind is EndKind.INTERRUPTED  # not stalled
     found = max(line.times.suspensions, key=lambda pair: pair[1] - pair[0])
     assert found == pytest.approx((began, ended), abs=1.5)
     # What is planned and foretold by the time at work counts without it.

@@ -8,7 +8,7 @@ from support.toyrun import checkpoints, history, program, run_program, toy, toy_
 from unbroken.cli.back import go_back
 from unbroken.errors import ConfigError, SegmentError, StalledError
 from unbroken.runs import lease
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import QUARANTINE
 
 # Counts one step and saves; breaks when it is to go on from a number of steps that its arguments name.
@@ -174,7 +174,7 @@ def test_back_of_a_finished_run_computes_its_end_anew(tmp_path: Path) -> None:
     go_back("demo", "", tmp_path)
     record = toy(tmp_path, goal=20)
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
     assert [attempt.progress_from for attempt in history(toy_job(tmp_path))] == [0, 15]
 
 

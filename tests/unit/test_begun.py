@@ -9,9 +9,10 @@ from support.toyrun import checkpoints, program, run_program, toy_job
 from unbroken.errors import StorageError
 from unbroken.runs import attempts, begun
 from unbroken.runs.driver_start import START
-from unbroken.runs.job_note import BeforeWork, kind_of
+from unbroken.runs.job_note import end_before_work
 from unbroken.runs.layout import NOTES
 from unbroken.runs.obstacles import obstacle
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 
 
 @pytest.fixture
@@ -26,11 +27,13 @@ def test_a_job_of_the_same_start_waits_for_the_folder_and_makes_none(started: Pa
     root = toy_job(started).places.root
     root.rename(started / "aside")
 
-    with pytest.raises(StorageError, match=r"results/demo: not there on .*: is its disk mounted\?") as raised:
+    with pytest.raises(StorageError, match=r"results/demo: not there on .* \(is its disk mounted\?\)") as raised:
         run_program(started, program("one_step"), 2, goal=9)
 
-    assert kind_of(raised.value) is BeforeWork.UNAVAILABLE
-    assert not attempts.note(toy_job(started).places, attempts.before_work(None, 2, BeforeWork.REFUSED, ""), print)
+    assert end_before_work(raised.value).kind is EndKind.UNAVAILABLE
+    assert not attempts.note(
+        toy_job(started).places, attempts.before_work(None, 2, SegmentEnd(kind=EndKind.REFUSED)), print
+    )
     assert not root.exists()
     root.mkdir()  # Snakemake makes the folder of its output
     assert begun.is_missing(toy_job(started).places)

@@ -21,8 +21,8 @@ from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
 from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import NOTES, RunFolder
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import queue, tables
 from unbroken.slurm.job_comment import chain_comment
 
@@ -413,7 +413,7 @@ def test_where_slurm_refuses_the_next_tasks_for_good_the_run_stops_and_its_histo
     why = f"the next jobs could not be submitted: {WRONG}"
     assert str(stop.value) == f"{why}; fix the cause, then start snakemake again"
     (line,) = History(RunFolder("demo").history).attempts()
-    assert (line.before_work, line.message, line.segment) == (BeforeWork.REFUSED.value, why, 1)
+    assert (line.kind, line.message, line.segment) == (EndKind.REFUSED, why, 1)
     assert not has_gone_back(slurm)
 
 

@@ -23,7 +23,7 @@ from unbroken.plan.plan import Plan
 from unbroken.runs import driver_screen
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import NO_TIMES
 
 JOB = {"jobid": 7, "rule_name": "toy_segment", "wildcards": {"run": "demo", "segment": "002"}, "output": ["x"]}
@@ -74,10 +74,10 @@ def job(event: LogEvent, level: int = logging.INFO, **more: Any) -> logging.LogR
     return record("a job", level, event, **{**{k: v for k, v in DEFAULTS.items() if k != "msg"}, **JOB, **more})
 
 
-def attempt(outcome: Outcome, message: str = "", done: float = 193) -> Attempt:
+def attempt(kind: EndKind, message: str = "", done: float = 193, log: str = "") -> Attempt:
     values: dict[str, Any] = dict.fromkeys(Attempt.__dataclass_fields__, "")
     numbers = {"token": 3, "segment": 2, "progress_from": 80, "progress_to": done, "work_seconds": 3.1, "unit": "steps"}
-    return Attempt(**{**values, **numbers, "outcome": outcome, "message": message, "times": NO_TIMES})
+    return Attempt(**{**values, **numbers, "kind": kind, "message": message, "times": NO_TIMES, "log": log})
 
 
 def note(of: Attempt) -> None:
@@ -87,21 +87,21 @@ def note(of: Attempt) -> None:
 @pytest.mark.parametrize(
     ("ended", "line"),
     [
-        (attempt(Outcome.PAUSED), "demo segment 2 of 20: saved at 193/300 steps, 3 s of work"),
+        (attempt(EndKind.PAUSED), "demo segment 2 of 20: saved at 193/300 steps, 3 s of work"),
         (
-            attempt(Outcome.FINISHED, done=300),
+            attempt(EndKind.FINISHED, done=300),
             "demo segment 2 of 20: finished, 300/300 steps; results: results/demo/final",
         ),
         (
-            attempt(Outcome.INTERRUPTED, "preempted or canceled; saved at 193 of 300 steps"),
-            "demo segment 2 of 20: preempted or canceled; saved at 193 of 300 steps",
+            attempt(EndKind.INTERRUPTED, "preempted or canceled; saved at 193 of 300 steps"),
+            "demo segment 2 of 20: preempted or canceled; saved at 193 of 300 steps; start again and it goes on",
         ),
         (
-            attempt(Outcome.FAILED, "exit code 1"),
-            "demo segment 2 of 20: failed at 193/300 steps: exit code 1; log: logs/demo/002.log",
+            attempt(EndKind.FAILED, "exit code 1"),
+            "demo segment 2 of 20: failed at 193/300 steps: exit code 1; read logs/demo/002.log",
         ),
         (
-            attempt(Outcome.DIED, "killed; read logs/demo/002.1.log"),
+            attempt(EndKind.DIED, "killed", log="logs/demo/002.1.log"),
             "demo segment 2 of 20: died at 193/300 steps: killed; read logs/demo/002.1.log",
         ),
     ],
@@ -122,7 +122,7 @@ def test_each_attempt_is_one_line_however_it_ended(ended: Attempt, line: str) ->
 def test_an_end_that_a_driver_says_before_the_history_was_read_is_told_once() -> None:
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
-    note(attempt(Outcome.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 2000 steps"))
+    note(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 2000 steps"))
     shown.handle(record("unbroken: demo: stopped by Ctrl-C; saved at 38 of 2000 steps"))
     shown.close()
 
@@ -130,7 +130,7 @@ def test_an_end_that_a_driver_says_before_the_history_was_read_is_told_once() ->
 
 
 def test_attempts_of_earlier_starts_are_not_told_again() -> None:
-    note(attempt(Outcome.PAUSED))
+    note(attempt(EndKind.PAUSED))
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
     shown.close()

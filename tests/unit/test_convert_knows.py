@@ -20,7 +20,7 @@ from unbroken.errors import ConfigError
 from unbroken.runs.attempts import nodes_to_avoid
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def rebuilt(what: str) -> pytest.MarkDecorator:
@@ -89,7 +89,7 @@ def test_a_wrapper_before_mdrun_is_gromacs_or_a_question_and_its_result_no_input
 def test_a_program_that_fails_alike_before_its_first_step_blames_no_node(tmp_path: Path) -> None:
     failed = replace(
         PLAIN,
-        outcome=Outcome.FAILED,
+        kind=EndKind.FAILED,
         to_checkpoint=None,
         progress_to=0.0,
         exit_code=1,

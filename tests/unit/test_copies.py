@@ -34,7 +34,7 @@ from unbroken.engines.found import outputs_of
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
 from unbroken.plan.plan import Plan
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 from unbroken.segment import publisher, second_place
@@ -189,7 +189,7 @@ def test_what_is_bad_is_not_copied_and_takes_no_copy_away(base: Path, backup: Pa
 
 def run_on(base: Path, folder: Path, segment: int) -> list[str]:
     """One more segment, which must go well; what it said of its copies."""
-    assert step(base, folder, segment).outcome is Outcome.PAUSED
+    assert step(base, folder, segment).kind is EndKind.PAUSED
     assert checkpoints(job(base))[-1].passport.progress.done == segment
     return log(base, segment)
 
@@ -430,7 +430,7 @@ def test_a_place_that_somebody_took_while_the_run_worked_gets_nothing_more(base:
     process.kill(signal.SIGUSR1)
     ended = process.end()
 
-    assert ended.record["outcome"] == "paused", ended.screen
+    assert ended.record["kind"] == "paused", ended.screen
     assert place.store.names() == there
     assert log(base, 2)[-1].endswith("; the run goes on without")
 
@@ -551,4 +551,4 @@ def test_a_killed_segments_run_is_restored_from_its_copies_to_the_same_result(ba
         step(base, backup, segment)
 
     assert result(base) == whole_result()
-    assert [attempt.outcome for attempt in history(job(base))][-1] is Outcome.FINISHED
+    assert [attempt.kind for attempt in history(job(base))][-1] is EndKind.FINISHED

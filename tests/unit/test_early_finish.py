@@ -2,7 +2,7 @@
 
 from support.toyrun import run_program
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 STOPS_EARLY = """
 mkdir "$UNBROKEN_SAVE/draft" && cd "$UNBROKEN_SAVE/draft" && echo result > file
@@ -16,8 +16,8 @@ def test_a_run_that_stops_early_is_finished_and_later_segments_do_nothing(tmp_pa
     first = run_program(tmp_path, COMMAND, goal=10)
     second = run_program(tmp_path, ["false"], segment=2, goal=10)
 
-    assert (first.outcome, first.progress.done, first.has_worked) == (Outcome.FINISHED, 3, True)
-    assert (second.outcome, second.has_worked) == (Outcome.FINISHED, False)
+    assert (first.kind, first.progress.done, first.has_worked) == (EndKind.FINISHED, 3, True)
+    assert (second.kind, second.has_worked) == (EndKind.FINISHED, False)
     assert (tmp_path / "results/demo/final/file").read_text() == "result\n"
 
 
@@ -26,4 +26,4 @@ def test_a_raised_goal_lets_it_go_on(tmp_path):
 
     again = run_program(tmp_path, COMMAND, segment=2, goal=20)
 
-    assert (again.outcome, again.progress.goal, again.has_worked) == (Outcome.FINISHED, 20, True)
+    assert (again.kind, again.progress.goal, again.has_worked) == (EndKind.FINISHED, 20, True)

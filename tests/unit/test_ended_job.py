@@ -11,9 +11,10 @@ from unbroken.job.unrecorded import MOST_ASKED, unrecorded, why_no_job
 from unbroken.runs import submissions
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm import tables
 from unbroken.slurm.ended_job import EndedJob, ended_job
 from unbroken.slurm.jobs_out import OutJob, Queue
@@ -86,7 +87,7 @@ def test_a_job_that_left_no_line_gets_one_by_what_slurm_says(slurm: Slurm) -> No
     assert (lost(), lost()) == ([], [])
 
     (line,) = written()
-    assert (line.slurm_job, line.slurm_node, line.before_work) == ("18", "node1", BeforeWork.UNAVAILABLE.value)
+    assert (line.slurm_job, line.slurm_node, line.kind) == ("18", "node1", EndKind.UNAVAILABLE)
     assert (line.message, line.segment) == ("Slurm job 18 ended as FAILED on node1 before its work", 1)
 
 
@@ -106,7 +107,7 @@ def test_a_task_of_an_array_gets_its_own(slurm: Slurm) -> None:
         CANCELLED,
         RUNNING,
         FAILED.replace("FAILED", "COMPLETED"),
-        *(FAILED.replace("75:0", f"{exit_code_for(why, 1)}:0") for why in (BeforeWork.HELD, BeforeWork.STOPPED)),
+        *(FAILED.replace("75:0", f"{exit_code_for(kind, 1)}:0") for kind in (EndKind.HELD, EndKind.STOPPED)),
     ],
 )
 def test_one_that_waited_lives_ended_well_was_not_needed_or_found_its_run_stopped_gets_none(

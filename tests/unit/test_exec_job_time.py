@@ -7,11 +7,11 @@ import pytest
 from support.making import ATTEMPT
 
 from unbroken.exec.job_time import is_up
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import SlurmJob
 
 # Told 60 s before the end of job 7, and gone 20 s later.
-PAUSED = replace(ATTEMPT, slurm_job="7", outcome=Outcome.PAUSED, stop_seconds=20.0, unused_seconds=40.0)
+PAUSED = replace(ATTEMPT, slurm_job="7", kind=EndKind.PAUSED, stop_seconds=20.0, unused_seconds=40.0)
 
 
 def job(left_seconds: float | None, number: str = "7") -> SlurmJob:
@@ -38,7 +38,7 @@ def test_it_is_up_behind_a_pause_at_the_end_of_the_same_job_and_behind_its_end(a
         (PAUSED, "8", 38),
         (PAUSED, "7", 3600),  # put back into the queue
         (replace(PAUSED, stop_seconds=None), "7", 38),  # the program left by itself
-        (replace(PAUSED, outcome=Outcome.FAILED), "7", 38),
+        (replace(PAUSED, kind=EndKind.FAILED), "7", 38),
     ],
 )
 def test_it_is_not_up_elsewhere(attempt, number, left_seconds):

@@ -18,11 +18,11 @@ from unbroken.job.spec import path_of, read
 from unbroken.job.stop_note import note_stop
 from unbroken.runs import submissions
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_comment import chain_comment
 
 __all__ = ["slurm"]  # a fixture
@@ -209,7 +209,7 @@ def _written_by(job_id: str) -> None:
     attempts = History(path).attempts()
     path.unlink()
     for found in attempts:
-        History(path).append(attempt(found.outcome, segment=found.segment, token=found.token, slurm_job=job_id))
+        History(path).append(attempt(found.kind, segment=found.segment, token=found.token, slurm_job=job_id))
 
 
 def test_a_single_job_that_does_the_segment_is_taken_over_and_not_submitted_again(driver: Driver) -> None:
@@ -320,7 +320,7 @@ def test_a_record_of_an_earlier_goal_is_made_again_for_the_one_that_is_set_now(d
 
     record = read_record(RunFolder("demo").record(1))
     assert (driver.done, driver.slurm.told) == ([job], [])
-    assert record is not None and record.outcome is Outcome.PAUSED
+    assert record is not None and record.kind is EndKind.PAUSED
 
 
 def test_a_record_that_is_older_than_the_one_before_becomes_newer(driver: Driver) -> None:
@@ -545,7 +545,7 @@ def test_a_crash_without_a_note_is_counted_by_snakemake_for_single_jobs_and_by_t
     job = driver.job(segment(), is_single=is_single)
     info = driver.out(job, segment())
     driver.lines()
-    History(RunFolder("demo").history).append(attempt(Outcome.FAILED, start=START))
+    History(RunFolder("demo").history).append(attempt(EndKind.FAILED, start=START))
     ends_as(driver.slurm, "17", "FAILED")
 
     assert driver.ends(info, ended())
@@ -562,7 +562,7 @@ def test_without_a_note_the_driver_asks_the_policy_which_ends_a_run_that_brings_
     info = driver.out(job, segment())
     for token in (1, 2):
         History(RunFolder("demo").history).append(
-            attempt(Outcome.FAILED, start=START, token=token, slurm_job=f"17_{token}")
+            attempt(EndKind.FAILED, start=START, token=token, slurm_job=f"17_{token}")
         )
     ends_as(driver.slurm, "17_2", "FAILED")
 
@@ -577,9 +577,9 @@ def test_a_task_that_found_its_run_stopped_by_an_earlier_start_costs_no_attempt(
     job = driver.job(segment())
     info = driver.out(job, segment())
     RunFolder("demo").root.mkdir(parents=True)
-    ends_as(driver.slurm, "17_2", "FAILED", exit_code_for(BeforeWork.STOPPED, 1))
+    ends_as(driver.slurm, "17_2", "FAILED", exit_code_for(EndKind.STOPPED, 1))
 
-    assert driver.ends(info, ended(job_id="17_2", exit_code=exit_code_for(BeforeWork.STOPPED, 1)))
+    assert driver.ends(info, ended(job_id="17_2", exit_code=exit_code_for(EndKind.STOPPED, 1)))
 
     assert driver.lines()[0] == (
         "demo segment 1: job 17_2 ended as FAILED, no failure; the same segment goes on from the newest checkpoint"

@@ -25,6 +25,7 @@ from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
+from unbroken.runs.segment_end import EndKind
 
 __all__ = ["slurm"]  # a fixture
 
@@ -183,7 +184,7 @@ def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
 def of_a_rule(outcome: str) -> Interruptible:
     """The job of a rule whose newest task has left such a note."""
     found = work()
-    RuleState(ExecNote("net/de", "store", outcome, 2) if outcome else None, 1).write(found.key)
+    RuleState(ExecNote("net/de", "store", EndKind(outcome), 2) if outcome else None, 1).write(found.key)
     return found
 
 

@@ -15,6 +15,7 @@ from unbroken.job.rule_state import RuleState
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import CHAINS
+from unbroken.runs.segment_end import EndKind
 
 
 def job(**changes: object) -> SimpleNamespace:
@@ -82,7 +83,7 @@ def test_a_chain_is_named_by_its_rule_until_its_job_says_for_which_run_it_works(
     named = work(wildcards=Wildcards(x="a"), output=["a.pt"])
     assert named.name == "train a"
 
-    RuleState(ExecNote("net/de", "store", "paused", 1), 1).write(named.key)
+    RuleState(ExecNote("net/de", "store", EndKind.PAUSED, 1), 1).write(named.key)
 
     assert named.name == "net/de"
     assert named.places.history == Path("store/history.jsonl")

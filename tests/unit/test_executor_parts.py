@@ -15,8 +15,8 @@ from unbroken.runs import submissions
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.lease import take
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.already_done import settle, settle_rest, settled_record
 from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.queue import MyJob
@@ -26,12 +26,12 @@ def segment(number: int = 1, **changes: object) -> Segment:
     return Segment(toy_run(**changes), number, "toy_segment", ("demo", f"{number:03d}"))
 
 
-def attempt(outcome: Outcome, **changes: object) -> Attempt:
+def attempt(outcome: EndKind, **changes: object) -> Attempt:
     values: dict[str, object] = {
         "token": 1,
         "segment": 1,
         "driver_attempt": 1,
-        "outcome": outcome,
+        "kind": outcome,
         "started_utc": "2026-01-01T00:00:00Z",
         "ended_utc": "2026-01-01T00:10:00Z",
         "from_checkpoint": None,
@@ -184,10 +184,10 @@ def test_the_segments_behind_a_finish_are_settled_without_a_job(here: Path) -> N
 
     records = [settle(run, number, print) for number in (1, 2, 3)]
 
-    assert [record and (record.outcome, record.has_worked) for record in records] == [
-        (Outcome.FINISHED, True),
-        (Outcome.FINISHED, False),
-        (Outcome.FINISHED, False),
+    assert [record and (record.kind, record.has_worked) for record in records] == [
+        (EndKind.FINISHED, True),
+        (EndKind.FINISHED, False),
+        (EndKind.FINISHED, False),
     ]
     assert read_record(RunFolder("demo").record(3)) == records[2]
 
@@ -205,7 +205,7 @@ def test_all_segments_behind_a_finish_are_settled_at_once(here: Path) -> None:
     assert held == [None] * 3
     assert is_settled
     assert [record and record.segment for record in records] == [2, 3, 4]
-    assert {record and (record.outcome, record.has_worked) for record in records} == {(Outcome.FINISHED, False)}
+    assert {record and (record.kind, record.has_worked) for record in records} == {(EndKind.FINISHED, False)}
 
 
 def test_segments_that_have_work_to_do_are_not_settled_at_once(here: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_lost_record_is_made_anew_without_a_job(here: Path) -> None:
     again = settle(toy_run(goal=10**6), 1, print)
 
     assert again is not None
-    assert (again.outcome, again.checkpoint, again.progress) == (Outcome.PAUSED, made.checkpoint, made.progress)
+    assert (again.kind, again.checkpoint, again.progress) == (EndKind.PAUSED, made.checkpoint, made.progress)
     assert read_record(path) == again
 
 
@@ -260,4 +260,4 @@ def test_settling_leaves_the_history_alone(here: Path) -> None:
     settle(toy_run(goal=5), 2, print)
 
     assert History(RunFolder("demo").history).path.read_text() == before
-    assert json.loads(before.splitlines()[0])["outcome"] == "finished"
+    assert json.loads(before.splitlines()[0])["kind"] == "finished"

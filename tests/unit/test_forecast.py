@@ -13,7 +13,7 @@ from support.making import ATTEMPT
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import budget_words, finish_words, least_segments
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 from unbroken.system.clock import utc_text
 
@@ -167,7 +167,7 @@ def test_a_new_machine_is_followed_before_the_old_one_is_forgotten() -> None:
 
 def test_kills_cost_time_and_no_segments() -> None:
     killed = [
-        replace(each, outcome=Outcome.DIED, work_seconds=1500.0, progress_to=each.progress_from + 40)
+        replace(each, kind=EndKind.DIED, work_seconds=1500.0, progress_to=each.progress_from + 40)
         if number % 2
         else each
         for number, each in enumerate(SEEN)
@@ -217,7 +217,7 @@ def test_no_number_no_forecast(done: float, goal: float, now: float) -> None:
 
 
 def test_without_a_step_forward_there_is_none() -> None:
-    still = [replace(each, progress_from=5.0, progress_to=5.0, outcome=Outcome.FAILED) for each in SEEN]
+    still = [replace(each, progress_from=5.0, progress_to=5.0, kind=EndKind.FAILED) for each in SEEN]
 
     assert forecast(still, 5, 1000, NOW, HOUR) is None
     assert forecast([], 5, 1000, NOW, HOUR) is None
@@ -340,7 +340,7 @@ def test_segments_that_do_whatever_their_time_alarm_nobody() -> None:
 
 
 def test_the_pieces_of_a_segment_count_together() -> None:
-    killed = replace(ATTEMPT, outcome=Outcome.DIED, progress_to=6.0)
+    killed = replace(ATTEMPT, kind=EndKind.DIED, progress_to=6.0)
     rest = replace(ATTEMPT, token=2, progress_from=6.0, progress_to=10.0)
     assert least_segments([killed, rest], 10, 100) == 9
     assert least_segments([killed], 6, 100) > 10**6

@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_with_the_path_and_the_bytes_missing(
 
     assert str(caught.value) == (
         f"{tmp_path}: No space left on device; 5,000 bytes needed, 1,000 free, 4,000 missing; "
-        "earlier checkpoints are untouched; free room and start again"
+        "earlier checkpoints are untouched; free room, then start again"
     )
 
 
@@ -244,5 +244,5 @@ def test_a_file_system_that_counts_no_blocks_is_not_called_full() -> None:
 
     assert (fs.full_disk([proc]), fs.full_disk_words(proc, 10**15)) == ("", "")
     assert str(error.value) == (
-        "/proc/state: No space left on device; earlier checkpoints are untouched; free room and start again"
+        "/proc/state: No space left on device; earlier checkpoints are untouched; free room, then start again"
     )

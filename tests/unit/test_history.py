@@ -6,7 +6,7 @@ import pytest
 from support.making import ATTEMPT
 
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_line_torn_by_a_kill_is_passed_over_and_spoils_no_later_one(history: H
     assert [attempt.token for attempt in history.attempts()] == [1, *whole_second, 3]
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", "3", "null", '{"outcome": "x"}', '{"outcome": "paused"}', "\x00\xff"])
+@pytest.mark.parametrize("line", ["", "{}", "[]", "3", "null", '{"kind": "x"}', '{"kind": "paused"}', "\x00\xff"])
 def test_a_line_that_is_no_attempt_is_passed_over(history: History, line: str) -> None:
     history.append(ATTEMPT)
     history.path.write_bytes(history.path.read_bytes() + line.encode("latin-1") + b"\n")
@@ -65,4 +65,4 @@ def test_an_attempt_that_left_another_checkpoint_has_advanced(start: str | None,
 
 
 def test_only_finished_and_paused_settle_a_segment() -> None:
-    assert [outcome.value for outcome in Outcome if outcome.settles] == ["finished", "paused"]
+    assert [outcome.value for outcome in EndKind if outcome.settles] == ["finished", "paused"]

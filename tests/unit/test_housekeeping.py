@@ -18,7 +18,7 @@ from unbroken.errors import SegmentError
 from unbroken.exec import anew
 from unbroken.program.contract import HandedOver
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.lifecycle import run_segment
 from unbroken.system import fs
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_cannot_be_pruned_ends_no_work(
     left = [path for path in job.places.checkpoints.iterdir() if not path.is_symlink()]
     run_program(tmp_path, program("one_step"), 4, goal=100, keep=1)
 
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 3)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 3)
     assert f"{os.strerror(number)}); a later save tries again" in job.places.log(3).read_text()
     assert len(left) == 2
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(job)] == [4]
@@ -79,7 +79,7 @@ def test_the_checkpoint_that_an_attempt_goes_on_from_stays_while_it_works(tmp_pa
 
     record = run_program(tmp_path, ["sh", "-c", script], 2, goal=100, keep=1)
 
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 4)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 4)
     assert not origin.exists()
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(tmp_path))] == [4]
 
@@ -175,7 +175,7 @@ def test_whatever_a_killed_attempt_left_half_made_the_run_goes_on_without_it(tmp
 
     assert record.progress.done == 2
     assert job.places.log(2).read_text().count("nothing of the killed attempt 2 could be saved: ") == 1
-    assert [attempt.outcome for attempt in history(job)][-1] is Outcome.PAUSED
+    assert [attempt.kind for attempt in history(job)][-1] is EndKind.PAUSED
 
 
 def test_of_old_states_those_set_aside_last_stay_though_their_node_is_a_day_behind(

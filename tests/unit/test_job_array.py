@@ -19,7 +19,7 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_comment import chain_comment
 from unbroken.slurm.job_end import EndState
 from unbroken.slurm.queue import MyJob, number_of, tasks_of
@@ -175,9 +175,9 @@ def test_where_tasks_wait_nothing_is_submitted(waits: str, spec: JobSpec, slurm:
 
 def test_what_attempts_have_shown_of_memory_and_nodes_goes_into_the_words(spec: JobSpec, slurm: Slurm) -> None:
     history = History(RunFolder("demo").history)
-    failed = replace(ATTEMPT, outcome=Outcome.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
-    for token, cause in enumerate([EndState.OUT_OF_MEMORY.value] * 2 + [""] * 2, 1):
-        history.append(replace(failed, token=token, cause=cause, mem_mb=100, slurm_node=f"node{(token + 1) // 2}"))
+    failed = replace(ATTEMPT, kind=EndKind.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
+    for token, state in enumerate([EndState.OUT_OF_MEMORY] * 2 + [None] * 2, 1):
+        history.append(replace(failed, token=token, job_state=state, mem_mb=100, slurm_node=f"node{(token + 1) // 2}"))
 
     array.submit(spec)
 

@@ -1,46 +1,65 @@
-"""What a job's inside tells the process around it, and how that tells the ends of segments apart."""
+"""What a segment's process says to its job, and how that tells the ends of segments apart."""
 
+import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from support.toyrun import history, toy_job
 
 from unbroken.errors import AbsentFileError, ConfigError, IdentityError, LeaseError, NoCheckpointError, StorageError
-from unbroken.job.segment_process import PATIENCE, CommandEnd, SegmentProcess
+from unbroken.job.segment_process import PATIENCE, SegmentProcess
 from unbroken.runs import job_note
 from unbroken.runs.attempts import before_work
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork, JobNote, NoteFile, exit_code_for, kind_of, said_by_exit_code
+from unbroken.runs.job_note import NoteFile, end_before_work, exit_code_for, said_by_exit_code
 from unbroken.runs.lease import newest_claim, take
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "kind"),
     [
-        (ConfigError(["runs.a.goall: unknown key"]), BeforeWork.REFUSED),
-        (IdentityError("changed"), BeforeWork.REFUSED),
-        (NoCheckpointError("none is left"), BeforeWork.REFUSED),
-        (AbsentFileError(["no script"]), BeforeWork.UNAVAILABLE),
-        (StorageError("full"), BeforeWork.UNAVAILABLE),
-        (LeaseError("held"), BeforeWork.HELD),
+        (ConfigError(["runs.a.goall: unknown key"]), EndKind.REFUSED),
+        (IdentityError("changed"), EndKind.REFUSED),
+        (NoCheckpointError("none is left"), EndKind.REFUSED),
+        (AbsentFileError(["no script"]), EndKind.UNAVAILABLE),
+        (StorageError("full"), EndKind.UNAVAILABLE),
+        (LeaseError("held"), EndKind.HELD),
     ],
 )
-def test_an_error_says_whether_it_may_pass_by_itself(error: job_note.UnbrokenError, why: BeforeWork) -> None:
-    assert kind_of(error) is why
+def test_an_error_says_whether_it_may_pass_by_itself(error: job_note.UnbrokenError, kind: EndKind) -> None:
+    assert end_before_work(error) == SegmentEnd(kind=kind, message=str(error))
+
+
+def test_an_error_keeps_apart_what_to_read_and_what_to_do() -> None:
+    error = StorageError("results: full", log="logs/a.log", todo="free room")
+
+    end = end_before_work(error)
+
+    assert str(error) == "results: full; read logs/a.log; free room, then start again"
+    assert (end.message, end.log, end.todo) == ("results: full", "logs/a.log", "free room")
+    assert (end.line(), end.advice()) == ("results: full; read logs/a.log", str(error))
 
 
 def test_what_is_told_inside_is_read_around_it() -> None:
     with NoteFile() as file:
-        before = file.read()
+        assert (file.has_begun, file.end) == (False, None)
         job_note.tell_begun(file.variable)
-        begun = file.read()
+        assert (file.has_begun, file.end) == (True, None)
+        job_note.tell_refused(StorageError("results: full"), file.variable)
+        assert (file.has_begun, file.end, file.since) == (True, UNAVAILABLE, None)
+
+
+def test_of_several_ends_the_first_counts() -> None:
+    """The attempt's own; behind it, its script says the same with less."""
+    failed = SegmentEnd(kind=EndKind.FAILED, message="it broke", progress_to=3.0)
+    with NoteFile() as file:
+        job_note.tell_end(failed, file.variable)
         job_note.tell_refused(StorageError("results: full"), file.variable)
 
-        assert (before, begun) == (JobNote(), JobNote(has_begun=True))
-        assert file.read() == JobNote(True, BeforeWork.UNAVAILABLE, "results: full")
+        assert file.end == failed
 
 
 def test_without_anybody_around_nothing_is_told() -> None:
@@ -48,19 +67,20 @@ def test_without_anybody_around_nothing_is_told() -> None:
     job_note.tell_begun({job_note.FILE: "/proc/1/fd/999999"})
 
 
-@pytest.mark.parametrize("why", [why for why in BeforeWork if why is not BeforeWork.NEVER_RAN])
-def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(why: BeforeWork) -> None:
-    assert said_by_exit_code(exit_code_for(why, 1)) is why
-    assert (exit_code_for(None, 3), said_by_exit_code(3)) == (3, BeforeWork.NEVER_RAN)
+@pytest.mark.parametrize("kind", [EndKind.REFUSED, EndKind.UNAVAILABLE, EndKind.HELD, EndKind.STOPPED])
+def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(kind: EndKind) -> None:
+    assert said_by_exit_code(exit_code_for(kind, 1)) is kind
+    assert (exit_code_for(EndKind.FAILED, 3), said_by_exit_code(3)) == (3, EndKind.NEVER_RAN)
 
 
 # --- a segment's command in its job ---
 
 
+UNAVAILABLE = SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: full")
 TELLS = "import sys; from unbroken.runs import job_note; from unbroken.errors import *; "
 
 
-def ended(base: Path, words: list[str], told: list[str] | None = None) -> CommandEnd:
+def ended(base: Path, words: list[str], told: list[str] | None = None) -> tuple[int, SegmentEnd | None]:
     command = SegmentProcess(toy_job(base).places, 1, "17", words, (told if told is not None else []).append)
     return command.run()
 
@@ -70,10 +90,10 @@ def test_a_refusal_before_the_work_has_its_line_in_the_history(tmp_path: Path) -
 
     found = ended(tmp_path, [sys.executable, "-c", code])
 
-    assert found == CommandEnd(1, BeforeWork.REFUSED, "runs.demo.goall: unknown key\nb")
+    assert found == (1, SegmentEnd(kind=EndKind.REFUSED, message="runs.demo.goall: unknown key\nb"))
     (line,) = history(toy_job(tmp_path))
-    assert (line.before_work, line.slurm_job, line.message) == (
-        "refused",
+    assert (line.kind, line.slurm_job, line.message) == (
+        EndKind.REFUSED,
         "17",
         "runs.demo.goall: unknown key (and 1 more)",
     )
@@ -86,7 +106,7 @@ def test_what_is_missing_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
 
     found = ended(tmp_path, [sys.executable, "-c", code], told)
 
-    assert found.why is BeforeWork.UNAVAILABLE
+    assert found == (1, UNAVAILABLE)
     assert told[0].startswith("results: full; tried again for ")
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: full"]
 
@@ -98,8 +118,7 @@ def test_what_the_segment_has_waited_for_already_is_not_waited_for_again(tmp_pat
 
     found = ended(tmp_path, words, told)
 
-    assert (found.why, found.message, told) == (BeforeWork.UNAVAILABLE, "results: no answer", [])
-    assert found.since is not None
+    assert (found, told) == ((1, SegmentEnd(kind=EndKind.UNAVAILABLE, message="results: no answer")), [])
     assert [line.message for line in history(toy_job(tmp_path))] == ["results: no answer"]
 
 
@@ -122,7 +141,7 @@ record.parent.mkdir(parents=True)
 record.touch()
 """
 
-    assert ended(tmp_path, [sys.executable, "-c", code]) == CommandEnd(0)
+    assert ended(tmp_path, [sys.executable, "-c", code]) == (0, None)
 
     first, second = there.read_text().split()
     assert first == "None"
@@ -136,7 +155,7 @@ def test_what_comes_back_in_time_leaves_no_trace(tmp_path: Path, monkeypatch: py
     record = toy_job(tmp_path).places.record(1)
     code = f"test -e {there} && mkdir -p {record.parent} && touch {record} && exit 0; touch {there}; exit 1"
 
-    assert ended(tmp_path, ["sh", "-c", code]) == CommandEnd(0)
+    assert ended(tmp_path, ["sh", "-c", code]) == (0, None)
     assert history(toy_job(tmp_path)) == []
 
 
@@ -148,7 +167,8 @@ def test_a_command_that_ends_well_and_leaves_no_record_has_done_nothing(
 
     found = ended(tmp_path, ["true"])
 
-    assert (found.why, found.message) == (BeforeWork.UNAVAILABLE, "the segment's process did nothing")
+    message = "the segment's process did nothing"
+    assert found == (0, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 
 
 def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
@@ -160,8 +180,8 @@ def test_a_command_that_fails_without_a_word_is_told_by_its_last_error(
     found = ended(tmp_path, ["sh", "-c", code])
 
     expected = "ended with exit code 1: WorkflowError in line 3: Config file is not valid YAML."
-    assert found.why is BeforeWork.UNAVAILABLE
-    assert found.message == f"the segment's process {expected}"
+    message = f"the segment's process {expected}"
+    assert found == (1, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message))
 
 
 def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> None:
@@ -170,7 +190,7 @@ def test_a_program_that_fails_at_its_work_is_not_waited_for(tmp_path: Path) -> N
     words = [sys.executable, "-c", f"{code}sys.exit(3)"]
     command = SegmentProcess(toy_job(tmp_path).places, 1, "17", words, print)
 
-    assert command.run(seen.touch) == CommandEnd(3)
+    assert command.run(seen.touch) == (3, None)
     assert history(toy_job(tmp_path)) == []
 
 
@@ -182,7 +202,7 @@ def test_of_a_job_that_is_killed_as_soon_as_it_has_the_run_the_next_job_tells(tm
 
     found = ended(tmp_path, [sys.executable, "-c", code])
 
-    assert found == CommandEnd(-9)
+    assert found == (-9, None)
     assert not places.history.exists()
     assert [each.token for each in (newest_claim(places.lease),) if each] == [1]
 
@@ -193,23 +213,24 @@ def test_a_claim_of_another_job_is_no_work_of_this_one(tmp_path: Path, monkeypat
     with take(places.lease, 1, 0, print, environment={"SLURM_JOB_ID": "16"}):
         pass
 
-    assert ended(tmp_path, ["sh", "-c", "exit 1"]).why is BeforeWork.UNAVAILABLE
+    _, end = ended(tmp_path, ["sh", "-c", "exit 1"])
+    assert end is not None and end.kind is EndKind.UNAVAILABLE
 
 
 def test_the_history_says_the_same_to_a_job_that_heard_nothing(tmp_path: Path) -> None:
     """As where the program runs in a PID namespace of its own."""
     places = toy_job(tmp_path).places
-    line = before_work(None, 1, BeforeWork.REFUSED, "another computation", slurm_job="17")
-    kept = {**asdict(line), "outcome": "failed", "times": {}}
+    line = before_work(None, 1, SegmentEnd(kind=EndKind.REFUSED, message="another computation"), slurm_job="17")
+    kept = json.dumps({"format": 2, **line.to_json()})
     script = tmp_path / "says.py"
     script.write_text(
-        "import os, sys, json\n"
+        "import os, sys\n"
         f"os.makedirs({str(places.root)!r}, exist_ok=True)\n"
-        f"open({str(places.history)!r}, 'a').write(json.dumps({kept!r}) + '\\n')\n"
+        f"open({str(places.history)!r}, 'a').write({kept!r} + '\\n')\n"
         "sys.exit(1)\n"
     )
 
     found = ended(tmp_path, [sys.executable, str(script)])
 
-    assert found == CommandEnd(1, BeforeWork.REFUSED, "another computation")
+    assert found == (1, line)
     assert len(History(places.history).attempts()) == 1

@@ -10,8 +10,8 @@ from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.segment_process import SegmentProcess
 from unbroken.runs import lease
 from unbroken.runs.claim import claim_path
-from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.layout import RunFolder
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def test_a_job_that_ends_before_its_work_says_whether_a_task_waits(
     slurm: Slurm, job: ChainJob, said: list[str]
 ) -> None:
     line = "this job ends before its work and submits no other: the disk is away"
-    before_work.leave_before_work(job, BeforeWork.UNAVAILABLE, "the disk is away")
+    before_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
 
     assert said[-2:] == [line, "no task of this run waits; fix the cause, then start snakemake again"]
 
     slurm.shows("18_[2-3%1]", "PENDING")
-    before_work.leave_before_work(job, BeforeWork.UNAVAILABLE, "the disk is away")
+    before_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
 
     assert said[-1] == line
     assert slurm.told == []
@@ -135,7 +135,7 @@ def test_a_process_that_ends_without_a_word_is_told_by_what_stands_in_its_way(sl
     folder.history.mkdir()  # cannot be read
     words = ["sh", "-c", "exit 3"]
 
-    ended = SegmentProcess(folder, 2, "17", words, print)._once(lambda: None, 0, 0, None)
+    code, end, since = SegmentProcess(folder, 2, "17", words, print)._once(lambda: None, 0, 0, None)
 
-    assert (ended.code, ended.why) == (3, BeforeWork.UNAVAILABLE)
-    assert ended.message == "the segment's process ended with exit code 3"
+    message = "the segment's process ended with exit code 3"
+    assert (code, end, since) == (3, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message), None)

@@ -13,10 +13,10 @@ from unbroken.job.segment_process import PATIENCE
 from unbroken.job.spec import JobSpec, path_of
 from unbroken.job.stop_note import note_stop, stop_of
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_comment import chain_comment
 
 START = "20260101T000000Z-1a2b3c4d"
@@ -46,8 +46,8 @@ def job(spec: JobSpec, **environment: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def outcomes() -> list[Outcome]:
-    return [line.outcome for line in History(RunFolder("demo").history).attempts()]
+def outcomes() -> list[EndKind]:
+    return [line.kind for line in History(RunFolder("demo").history).attempts()]
 
 
 def canceled(slurm: Slurm) -> str:
@@ -67,7 +67,7 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
 
     assert done.returncode == 0, done.stderr
     record = read_record(RunFolder("demo").record(2))
-    assert record is not None and record.outcome is Outcome.PAUSED
+    assert record is not None and record.kind is EndKind.PAUSED
     assert not RunFolder("demo").record(3).exists()
     assert (slurm.said("--array"), slurm.said("--dependency")) == (["1-9%1"], ["afterany:17"])  # seven and two
     assert "no task of this run waits: submitting the next ones; submitted array of 9 tasks 101" in done.stderr
@@ -79,7 +79,7 @@ def test_where_tasks_wait_a_task_submits_nothing(tmp_path: Path, slurm: Slurm) -
 
     done = job(chain_spec(tmp_path, **QUICK))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert (slurm.told, canceled(slurm)) == ([], "")
 
 
@@ -102,7 +102,7 @@ def test_at_the_goal_the_tasks_that_wait_are_canceled(tmp_path: Path, slurm: Slu
 
     done = job(chain_spec(tmp_path, **{**QUICK, "segment_minutes": 1, "goal": 3}))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.FINISHED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED])
     assert canceled(slurm) == "--state=PENDING 17\n"
     assert "canceled the waiting tasks: 17_2, 17_3, 17_4" in done.stderr
     assert stop_of("demo", START) == ""
@@ -111,7 +111,7 @@ def test_at_the_goal_the_tasks_that_wait_are_canceled(tmp_path: Path, slurm: Slu
 def test_with_the_last_segment_at_work_nothing_is_submitted(tmp_path: Path, slurm: Slurm) -> None:
     done = job(chain_spec(tmp_path, segments=1, **QUICK))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert slurm.told == []
 
 
@@ -120,7 +120,7 @@ def test_a_task_of_a_run_that_is_over_does_nothing(tmp_path: Path, slurm: Slurm)
 
     done = job(chain_spec(tmp_path, goal=3))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.FINISHED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED])
     assert slurm.told == []
 
 
@@ -147,7 +147,7 @@ def test_a_task_that_starts_after_its_run_has_stopped_makes_no_attempt_and_says_
 
     done = job(chain_spec(tmp_path, **QUICK))
 
-    assert done.returncode == exit_code_for(BeforeWork.STOPPED, 1)
+    assert done.returncode == exit_code_for(EndKind.STOPPED, 1)
     assert (outcomes(), canceled(slurm)) == ([], "--state=PENDING 17\n")
     assert stop_of("demo", START) == "it was canceled"
 
@@ -164,7 +164,7 @@ def test_a_task_that_waited_for_the_one_before_works_for_the_start_of_snakemake_
 
     done = job(chain_spec(tmp_path, **QUICK))
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.FINISHED]), done.stderr
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED]), done.stderr
     assert History(RunFolder("demo").history).attempts()[-1].start == "20270101T000000Z-5e6f7a8b"
 
 
@@ -174,9 +174,9 @@ def test_a_task_whose_files_are_away_leaves_the_others_in_the_queue(tmp_path: Pa
 
     done = job(chain_spec(tmp_path, script="gone.py", **QUICK))
 
-    assert done.returncode == exit_code_for(BeforeWork.UNAVAILABLE, 1)
+    assert done.returncode == exit_code_for(EndKind.UNAVAILABLE, 1)
     (line,) = History(RunFolder("demo").history).attempts()
-    assert (line.before_work, line.slurm_job) == (BeforeWork.UNAVAILABLE.value, "17")
+    assert (line.kind, line.slurm_job) == (EndKind.UNAVAILABLE, "17")
     assert (canceled(slurm), slurm.told, stop_of("demo", START)) == ("", [], "")
     assert not (slurm.folder / "asked").exists() or "requeue" not in (slurm.folder / "asked").read_text()
 
@@ -200,7 +200,7 @@ def test_a_node_without_slurm_s_commands_does_its_segment_and_says_what_it_canno
 
     done = job(chain_spec(tmp_path, **QUICK), PATH="/usr/nowhere")
 
-    assert (done.returncode, outcomes()) == (0, [Outcome.PAUSED])
+    assert (done.returncode, outcomes()) == (0, [EndKind.PAUSED])
     assert "sbatch, squeue, scontrol, scancel: not found on this node" in done.stderr
 
 

@@ -18,6 +18,7 @@ from unbroken.job.spec import JobSpec, path_of, read
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.run import CopySettings
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_a_rule_s_chain_counts_the_pauses_of_its_jobs(here: Path) -> None:
     assert told.is_rule and not toy_spec().is_rule
     assert (told.next_segment(), told.remaining_segments(), told.is_over()) == (1, 3, False)
 
-    RuleState(ExecNote("train", "ckpt", "paused", 2), pauses=2).write(told.key)
+    RuleState(ExecNote("train", "ckpt", EndKind.PAUSED, 2), pauses=2).write(told.key)
     assert (told.next_segment(), told.remaining_segments()) == (3, 1)
     assert told.folder == RunFolder("train", Path(), Path("ckpt"))
 

@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.making import PASSPORT
 from support.toyrun import toy_job, toy_run
 
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.attempts import has_newer
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import FileDigest, Progress
-from unbroken.segment.classify import Judgement, describe_exit, explained, has_newer, is_finished, judge
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
+from unbroken.runs.times import NO_TIMES
+from unbroken.segment.classify import describe_exit, explained, is_finished, judge
 from unbroken.segment.supervisor import Work
 
 
@@ -42,6 +45,7 @@ class Attempt:
     is_out_of_memory: bool = False
     killed_after_seconds: float | None = None
     unsaid: str = ""
+    moments: object = field(default_factory=lambda: SimpleNamespace(so_far=NO_TIMES))
     task: object = field(init=False)
     exit_means: int | None = field(init=False)
 
@@ -50,20 +54,20 @@ class Attempt:
         assert task is self
         return self.unsaid
 
-    def explained(self, outcome: Outcome) -> tuple[str, bool]:
+    def explained(self, kind: EndKind) -> tuple[str, EndCause | None]:
         self.task = self.engine = self
         self.job = toy_job(self.base)
-        found = explained(Judgement(outcome, "it ended"), self)  # type: ignore[arg-type]
-        assert found.outcome is outcome
-        return found.message, found.is_storage_failure
+        found = explained(SegmentEnd(kind=kind, message="it ended"), self)  # type: ignore[arg-type]
+        assert found.kind is kind
+        return found.message, found.cause
 
-    def judged(self) -> tuple[Outcome, str]:
-        found = self.judgement()
-        assert found.is_partial is ("goes on in the next job" in found.message)
-        return found.outcome, found.message
+    def judged(self) -> tuple[EndKind, str]:
+        found = self.end()
+        assert (found.cause is EndCause.PARTIAL) is ("goes on in the next job" in found.message)
+        return found.kind, found.line()
 
-    def judgement(self) -> Judgement:
-        self.task = self
+    def end(self) -> SegmentEnd:
+        self.task = self.engine = self
         self.exit_means = self.exit_code
         self.publisher = self
         minutes = {"segment_minutes": self.segment_minutes, "least_minutes": self.least_minutes}
@@ -73,29 +77,29 @@ class Attempt:
 
 CASES = [
     # last, origin, exit code, why it was stopped -> outcome, words
-    (20, 10, 85, None, Outcome.PAUSED, "paused at 20 of 100 steps; the program ended with exit code 85"),
-    (20, None, 85, StopReason.DEADLINE, Outcome.PAUSED, "paused at 20 of 100 steps"),
-    (100, 10, 0, None, Outcome.FINISHED, "goal reached: 100 of 100 steps"),
-    (100, 10, -9, StopReason.DEADLINE, Outcome.FINISHED, "goal reached"),
-    (20, 10, 0, None, Outcome.FAILED, "exit code 0 (goal reached) but its last checkpoint says 20 of 100 steps"),
-    (None, None, 0, None, Outcome.FAILED, "the program ended with exit code 0 (goal reached) but left no checkpoint; "),
-    (10, 10, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
-    (None, None, 85, None, Outcome.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
-    (20, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; kept: 20 of 100 steps; read "),
-    (10, 10, 1, None, Outcome.FAILED, "the program ended with exit code 1; nothing new was saved; read "),
-    (10, 10, -11, None, Outcome.FAILED, "the program was ended by SIGSEGV; nothing new was saved"),
-    (20, 10, -9, StopReason.DEADLINE, Outcome.PAUSED, "the program was ended by SIGKILL"),
-    (10, 10, -15, StopReason.DEADLINE, Outcome.FAILED, "was ended by SIGTERM and left no newer checkpoint"),
-    (20, 10, 85, StopReason.WARNED, Outcome.PAUSED, "paused at 20"),
-    (20, 10, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or canceled; saved at 20 of 100 steps"),
-    (None, None, 85, StopReason.TAKEN_AWAY, Outcome.INTERRUPTED, "preempted or canceled; nothing to save yet; start "),
-    (20, 10, 85, StopReason.STALLED, Outcome.FAILED, "no progress in 3 minutes (stall_minutes); read "),
+    (20, 10, 85, None, EndKind.PAUSED, "paused at 20 of 100 steps; the program ended with exit code 85"),
+    (20, None, 85, StopReason.DEADLINE, EndKind.PAUSED, "paused at 20 of 100 steps"),
+    (100, 10, 0, None, EndKind.FINISHED, "goal reached: 100 of 100 steps"),
+    (100, 10, -9, StopReason.DEADLINE, EndKind.FINISHED, "goal reached"),
+    (20, 10, 0, None, EndKind.FAILED, "exit code 0 (goal reached) but its last checkpoint says 20 of 100 steps"),
+    (None, None, 0, None, EndKind.FAILED, "the program ended with exit code 0 (goal reached) but left no checkpoint; "),
+    (10, 10, 85, None, EndKind.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
+    (None, None, 85, None, EndKind.FAILED, "ended with exit code 85 and left no newer checkpoint; read "),
+    (20, 10, 1, None, EndKind.FAILED, "the program ended with exit code 1; kept: 20 of 100 steps; read "),
+    (10, 10, 1, None, EndKind.FAILED, "the program ended with exit code 1; nothing new was saved; read "),
+    (10, 10, -11, None, EndKind.FAILED, "the program was ended by SIGSEGV; nothing new was saved"),
+    (20, 10, -9, StopReason.DEADLINE, EndKind.PAUSED, "the program was ended by SIGKILL"),
+    (10, 10, -15, StopReason.DEADLINE, EndKind.FAILED, "was ended by SIGTERM and left no newer checkpoint"),
+    (20, 10, 85, StopReason.WARNED, EndKind.PAUSED, "paused at 20"),
+    (20, 10, 85, StopReason.TAKEN_AWAY, EndKind.INTERRUPTED, "preempted or canceled; saved at 20 of 100 steps"),
+    (None, None, 85, StopReason.TAKEN_AWAY, EndKind.INTERRUPTED, "preempted or canceled; nothing to save yet"),
+    (20, 10, 85, StopReason.STALLED, EndKind.FAILED, "no progress in 3 minutes (stall_minutes); read "),
 ]
 
 
 @pytest.mark.parametrize(("last", "origin", "code", "reason", "outcome", "words"), CASES)
 def test_the_store_decides_and_not_the_exit_code(
-    tmp_path: Path, last: float, origin: float, code: int, reason: StopReason, outcome: Outcome, words: str
+    tmp_path: Path, last: float, origin: float, code: int, reason: StopReason, outcome: EndKind, words: str
 ) -> None:
     found = [None if done is None else checkpoint(done) for done in (last, origin)]
 
@@ -128,7 +132,7 @@ def test_what_the_program_said_of_its_failure_is_in_the_line(
 
 def test_every_failure_names_the_log_to_read(tmp_path: Path) -> None:
     for last, origin, code, reason, outcome, _ in CASES:
-        if outcome is Outcome.FAILED:
+        if outcome is EndKind.FAILED:
             found = [None if done is None else checkpoint(done) for done in (last, origin)]
             message = Attempt(tmp_path, *found, code, reason, stall_minutes=3).judged()[1]
             assert message.endswith(f"; read {tmp_path / 'logs/demo/001.log'}")
@@ -137,12 +141,12 @@ def test_every_failure_names_the_log_to_read(tmp_path: Path) -> None:
 def test_a_term_in_the_last_tenth_of_a_segment_is_its_limit_and_no_preemption(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), 85, StopReason.TAKEN_AWAY, left_seconds_at_stop=5)
 
-    assert attempt.judged()[0] is Outcome.PAUSED
+    assert attempt.judged()[0] is EndKind.PAUSED
 
     attempt.left_seconds_at_stop = 11.9
-    assert attempt.judged()[0] is Outcome.PAUSED
+    assert attempt.judged()[0] is EndKind.PAUSED
     attempt.left_seconds_at_stop = 12.1  # of 120
-    assert attempt.judged()[0] is Outcome.INTERRUPTED
+    assert attempt.judged()[0] is EndKind.INTERRUPTED
 
 
 MIB = 1024 * 1024
@@ -151,19 +155,19 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize(
     ("outcome", "kept_bytes", "free", "words"),
     [
-        (Outcome.FAILED, None, MIB - 1, "the disk is full, 1,048,575 bytes free, at least 1 missing"),
-        (Outcome.INTERRUPTED, None, MIB, "the disk is full, 1,048,576 bytes free, at least 0 missing"),
-        (Outcome.FAILED, None, MIB + 1, ""),
-        (Outcome.FAILED, 7 * MIB, 7 * MIB, "the disk is full, 7,340,032 bytes free, at least 0 missing"),
-        (Outcome.FAILED, 7 * MIB, 3 * MIB, "the disk is full, 3,145,728 bytes free, at least 4,194,304 missing"),
-        (Outcome.FAILED, 7 * MIB, 7 * MIB + 1, ""),
-        (Outcome.PAUSED, 7 * MIB, 0, ""),
-        (Outcome.FINISHED, None, 0, ""),
+        (EndKind.FAILED, None, MIB - 1, "the disk is full, 1,048,575 bytes free, at least 1 missing"),
+        (EndKind.INTERRUPTED, None, MIB, "the disk is full, 1,048,576 bytes free, at least 0 missing"),
+        (EndKind.FAILED, None, MIB + 1, ""),
+        (EndKind.FAILED, 7 * MIB, 7 * MIB, "the disk is full, 7,340,032 bytes free, at least 0 missing"),
+        (EndKind.FAILED, 7 * MIB, 3 * MIB, "the disk is full, 3,145,728 bytes free, at least 4,194,304 missing"),
+        (EndKind.FAILED, 7 * MIB, 7 * MIB + 1, ""),
+        (EndKind.PAUSED, 7 * MIB, 0, ""),
+        (EndKind.FINISHED, None, 0, ""),
     ],
 )
 def test_a_disk_without_room_for_a_checkpoint_like_the_last_is_told_with_the_bytes(
     tmp_path: Path,
-    outcome: Outcome,
+    outcome: EndKind,
     kept_bytes: int | None,
     free: int,
     words: str,
@@ -176,33 +180,48 @@ def test_a_disk_without_room_for_a_checkpoint_like_the_last_is_told_with_the_byt
         files = {"state": FileDigest(kept_bytes - 1, "0"), "more": FileDigest(1, "0")}
         last = Checkpoint(Path("x"), replace(PASSPORT, files=files))
 
-    message, is_storage_failure = Attempt(tmp_path, last, None).explained(outcome)
+    message, cause = Attempt(tmp_path, last, None).explained(outcome)
 
     assert message == (f"it ended; {root}: {words}" if words else "it ended")
-    assert is_storage_failure is bool(words)
+    assert cause is (EndCause.STORAGE if words else None)
 
 
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
-        (Outcome.FAILED, "it ended; it wrote no file; killed: out of memory; the next attempt asks for 1.5 times"),
-        (Outcome.INTERRUPTED, "it ended; killed: out of memory; the next attempt asks for 1.5 times"),
-        (Outcome.PAUSED, "it ended"),
+        (EndKind.FAILED, "it ended; it wrote no file; killed: out of memory; the next attempt asks for 1.5 times"),
+        (EndKind.INTERRUPTED, "it ended; killed: out of memory; the next attempt asks for 1.5 times"),
+        (EndKind.PAUSED, "it ended"),
     ],
 )
 def test_an_attempt_that_failed_is_told_with_what_the_engine_and_the_kernel_know(
-    tmp_path: Path, outcome: Outcome, words: str
+    tmp_path: Path, outcome: EndKind, words: str
 ) -> None:
     attempt = Attempt(tmp_path, None, None, unsaid="it wrote no file", is_out_of_memory=True)
 
-    message, is_storage_failure = attempt.explained(outcome)
+    message, cause = attempt.explained(outcome)
 
     assert message == (f"{words} as much (memory_growth)" if "memory" in words else words)
-    assert not is_storage_failure
+    assert cause is None
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [("OSError: No space left on device", EndCause.STORAGE), ("ValueError: no space", None), ("", None)],
+)
+def test_a_disk_is_blamed_by_the_programs_own_words_alone(tmp_path: Path, error: str, cause: EndCause | None) -> None:
+    """Not by ours: a log may be called anything."""
+    base = tmp_path / "No space left on device"
+    base.mkdir()
+    attempt = Attempt(base, None, None, 1, error=error, unsaid="Input/output error")
+
+    found = explained(attempt.end(), attempt)  # type: ignore[arg-type]
+
+    assert found.cause is cause and str(base) in found.line()
 
 
 def test_nothing_is_added_to_a_failure_of_which_nobody_knows_more(tmp_path: Path) -> None:
-    assert Attempt(tmp_path, None, None).explained(Outcome.FAILED) == ("it ended", False)
+    assert Attempt(tmp_path, None, None).explained(EndKind.FAILED) == ("it ended", None)
 
 
 # A run with segments of eight hours that takes jobs of one hour and more: this one had two hours, 110 minutes of work.
@@ -230,8 +249,19 @@ def test_a_job_that_got_less_time_is_a_part_of_a_segment(
 ) -> None:
     outcome, message = Attempt(tmp_path, checkpoint(20), checkpoint(10), **{**LESS, **changes}).judged()  # type: ignore[arg-type]
 
-    assert outcome is (Outcome.INTERRUPTED if minutes else Outcome.PAUSED)
+    assert outcome is (EndKind.INTERRUPTED if minutes else EndKind.PAUSED)
     assert (f"this segment has had {minutes} of 480 minutes and goes on in the next job" in message) is bool(minutes)
+
+
+def test_a_job_that_was_killed_while_stopping_is_no_short_job(tmp_path: Path) -> None:
+    """Both may be true; that one makes the next attempt stop earlier."""
+    attempt = Attempt(tmp_path, checkpoint(20), checkpoint(10), **LESS, killed_after_seconds=3.0004)  # type: ignore[arg-type]
+    end = attempt.end()
+
+    found = explained(end, attempt)  # type: ignore[arg-type]
+
+    assert (end.cause, found.cause) == (EndCause.PARTIAL, EndCause.KILLED_STOPPING)
+    assert (found.kind, found.killed_after_seconds) == (EndKind.INTERRUPTED, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +287,7 @@ def test_a_raised_goal_reopens_and_a_lowered_one_does_not(
 def test_a_program_that_reached_the_goal_before_it_was_raised_is_not_judged_to_have_finished(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, checkpoint(100, 100), checkpoint(10), 85, goal=150)
 
-    assert attempt.judged()[0] is Outcome.PAUSED
+    assert attempt.judged()[0] is EndKind.PAUSED
 
 
 def test_how_far_a_run_without_a_goal_is_names_no_goal() -> None:

@@ -13,10 +13,11 @@ from unbroken.cli.attempts import attempt_lines
 from unbroken.report.status import status_of
 from unbroken.runs.attempts import nodes_to_avoid
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.policy import Next, Rules, Situation, failures_in_a_row, idle_attempts, next_action
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
 from unbroken.segment.deadline import learn_margin
+from unbroken.slurm.job_end import EndState
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
@@ -29,7 +30,6 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 
 
 SECONDS = 7.0  # a busy machine needs some of them to begin
-KILLED = EndCause.KILLED_STOPPING.value
 
 
 def on_node(number: int) -> Mapping[str, str]:
@@ -42,11 +42,11 @@ def one_attempt(base: Path, number: int, words: list[str], **changes: object) ->
     return start_segment(base, 1, number, words, environment=on_node(4710 + number), **changes).end()
 
 
-def killed(margin: float | None, following: float | None, outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+def killed(margin: float | None, following: float | None, outcome: EndKind = EndKind.FAILED, **more: object) -> Attempt:
     """The line of an attempt whose stop was killed."""
     times = replace(NO_TIMES, stop_margin_seconds=margin, next_margin_seconds=following)
     values = {"to_checkpoint": None, "progress_to": 0.0, "stop_seconds": None, "exit_code": -9, **more}
-    return replace(ATTEMPT, outcome=outcome, end_cause=KILLED, times=times, **values)  # type: ignore[arg-type]
+    return replace(ATTEMPT, kind=outcome, cause=EndCause.KILLED_STOPPING, times=times, **values)  # type: ignore[arg-type]
 
 
 def stopped(seconds: float, **more: object) -> Attempt:
@@ -66,7 +66,7 @@ def test_a_program_that_is_killed_while_stopping_is_asked_earlier_until_it_can_s
 
     job = toy_job(tmp_path)
     first, second, third = history(job)
-    assert [attempt.outcome.value for attempt in (first, second, third)] == ["failed", "failed", "paused"]
+    assert [attempt.kind.value for attempt in (first, second, third)] == ["failed", "failed", "paused"]
     assert [attempt.times.stop_margin_seconds for attempt in (first, second)] == [0.5, 1.0]
     assert (third.times.stop_margin_seconds or 0) > 1.5  # twice as much, or half of the job's time
     assert (first.stop_seconds, second.stop_seconds) == (None, None)
@@ -76,7 +76,7 @@ def test_a_program_that_is_killed_while_stopping_is_asked_earlier_until_it_can_s
     advice = "the next attempt is asked 1.0 s before; or raise first_margin_seconds"
     assert words_said + advice in first.message
     assert words_said + advice in ended[0].error
-    assert ended[2].record["outcome"] == "paused"
+    assert ended[2].record["kind"] == "paused"
     assert [found.passport.progress.done for found in checkpoints(job)] == [1]
     assert nodes_to_avoid("demo", tmp_path) == []
 
@@ -102,7 +102,7 @@ def test_a_job_that_is_killed_in_the_middle_of_a_stop_doubles_the_margin_too(tmp
     one_attempt(tmp_path, 2, program("slow_to_save", 0.2), first_margin_seconds=0.7)
 
     died, after = history(toy_job(tmp_path))
-    assert (died.outcome, died.was_killed_stopping) == (Outcome.DIED, True)
+    assert (died.kind, died.was_killed_stopping) == (EndKind.DIED, True)
     assert (died.times.stop_margin_seconds, after.times.stop_margin_seconds) == (0.7, 1.4)
     assert "the job was killed; what it had published counts; killed " in died.message
     assert "raise first_margin_seconds" in died.message
@@ -115,7 +115,7 @@ def test_a_program_that_saved_when_it_was_asked_and_then_hangs_is_no_reason_for_
     start_segment(tmp_path, 1, 1, words, patch, segment_minutes=0.01, first_margin_seconds=0.05).end()
 
     (attempt,) = history(toy_job(tmp_path))
-    assert (attempt.outcome, attempt.end_cause, attempt.stop_seconds) == (Outcome.PAUSED, "", None)
+    assert (attempt.kind, attempt.cause, attempt.stop_seconds) == (EndKind.PAUSED, None, None)
     assert margin_of(attempt, first=0.05) == pytest.approx(0.05, abs=0.5)
 
 
@@ -123,7 +123,7 @@ def test_a_program_that_saved_when_it_was_asked_and_then_hangs_is_no_reason_for_
 
 
 def test_a_killed_stop_doubles_the_margin_that_it_had_and_says_nothing_of_how_long_one_takes() -> None:
-    old = replace(ATTEMPT, stop_seconds=0.277, exit_code=-9, outcome=Outcome.FAILED)  # as earlier versions wrote it
+    old = replace(ATTEMPT, stop_seconds=0.277, exit_code=-9, kind=EndKind.FAILED)  # as earlier versions wrote it
 
     assert margin_of(killed(10, 20), first=10) == 20
     assert margin_of(killed(60, 120)) == 120
@@ -158,7 +158,7 @@ def test_the_margin_grows_to_half_of_the_segment_and_a_deaf_program_gets_the_fir
 
 
 def test_a_stop_for_which_no_margin_was_kept_leaves_it_as_it_is() -> None:
-    assert margin_of(killed(None, None, Outcome.INTERRUPTED), first=30) == 30
+    assert margin_of(killed(None, None, EndKind.INTERRUPTED), first=30) == 30
 
 
 def test_a_save_on_the_way_does_not_lower_a_margin_that_has_grown() -> None:
@@ -170,9 +170,9 @@ def test_a_save_on_the_way_does_not_lower_a_margin_that_has_grown() -> None:
 # --- what follows ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.DIED])
-def test_as_long_as_the_margin_grows_a_killed_stop_is_no_attempt_without_progress(outcome: Outcome) -> None:
-    attempts = [killed(2**n, 2 ** (n + 1), outcome, slurm_node="node1", cause="TIMEOUT") for n in range(5)]
+@pytest.mark.parametrize("outcome", [EndKind.FAILED, EndKind.DIED])
+def test_as_long_as_the_margin_grows_a_killed_stop_is_no_attempt_without_progress(outcome: EndKind) -> None:
+    attempts = [killed(2**n, 2 ** (n + 1), outcome, slurm_node="node1", job_state=EndState.TIMEOUT) for n in range(5)]
     rules, now = Rules(attempts_without_progress=2, retries=2), Situation(1, "b", "a")
 
     assert idle_attempts(attempts, 1) == []
@@ -190,9 +190,7 @@ def test_a_program_that_is_killed_with_the_longest_margin_stops_the_run_without_
 
 
 def test_a_program_that_only_crashes_between_killed_stops_is_counted_all_the_same() -> None:
-    crash = replace(
-        ATTEMPT, outcome=Outcome.FAILED, to_checkpoint=None, progress_to=0.0, stop_seconds=None, exit_code=1
-    )
+    crash = replace(ATTEMPT, kind=EndKind.FAILED, to_checkpoint=None, progress_to=0.0, stop_seconds=None, exit_code=1)
     attempts = [crash, killed(3, 6), crash]
 
     assert failures_in_a_row(attempts, 1) == 2
@@ -204,8 +202,8 @@ def test_nodes_are_not_avoided_for_killed_stops_or_results_that_were_not_written
     for attempt in [killed(20, None, slurm_node="node1")] * 3:
         history_file.append(attempt)
     for _ in range(3):
-        history_file.append(replace(killed(None, None, slurm_node="node2"), end_cause=EndCause.NO_RESULTS.value))
+        history_file.append(replace(killed(None, None, slurm_node="node2"), cause=EndCause.NO_RESULTS))
     for _ in range(3):
-        history_file.append(replace(killed(None, None, slurm_node="node3"), end_cause=""))
+        history_file.append(replace(killed(None, None, slurm_node="node3"), cause=None))
 
     assert nodes_to_avoid("demo", tmp_path) == ["node3"]

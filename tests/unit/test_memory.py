@@ -49,7 +49,7 @@ def cause_of(tmp_path, groups, script):
     with pytest.raises(SegmentError):
         run_program(tmp_path, words)
     (attempt,) = history(toy_job(tmp_path))
-    return attempt.cause
+    return attempt.job_state
 
 
 ANOTHER_KILL = 'echo "oom_kill 3" > $counter'
@@ -78,7 +78,7 @@ def test_where_nobody_counts_nothing_was_killed(groups):
 def test_a_neighbours_want_of_memory_is_not_taken_for_that_of_a_program_that_failed(tmp_path, groups):
     groups.live_in(SESSION)
 
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") == ""
+    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
 
 
 def test_a_program_that_the_kernel_killed_lacked_memory(tmp_path, groups):
@@ -90,7 +90,7 @@ def test_a_program_that_the_kernel_killed_lacked_memory(tmp_path, groups):
 def test_a_program_that_somebody_killed_did_not_lack_memory(tmp_path, groups):
     groups.live_in(SESSION)
 
-    assert cause_of(tmp_path, groups, "kill -KILL $$") == ""
+    assert cause_of(tmp_path, groups, "kill -KILL $$") is None
 
 
 def test_a_shell_that_says_so_of_its_program_is_believed(tmp_path, groups):
@@ -108,7 +108,7 @@ def test_in_its_own_job_a_program_that_failed_because_of_a_worker_lacked_memory(
 def test_in_a_group_of_another_job_a_failed_program_is_not_blamed_on_memory(tmp_path, groups, in_job_17):
     groups.live_in(JOB.replace("17", "18"))
 
-    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") == ""
+    assert cause_of(tmp_path, groups, f"{ANOTHER_KILL}; exit 1") is None
 
 
 def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_path, groups, in_job_17):
@@ -119,4 +119,4 @@ def test_a_program_that_came_to_its_end_all_the_same_needs_no_more_memory(tmp_pa
     run_program(tmp_path, ["sh", "-c", f"counter={groups.counter}; {ANOTHER_KILL}; {save}; exit 0"])
 
     (attempt,) = history(toy_job(tmp_path))
-    assert attempt.cause == ""
+    assert attempt.job_state is None

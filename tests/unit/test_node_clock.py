@@ -17,7 +17,7 @@ from unbroken.engines.base import Task
 from unbroken.job.segment_process import LAST_SECONDS, give_up_at
 from unbroken.program.contract import AttemptFolder
 from unbroken.runs.moments import Moments
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.deadline import Margin, deadline_for
 from unbroken.segment.signals import Alarm
 from unbroken.segment.supervisor import Work
@@ -136,7 +136,7 @@ def test_a_segment_on_such_a_node_saves_in_its_time_and_is_not_blamed(tmp_path: 
     assert re.search(rf"node1's clock is (3[89]|40)\d\d s {word} Slurm's; ", ended.screen)
     assert "stopping the program: its time is up" in ended.screen
     (attempt,) = history(toy_job(tmp_path))
-    assert (attempt.outcome, attempt.exit_code) == (Outcome.PAUSED, 85)
+    assert (attempt.kind, attempt.exit_code) == (EndKind.PAUSED, 85)
     assert len(checkpoints(toy_job(tmp_path))) == 1
 
 
@@ -157,7 +157,7 @@ def test_a_job_that_gets_more_time_works_longer_whatever_the_nodes_clock_says(tm
     segment.kill(signal.SIGUSR1)
     ended = segment.end()
 
-    assert ended.record["outcome"] == "paused"
+    assert ended.record["kind"] == "paused"
     assert ended.screen.count("than it said") == 1
 
 

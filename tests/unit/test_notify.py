@@ -26,8 +26,8 @@ from unbroken.notify.send import tell_once
 from unbroken.report.status import RunState, RunStatus
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import NOTES, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
+from unbroken.runs.segment_end import EndKind
 
 ALL = ("finished", "stopped", "stalled", "storm", "late")
 SCHEMAS = known_schemas()
@@ -70,11 +70,11 @@ def look(folder: Path, attempts: list[Attempt], state: RunState, **changes: obje
     return list(events_of(row, places, Look([row], is_driver_over=True), settings(**changes)))  # type: ignore[arg-type]
 
 
-def attempt(token: int, outcome: Outcome, minutes_ago: float, has_advanced: bool = True) -> Attempt:
+def attempt(token: int, outcome: EndKind, minutes_ago: float, has_advanced: bool = True) -> Attempt:
     began, ended = (datetime.now(UTC) - timedelta(minutes=minutes_ago + more) for more in (1, 0))
     begin, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (began, ended))
     to = ATTEMPT.to_checkpoint if has_advanced else None
-    return replace(ATTEMPT, token=token, outcome=outcome, started_utc=begin, ended_utc=end, to_checkpoint=to)
+    return replace(ATTEMPT, token=token, kind=outcome, started_utc=begin, ended_utc=end, to_checkpoint=to)
 
 
 def test_of_four_processes_that_look_at_once_one_tells_each_event(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_no_word_of_a_command_that_fails_is_printed(tmp_path: Path, command: str
 def test_a_look_by_a_machine_whose_clock_is_behind_makes_no_run_stalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [attempt(1, Outcome.PAUSED, 90)]
+    lines = [attempt(1, EndKind.PAUSED, 90)]
     here = time.time
     with monkeypatch.context() as behind:
         behind.setattr(time, "time", lambda: here() - 86400)
@@ -149,7 +149,7 @@ def test_a_look_by_a_machine_whose_clock_is_behind_makes_no_run_stalled(
 def test_a_run_that_ended_on_a_node_whose_clock_is_ahead_is_told_when_it_was_left(tmp_path: Path) -> None:
     row = RunStatus("demo", RunState.STOPPED, None, 1, 9, None, None, None, "")
     places = RunFolder("demo", tmp_path)
-    History(places.history).append(attempt(1, Outcome.FAILED, -1440))
+    History(places.history).append(attempt(1, EndKind.FAILED, -1440))
     assert list(events_of(row, places, Look([row]), settings())) == []
     os.utime(places.history, (time.time() - 3600,) * 2)
     assert [event.event for event in events_of(row, places, Look([row]), settings())] == ["stopped"]
@@ -164,9 +164,9 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) 
 
 
 def test_a_run_that_goes_on_and_stops_again_is_a_new_event(tmp_path: Path) -> None:
-    first = [attempt(1, Outcome.FAILED, 20)]
+    first = [attempt(1, EndKind.FAILED, 20)]
     once = look(tmp_path, first, RunState.STOPPED)
-    again = look(tmp_path, [*first, attempt(2, Outcome.FAILED, 1)], RunState.STOPPED)
+    again = look(tmp_path, [*first, attempt(2, EndKind.FAILED, 1)], RunState.STOPPED)
     assert [event.event for event in (*once, *again)] == ["stopped", "stopped"]
     assert once[0].key != again[0].key
     assert once == look(tmp_path, first, RunState.STOPPED)
@@ -176,7 +176,7 @@ def test_a_run_that_goes_on_and_stops_again_is_a_new_event(tmp_path: Path) -> No
 def test_what_a_driver_may_yet_try_again_is_no_stop(tmp_path: Path) -> None:
     row = RunStatus("demo", RunState.STOPPED, None, 1, 9, None, None, None, "")
     places = RunFolder("demo", tmp_path)
-    History(places.history).append(attempt(1, Outcome.FAILED, 1))
+    History(places.history).append(attempt(1, EndKind.FAILED, 1))
     assert list(events_of(row, places, Look([row]), settings())) == []
     assert [event.event for event in events_of(row, places, Look([row], True), settings())] == ["stopped"]
 
@@ -185,24 +185,24 @@ def test_a_job_of_which_slurm_says_nothing_is_no_stop(tmp_path: Path) -> None:
     """Slurm may be installed where the runs do without it: then its silence says nothing."""
     row = RunStatus("demo", RunState.STOPPED, None, 1, 9, None, None, None, "")
     places, silent = RunFolder("demo", tmp_path), Look([row], True, is_slurm_silent=True)
-    History(places.history).append(attempt(1, Outcome.FAILED, 1))
+    History(places.history).append(attempt(1, EndKind.FAILED, 1))
     assert [event.event for event in events_of(row, places, silent, settings())] == ["stopped"]
-    History(places.history).append(replace(attempt(2, Outcome.FAILED, 0), slurm_job="7"))
+    History(places.history).append(replace(attempt(2, EndKind.FAILED, 0), slurm_job="7"))
     assert list(events_of(row, places, silent, settings())) == []
 
 
 def test_many_attempts_without_progress_in_a_short_time_are_a_storm(tmp_path: Path) -> None:
-    idle = [attempt(token, Outcome.FAILED, 30 - token, has_advanced=False) for token in range(1, 7)]
+    idle = [attempt(token, EndKind.FAILED, 30 - token, has_advanced=False) for token in range(1, 7)]
     assert not [event for event in look(tmp_path, idle[:4], RunState.WORKING) if event.event == "storm"]
     five, six = (look(tmp_path, idle[:count], RunState.QUEUED) for count in (5, 6))
     assert [event.event for event in (*five, *six)] == ["storm", "storm"]
     assert five[0].key == six[0].key
-    slow = [attempt(token, Outcome.FAILED, 600 - 60 * token, has_advanced=False) for token in range(1, 7)]
+    slow = [attempt(token, EndKind.FAILED, 600 - 60 * token, has_advanced=False) for token in range(1, 7)]
     assert look(tmp_path, slow, RunState.QUEUED) == []
 
 
 def test_a_run_without_progress_is_stalled(tmp_path: Path) -> None:
-    lines = [attempt(1, Outcome.PAUSED, 90)]
+    lines = [attempt(1, EndKind.PAUSED, 90)]
     assert look(tmp_path, lines, RunState.WORKING) == []
     note = tmp_path / NOTES / "notify" / "demo" / "progress.json"
     seen = json.loads(note.read_text())
@@ -217,7 +217,7 @@ def test_a_forecast_beyond_the_date_is_told(tmp_path: Path, monkeypatch: pytest.
     made = Forecast(8 * day, 10 * day, 14 * day, 15 * day, 3, 4, 9)
     monkeypatch.setattr(events, "forecast", lambda *_: made)
     today = datetime.now(UTC).date()
-    lines = [attempt(1, Outcome.PAUSED, 90)]
+    lines = [attempt(1, EndKind.PAUSED, 90)]
     assert look(tmp_path, lines, RunState.QUEUED, by=today + timedelta(days=11)) == []
     found = look(tmp_path, lines, RunState.QUEUED, by=today + timedelta(days=8))
     assert [event.event for event in found] == ["late"]

@@ -17,7 +17,7 @@ from unbroken.runs import checkpoint as checkpoint_module
 from unbroken.runs import select as pick_module
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.job_note import GIVE_UP
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.segment import lifecycle as segment_module
@@ -118,7 +118,9 @@ def test_an_outage_of_all_checkpoints_sets_none_aside(store: Store, outage: Outa
         publish(store, sequence)
     outage.hits = lambda path: True
 
-    with pytest.raises(OutageError, match=r"Input/output error; .*; no other checkpoint can be read; start again when"):
+    with pytest.raises(
+        OutageError, match=r"Input/output error; .*; no other checkpoint can be read; wait until it answers"
+    ):
         outage.picked(store)
 
     assert outage.now == 600
@@ -199,7 +201,7 @@ def test_a_segment_goes_on_from_the_one_before_and_the_unread_one_is_there_after
     found = [(checkpoint.passport.sequence, checkpoint.passport.progress.done) for checkpoint in
              checkpoints(toy_job(tmp_path))]  # fmt: skip
     assert found == [(1, 1), (2, 2), (3, 2), (4, 3)]
-    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED] * 4
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED] * 4
 
 
 def test_who_waits_for_a_file_server_leaves_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,5 +272,5 @@ def test_an_outage_while_a_state_is_published_has_its_line_and_costs_no_checkpoi
 
     assert checkpoints(toy_job(tmp_path)) == [before]
     last = history(toy_job(tmp_path))[-1]
-    assert (last.outcome, last.before_work) == (Outcome.FAILED, "")
+    assert last.kind is EndKind.FAILED
     assert run_program(tmp_path, program("one_step"), 2, 2).progress.done == 2

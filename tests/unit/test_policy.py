@@ -7,8 +7,6 @@ import pytest
 from support.making import ATTEMPT
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.policy import (
     Next,
     NextAction,
@@ -19,7 +17,9 @@ from unbroken.runs.policy import (
     next_action,
     of_start,
 )
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.times import NO_TIMES
+from unbroken.slurm.job_end import EndState
 
 
 def why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
@@ -34,18 +34,14 @@ def goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool
 RULES = Rules(attempts_without_progress=2)
 
 
-def attempt(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+def attempt(kind: EndKind = EndKind.FAILED, **more: object) -> Attempt:
     nothing = {"from_checkpoint": None, "to_checkpoint": None, "progress_from": 0.0, "progress_to": 0.0}
-    values = {"outcome": outcome, "message": "it broke", **nothing, **more}
+    values = {"kind": kind, "message": "it broke", **nothing, **more}
     return replace(ATTEMPT, **values)  # type: ignore[arg-type]
 
 
-def saved(outcome: Outcome = Outcome.FAILED, **more: object) -> Attempt:
+def saved(outcome: EndKind = EndKind.FAILED, **more: object) -> Attempt:
     return replace(attempt(outcome, **{"progress_to": 1.0, **more}), to_checkpoint="000002_2")
-
-
-def before_work(why: BeforeWork, **more: object) -> Attempt:
-    return attempt(before_work=why.value, **more)
 
 
 def on(*nodes: str) -> list[Attempt]:
@@ -58,9 +54,7 @@ def stops(attempts: Sequence[Attempt], other_nodes: int = 0, rules: Rules = RULE
 
 def dead_tasks(array: int, node: str, count: int) -> list[Attempt]:
     """Attempts of tasks in which nothing ran."""
-    return [
-        before_work(BeforeWork.NEVER_RAN, slurm_job=f"{array}_{task}", slurm_node=node) for task in range(1, count + 1)
-    ]
+    return [attempt(EndKind.NEVER_RAN, slurm_job=f"{array}_{task}", slurm_node=node) for task in range(1, count + 1)]
 
 
 def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_failure() -> None:
@@ -74,30 +68,32 @@ def test_tasks_of_one_array_that_die_on_a_node_before_anything_runs_are_one_fail
 
 
 @pytest.mark.parametrize(
-    ("cause", "outcome", "kind"),
+    ("state", "end", "follows"),
     [
-        ("TIMEOUT", Outcome.DIED, Next.RESUME),
-        ("PREEMPTED", Outcome.INTERRUPTED, Next.RESUME),
-        ("PREEMPTED", Outcome.FAILED, Next.RESUME),
-        ("NODE_FAIL", Outcome.DIED, Next.RESUME),
-        ("BOOT_FAIL", Outcome.FAILED, Next.RESUME),
-        ("FAILED", Outcome.INTERRUPTED, Next.RESUME),
-        ("FAILED", Outcome.DIED, Next.RESUME),
-        ("", Outcome.PAUSED, Next.RESUME),
-        ("UNKNOWN", Outcome.FAILED, Next.RESUME),
-        ("COMPLETED", Outcome.FAILED, Next.RETRY),
-        ("FAILED", Outcome.FAILED, Next.RETRY),
-        ("", Outcome.FAILED, Next.RETRY),
-        ("OUT_OF_MEMORY", Outcome.DIED, Next.MORE_MEMORY),
-        ("CANCELLED", Outcome.INTERRUPTED, Next.STOP),
+        (EndState.TIMEOUT, EndKind.DIED, Next.RESUME),
+        (EndState.PREEMPTED, EndKind.INTERRUPTED, Next.RESUME),
+        (EndState.PREEMPTED, EndKind.FAILED, Next.RESUME),
+        (EndState.NODE_FAIL, EndKind.DIED, Next.RESUME),
+        (EndState.BOOT_FAIL, EndKind.FAILED, Next.RESUME),
+        (EndState.FAILED, EndKind.INTERRUPTED, Next.RESUME),
+        (EndState.FAILED, EndKind.DIED, Next.RESUME),
+        (None, EndKind.PAUSED, Next.RESUME),
+        (EndState.UNKNOWN, EndKind.FAILED, Next.RESUME),
+        (EndState.COMPLETED, EndKind.FAILED, Next.RETRY),
+        (EndState.FAILED, EndKind.FAILED, Next.RETRY),
+        (None, EndKind.FAILED, Next.RETRY),
+        (EndState.OUT_OF_MEMORY, EndKind.DIED, Next.MORE_MEMORY),
+        (EndState.CANCELLED, EndKind.INTERRUPTED, Next.STOP),
     ],
 )
-def test_only_a_failure_of_the_program_itself_uses_up_a_retry(cause: str, outcome: Outcome, kind: Next) -> None:
-    assert next_action([attempt(outcome, cause=cause)], RULES, Situation(1)).kind is kind
+def test_only_a_failure_of_the_program_itself_uses_up_a_retry(
+    state: EndState | None, end: EndKind, follows: Next
+) -> None:
+    assert next_action([attempt(end, job_state=state)], RULES, Situation(1)).kind is follows
 
 
 def test_what_follows_says_what_the_last_attempt_said() -> None:
-    failed, paused = attempt(cause="FAILED"), attempt(Outcome.PAUSED)
+    failed, paused = attempt(job_state=EndState.FAILED), attempt(EndKind.PAUSED)
 
     assert next_action([failed], RULES, Situation(1)).why == "it broke"
     assert next_action([failed, paused], RULES, Situation(1)).why == ""
@@ -105,12 +101,14 @@ def test_what_follows_says_what_the_last_attempt_said() -> None:
 
 
 def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_asked_earlier() -> None:
-    stopping = attempt(cause="FAILED", end_cause=EndCause.KILLED_STOPPING.value)
+    stopping = attempt(job_state=EndState.FAILED, cause=EndCause.KILLED_STOPPING)
     earlier = replace(stopping, times=replace(NO_TIMES, next_margin_seconds=6.0))
 
     assert next_action([earlier], RULES, Situation(1)).kind is Next.RESUME
     assert next_action([stopping], RULES, Situation(1)).kind is Next.RETRY
-    assert next_action([replace(earlier, cause="OUT_OF_MEMORY")], RULES, Situation(1)).kind is Next.MORE_MEMORY
+    assert (
+        next_action([replace(earlier, job_state=EndState.OUT_OF_MEMORY)], RULES, Situation(1)).kind is Next.MORE_MEMORY
+    )
 
 
 # --- by its own fault ---
@@ -122,14 +120,17 @@ def test_a_stop_that_had_to_be_killed_uses_up_no_retry_while_the_next_one_is_ask
         ([], False),
         ([attempt()], False),
         ([attempt(), attempt()], True),
-        ([attempt(Outcome.DIED), attempt()], True),
+        ([attempt(EndKind.DIED), attempt()], True),
         ([attempt(), saved()], False),
-        ([attempt(), attempt(Outcome.PAUSED), attempt()], False),
-        ([attempt(Outcome.DIED), saved(Outcome.DIED), attempt(Outcome.INTERRUPTED)], False),
-        ([attempt(cause="TIMEOUT"), attempt(cause="TIMEOUT")], True),
-        ([attempt(cause="PREEMPTED")] * 9, False),
-        ([attempt(), attempt(cause="NODE_FAIL"), attempt()], True),  # a lost node says nothing, for better or worse
-        ([attempt(), attempt(cause="OUT_OF_MEMORY")], False),  # the next one gets more
+        ([attempt(), attempt(EndKind.PAUSED), attempt()], False),
+        ([attempt(EndKind.DIED), saved(EndKind.DIED), attempt(EndKind.INTERRUPTED)], False),
+        ([attempt(job_state=EndState.TIMEOUT), attempt(job_state=EndState.TIMEOUT)], True),
+        ([attempt(job_state=EndState.PREEMPTED)] * 9, False),
+        (
+            [attempt(), attempt(job_state=EndState.NODE_FAIL), attempt()],
+            True,
+        ),  # a lost node says nothing, for better or worse
+        ([attempt(), attempt(job_state=EndState.OUT_OF_MEMORY)], False),  # the next one gets more
         ([attempt(segment=2), attempt()], False),
     ],
 )
@@ -137,15 +138,15 @@ def test_a_run_stops_after_some_attempts_without_a_step_forward(attempts: list[A
     assert stops(attempts) is is_over
 
 
-def test_what_is_hopeless_is_not_tried_again() -> None:
-    why = why_stop([attempt(is_hopeless=True)], RULES, Situation(1, other_nodes=9))
+def test_what_has_diverged_is_not_tried_again() -> None:
+    why = why_stop([attempt(cause=EndCause.DIVERGED)], RULES, Situation(1, other_nodes=9))
 
     assert why == "no further attempt is made: it broke; fix the cause, then start snakemake again"
 
 
 def test_a_cancelled_job_stops_its_run() -> None:
     why = why_stop(
-        [attempt(Outcome.INTERRUPTED, cause="CANCELLED", slurm_job="17")], RULES, Situation(1, other_nodes=9)
+        [attempt(EndKind.INTERRUPTED, job_state=EndState.CANCELLED, slurm_job="17")], RULES, Situation(1, other_nodes=9)
     )
 
     assert why == "Slurm job 17 was canceled; to go on, start snakemake again"
@@ -158,7 +159,7 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
 
     assert not stops(steps[:2], rules=rules)
     assert why_stop(steps[:3], rules, Situation(1, log="logs/demo/001.log")) == (
-        "segment 1 failed 3 times; last: it broke; log: logs/demo/001.log; fix the cause, then start snakemake again"
+        "segment 1 failed 3 times; last: it broke; read logs/demo/001.log; fix the cause, then start snakemake again"
     )
     assert not stops(steps)
 
@@ -167,12 +168,12 @@ def test_failures_in_a_row_are_limited_where_nobody_else_counts_them() -> None:
     ("outcomes", "count"),
     [
         ([], 0),
-        ([Outcome.FAILED, Outcome.FAILED], 2),
-        ([Outcome.FAILED, Outcome.PAUSED], 0),
-        ([Outcome.FAILED, Outcome.DIED, Outcome.FAILED], 1),
+        ([EndKind.FAILED, EndKind.FAILED], 2),
+        ([EndKind.FAILED, EndKind.PAUSED], 0),
+        ([EndKind.FAILED, EndKind.DIED, EndKind.FAILED], 1),
     ],
 )
-def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[Outcome], count: int) -> None:
+def test_only_failures_by_its_own_fault_count_as_attempts(outcomes: list[EndKind], count: int) -> None:
     assert failures_in_a_row([attempt(outcome) for outcome in outcomes], 1) == count
 
 
@@ -182,7 +183,7 @@ def test_failures_of_another_segment_do_not_count() -> None:
 
 def test_the_line_says_where_it_was_tried_where_to_look_and_what_to_type() -> None:
     assert why_stop(on("n1", "n2"), RULES, Situation(1, other_nodes=5, log="logs/demo/001.log")) == (
-        "2 attempts without progress on n1, n2, no further one is made; last: it broke; log: logs/demo/001.log; "
+        "2 attempts without progress on n1, n2, no further one is made; last: it broke; read logs/demo/001.log; "
         "fix the cause, then start snakemake again"
     )
 
@@ -214,11 +215,11 @@ def test_with_one_attempt_allowed_a_second_one_still_goes_to_another_node() -> N
 
 
 def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
-    died = [before_work(BeforeWork.NEVER_RAN, slurm_node="n1", slurm_job=job) for job in ("1", "2")]
+    died = [attempt(EndKind.NEVER_RAN, slurm_node="n1", slurm_job=job) for job in ("1", "2")]
 
     assert not stops(died, other_nodes=3)
     assert stops(died, other_nodes=0)
-    assert stops([*died, before_work(BeforeWork.NEVER_RAN, slurm_node="n2", slurm_job="3")], other_nodes=3)
+    assert stops([*died, attempt(EndKind.NEVER_RAN, slurm_node="n2", slurm_job="3")], other_nodes=3)
 
 
 # --- before the work ---
@@ -226,13 +227,13 @@ def test_a_job_that_died_before_our_code_ran_counts_for_its_node() -> None:
 
 def test_what_would_be_refused_again_stops_the_run_at_once() -> None:
     assert (
-        why_stop([before_work(BeforeWork.REFUSED)], RULES, Situation(1, other_nodes=9))
+        why_stop([attempt(EndKind.REFUSED)], RULES, Situation(1, other_nodes=9))
         == "no further attempt is made: it broke; fix the cause, then start snakemake again"
     )
 
 
 def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
-    jobs = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
+    jobs = [attempt(EndKind.UNAVAILABLE, slurm_job=job, slurm_node="n1") for job in ("17", "17", "18")]
 
     assert not stops(jobs[:2])  # one job tries for a while itself
     assert why_stop(jobs, RULES, Situation(1, other_nodes=9)) == (
@@ -241,14 +242,14 @@ def test_the_second_job_that_cannot_reach_its_disk_stops_the_run() -> None:
 
 
 def test_a_disk_that_was_away_says_nothing_about_the_program() -> None:
-    away = before_work(BeforeWork.UNAVAILABLE, slurm_job="17")
+    away = attempt(EndKind.UNAVAILABLE, slurm_job="17")
 
-    assert not stops([attempt(slurm_job="16"), away, attempt(slurm_job="18", cause="NODE_FAIL")])
+    assert not stops([attempt(slurm_job="16"), away, attempt(slurm_job="18", job_state=EndState.NODE_FAIL)])
     assert idle_attempts([attempt(), away], 1) == [attempt()]
 
 
 def test_an_attempt_that_worked_lets_the_disk_fail_anew() -> None:
-    away = [before_work(BeforeWork.UNAVAILABLE, slurm_job=job) for job in ("17", "18")]
+    away = [attempt(EndKind.UNAVAILABLE, slurm_job=job) for job in ("17", "18")]
 
     assert not stops([away[0], saved(), away[1]])
 
@@ -308,12 +309,12 @@ def test_another_node_is_tried_before_another_checkpoint() -> None:
 @pytest.mark.parametrize(
     "attempts",
     [
-        from_newest(2, before_work=BeforeWork.NEVER_RAN.value),
-        from_newest(2, cause="OUT_OF_MEMORY"),
-        from_newest(2, is_storage_failure=True),
-        [*from_newest(1), *from_newest(1, is_storage_failure=True)],
-        from_newest(2, is_hopeless=True),
-        from_newest(2, cause="CANCELLED"),
+        from_newest(2, kind=EndKind.NEVER_RAN),
+        from_newest(2, job_state=EndState.OUT_OF_MEMORY),
+        from_newest(2, cause=EndCause.STORAGE),
+        [*from_newest(1), *from_newest(1, cause=EndCause.STORAGE)],
+        from_newest(2, cause=EndCause.DIVERGED),
+        from_newest(2, job_state=EndState.CANCELLED),
     ],
 )
 def test_what_says_nothing_of_the_checkpoint_leads_to_no_other(attempts: list[Attempt]) -> None:

@@ -20,7 +20,7 @@ from unbroken.copies.restore import restore
 from unbroken.engines.found import outputs_of
 from unbroken.errors import ConfigError, LeaseError, NoCheckpointError, StorageError
 from unbroken.runs import lease
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.select import verify
 from unbroken.runs.store import Store
 
@@ -46,7 +46,7 @@ def worked(base: Path, backup: Path, segments: int = 3) -> None:
 
 
 def to_the_end(base: Path, backup: Path, segment: int) -> None:
-    while step(base, backup, segment).outcome is not Outcome.FINISHED:
+    while step(base, backup, segment).kind is not EndKind.FINISHED:
         segment += 1
 
 
@@ -110,7 +110,7 @@ def test_what_was_not_copied_is_done_again(base: Path, backup: Path) -> None:
     places = job(base).places
     lost = history(job(base))[1]
     assert [path.name for path in places.segments.iterdir()] == ["001.json"]
-    assert (lost.outcome, lost.to_checkpoint, lost.progress_to) == (Outcome.DIED, None, 1)
+    assert (lost.kind, lost.to_checkpoint, lost.progress_to) == (EndKind.DIED, None, 1)
     assert "its checkpoints were lost; the run was restored from the copy of 000001" in lost.message
     assert step(base, backup, 2).has_worked
     to_the_end(base, backup, 3)
@@ -366,7 +366,7 @@ def test_an_outage_in_the_middle_of_a_run_starts_nothing_from_its_copies(base: P
     assert rebuilt(base, backup) == []
     to_the_end(base, backup, 4)
     assert result(base) == whole_result()
-    assert [attempt.outcome for attempt in history(job(base))].count(Outcome.DIED) == 1
+    assert [attempt.kind for attempt in history(job(base))].count(EndKind.DIED) == 1
 
 
 def test_a_run_without_its_folder_and_copies_out_of_reach_does_not_begin_anew(base: Path, backup: Path) -> None:
@@ -405,7 +405,7 @@ def test_a_pruned_checkpoint_that_is_put_back_by_hand_carries_the_run_on(base: P
     shutil.copytree(base / "kept", places.checkpoints / second.name)
 
     for segment in range(5, 5 + GOAL):
-        if run_program(base, STEP, segment, goal=GOAL, keep=1).outcome is Outcome.FINISHED:
+        if run_program(base, STEP, segment, goal=GOAL, keep=1).kind is EndKind.FINISHED:
             break
 
     assert second.name in pruned

@@ -10,117 +10,131 @@ from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
-from unbroken.job.rule_end import Allowed, RuleEnd, after
+from unbroken.job.rule_end import Allowed, RuleEnd, after, rule_end
 from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.runs import attempts
-from unbroken.runs.exec_note import STARTED, ExecNote
+from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.policy import Next, NextAction
+from unbroken.runs.segment_end import EndKind, SegmentEnd
+from unbroken.slurm.job_end import EndState
 
+PAUSED = EndKind.PAUSED
 RULE = Allowed("train", segments=3, retries=1, memory_mb=(400, 800))
 
 
-def line(outcome: Outcome, job: str, **changes: object) -> Attempt:
-    made = attempts.before_work(None, 1, BeforeWork.REFUSED, "no such luck", slurm_job=job)
-    return replace(made, outcome=outcome, before_work="", progress_to=300.0, unit="steps", **changes)  # type: ignore[arg-type]
+def line(kind: EndKind, job: str, **changes: object) -> Attempt:
+    made = attempts.before_work(None, 1, SegmentEnd(kind=kind, message="no such luck"), slurm_job=job)
+    return replace(made, progress_to=300.0, unit="steps", **changes)  # type: ignore[arg-type]
 
 
-def note(outcome: str, store: str = "store") -> ExecNote:
-    return ExecNote("net/de", store, outcome, 2)
+def note(kind: EndKind | None, store: str = "store") -> ExecNote:
+    return ExecNote("net/de", store, kind, 2)
 
 
-def end(outcome: str = "", history: tuple[Attempt, ...] = (), ended_by: str = "", store: str = "store") -> RuleEnd:
-    return RuleEnd("17_2", note(outcome, store) if outcome else None, history, ended_by)
+def end(
+    left: ExecNote | None = None,
+    history: tuple[Attempt, ...] = (),
+    ended_by: EndState | None = None,
+    job: str = "17_2",
+    is_out_of_memory: bool = False,
+) -> RuleEnd:
+    return rule_end(job, left, history, ended_by, is_out_of_memory)
 
 
 def paused(times: int, job: str = "17_2") -> tuple[Attempt, ...]:
-    return tuple(line(Outcome.PAUSED, job if number == times else f"17_0{number}") for number in range(1, times + 1))
+    return tuple(line(EndKind.PAUSED, job if number == times else f"17_0{number}") for number in range(1, times + 1))
 
 
 def test_a_pause_is_counted_by_the_history_of_its_run() -> None:
-    found = after(RuleState(note(STARTED), 1), end("paused", paused(2)), RULE)
+    state, action = after(RuleState(note(None), 1), end(note(PAUSED), paused(2)), RULE)
 
-    assert (found.why_stop, found.state.pauses) == ("", 2)
+    assert (action, state.pauses) == (NextAction(Next.RESUME), 2)
 
 
 def test_used_up_segments_name_what_to_raise() -> None:
-    found = after(RuleState(note("paused"), 2), end("paused", paused(3)), RULE)
+    _, action = after(RuleState(note(PAUSED), 2), end(note(PAUSED), paused(3)), RULE)
 
-    assert found.why_stop == (
+    assert action == NextAction(
+        Next.STOP,
         "net/de: its 3 segments are used up, with 300 steps done; to go on, raise `segments` of rule train, "
-        "then start snakemake again"
+        "then start snakemake again",
     )
 
 
 def test_a_pause_that_adds_nothing_is_no_reason_to_go_on_for_ever() -> None:
-    first = after(RuleState(note("paused"), 1), end("paused", paused(1)), RULE)
-    second = after(first.state, end("paused", paused(1)), RULE)
+    state, first = after(RuleState(note(PAUSED), 1), end(note(PAUSED), paused(1)), RULE)
+    _, second = after(state, end(note(PAUSED), paused(1)), RULE)
 
-    assert "has the rule --anew in it?" in first.line
-    assert second.why_stop.startswith("rule train failed 2 times: no more segments than before are done")
+    assert first.kind is Next.RETRY and "has the rule --anew in it?" in first.why
+    assert second.stops and second.why.startswith("rule train failed 2 times: no more segments than before are done")
 
 
 def test_the_pauses_of_another_run_in_the_same_rule_are_its_own() -> None:
-    before = RuleState(note("finished", "fold1"), 2)
+    before = RuleState(note(EndKind.FINISHED, "fold1"), 2)
 
-    found = after(before, end("paused", paused(1), store="fold2"), RULE)
+    state, action = after(before, end(note(PAUSED, "fold2"), paused(1)), RULE)
 
-    assert (found.why_stop, found.line, found.state.pauses) == ("", "", 1)
-
-
-@pytest.mark.parametrize("outcome", [STARTED, "interrupted", "failed"])
-@pytest.mark.parametrize("state", ["", "TIMEOUT", "PREEMPTED", "CANCELLED"])
-def test_without_a_pause_the_history_and_the_policy_decide(outcome: str, state: str) -> None:
-    found = after(RuleState(), end(outcome, ended_by=state), RULE)
-
-    assert (found.why_stop, found.line) == ("", "")
-    assert found.state.note == note(outcome)
+    assert (action, state.pauses) == (NextAction(Next.RESUME), 1)
 
 
-@pytest.mark.parametrize(("state", "failures"), [("", 1), ("TIMEOUT", 1), ("PREEMPTED", 0), ("CANCELLED", 0)])
+@pytest.mark.parametrize("kind", [None, EndKind.INTERRUPTED, EndKind.FAILED])
+@pytest.mark.parametrize("ended_by", [None, EndState.TIMEOUT, EndState.PREEMPTED, EndState.CANCELLED])
+def test_without_a_pause_the_history_and_the_policy_decide(kind: EndKind | None, ended_by: EndState | None) -> None:
+    state, action = after(RuleState(), end(note(kind), ended_by=ended_by), RULE)
+
+    assert (action.stops, action.why, state.failures) == (False, "", 0)
+    assert state.note == note(kind)
+
+
 @pytest.mark.parametrize(
-    ("outcome", "why"),
+    ("ended_by", "failures"), [(None, 1), (EndState.TIMEOUT, 1), (EndState.PREEMPTED, 0), (EndState.CANCELLED, 0)]
+)
+@pytest.mark.parametrize(
+    ("kind", "why"),
     [
-        ("finished", "the rest of the rule failed although its program was done"),
-        ("", "no segment of `unbroken exec`, or of a training, began in it"),
+        (EndKind.FINISHED, "the rest of the rule failed although its program was done"),
+        (None, "no segment of `unbroken exec`, or of a training, began in it"),
     ],
 )
 def test_a_rule_that_fails_or_takes_too_long_without_a_segment_has_failed(
-    outcome: str, why: str, state: str, failures: int
+    kind: EndKind | None, why: str, ended_by: EndState | None, failures: int
 ) -> None:
-    first = after(RuleState(), end(outcome, ended_by=state), RULE)
-    second = after(first.state, end(outcome, ended_by=state), RULE)
+    left = note(kind) if kind else None
+    first, _ = after(RuleState(), end(left, ended_by=ended_by), RULE)
+    _, action = after(first, end(left, ended_by=ended_by), RULE)
 
-    assert first.state.failures == failures
-    assert second.why_stop == (f"rule train failed 2 times: {why}" if failures else "")
+    assert first.failures == failures
+    assert (action.stops, action.why) == (bool(failures), f"rule train failed 2 times: {why}" if failures else "")
 
 
 def test_what_was_refused_is_not_tried_again_and_says_why() -> None:
-    refused = ExecNote("net/de", "store", "refused", 0, "net/de: the command line is another one")
+    refused = ExecNote("net/de", "store", EndKind.REFUSED, 0, "net/de: the command line is another one")
 
-    assert after(RuleState(), RuleEnd("17_2", refused), RULE).why_stop == "net/de: the command line is another one"
+    _, action = after(RuleState(), end(refused), RULE)
+
+    assert action == NextAction(Next.STOP, "net/de: the command line is another one")
 
 
 def test_a_rule_out_of_memory_gets_what_its_next_attempt_asks_for_and_stops_after_its_retries() -> None:
-    killed = replace(end(STARTED), is_out_of_memory=True)
+    state, first = after(RuleState(), end(note(None), is_out_of_memory=True), RULE)
+    _, second = after(state, end(note(None), job="17_3", is_out_of_memory=True), RULE)
 
-    first = after(RuleState(), killed, RULE)
-    second = after(first.state, replace(killed, job_id="17_3"), RULE)
-
-    assert (first.why_stop, first.line) == ("", "rule train ran out of memory (400 MB); tried again with 800 MB")
-    assert second.why_stop == ("rule train ran out of memory (800 MB); raise its mem_mb, then start snakemake again")
+    assert first == NextAction(Next.MORE_MEMORY, "rule train ran out of memory (400 MB); tried again with 800 MB")
+    assert second == NextAction(
+        Next.STOP, "rule train ran out of memory (800 MB); raise its mem_mb, then start snakemake again"
+    )
 
 
 def test_each_start_of_snakemake_counts_failures_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    RuleState(note("paused"), 2, 1, ("17_2",), "one").write(".rules/a")
+    RuleState(note(PAUSED), 2, 1, ("17_2",), "one").write(".rules/a")
 
     found = read_state(".rules/a")
 
     assert found.of_start("one") == found
-    assert found.of_start("two") == RuleState(note("paused"), 2, start="two")
+    assert found.of_start("two") == RuleState(note(PAUSED), 2, start="two")
 
 
 def test_a_rule_is_asked_for_its_memory_at_each_attempt() -> None:
@@ -194,8 +208,8 @@ def test_each_pause_has_its_line_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert segment is not None
     history, told, pauses = History(tmp_path / "history.jsonl"), [], RulePauses(segment.key, 3)
     for number in (1, 2):
-        history.append(replace(line(Outcome.PAUSED, f"17_{number}"), token=number))
-        rule_state.RuleState(note("paused", str(tmp_path)), number).write(segment.key)
+        history.append(replace(line(EndKind.PAUSED, f"17_{number}"), token=number))
+        rule_state.RuleState(note(PAUSED, str(tmp_path)), number).write(segment.key)
         told.append([*pauses.new_lines(), *pauses.new_lines()])
 
     assert told == [

@@ -17,10 +17,10 @@ from unbroken.job.chain_job import ChainJob
 from unbroken.job.next_attempt import Stop
 from unbroken.job.rule_state import RuleState, read_state
 from unbroken.job.rule_work import RuleWork
-from unbroken.job.segment_process import CommandEnd
-from unbroken.runs.exec_note import REFUSED, ExecNote
+from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import History
 from unbroken.runs.layout import CHAINS, RunFolder
+from unbroken.runs.segment_end import EndKind
 
 KEY = ".rules/1a2b"
 STORE = "ckpt"
@@ -32,7 +32,7 @@ from pathlib import Path
 from support.making import ATTEMPT
 from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 open("starts", "a").write("x")
 note, line, code = sys.argv[1:]
 folder = Path("ckpt")
@@ -45,9 +45,10 @@ more = {"token": 1 + len(made), "slurm_job": os.environ["SLURM_JOB_ID"], "start"
 if line == "paused":
     history.append(replace(ATTEMPT, progress_from=done - 10, progress_to=done, **more))
 if line == "failed":
-    history.append(replace(ATTEMPT, outcome=Outcome.FAILED, progress_to=0.0, message="no such file", **more))
+    history.append(replace(ATTEMPT, kind=EndKind.FAILED, progress_to=0.0, message="no such file", **more))
 if note:
-    write_note(note_path(Path()), ExecNote("train", str(folder), note, 1, "the inputs were changed"))
+    kind = None if note == "started" else EndKind(note)
+    write_note(note_path(Path()), ExecNote("train", str(folder), kind, 1, "the inputs were changed"))
 sys.exit(int(code))
 """
 
@@ -70,7 +71,7 @@ class Chain:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._monkeypatch, self._number = folder, monkeypatch, 17
 
-    def job(self, note: str, line: str = "", code: int = 1, segments: int = 3, retries: int = 1) -> CommandEnd:
+    def job(self, note: str, line: str = "", code: int = 1, segments: int = 3, retries: int = 1) -> int:
         """Run one job of the rule that ends so."""
         number = str(self._number)
         self._number += 1
@@ -80,7 +81,7 @@ class Chain:
         told = {"key": KEY, "keys": None, "name": "train", "script": "", "command": command, "start": "first"}
         spec = chain_spec(self._folder, run=run, last_segment=segments, retries=retries, **told)
         spec.write()
-        return RuleWork(ChainJob(spec, number)).do()
+        return RuleWork(ChainJob(spec, number)).do()[0]
 
     @property
     def starts(self) -> int:
@@ -92,25 +93,25 @@ def chain(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chai
     return Chain(tmp_path, monkeypatch)
 
 
-def note(outcome: str) -> ExecNote:
-    return ExecNote("train", STORE, outcome, 1, "the inputs were changed")
+def note(kind: EndKind | None) -> ExecNote:
+    return ExecNote("train", STORE, kind, 1, "the inputs were changed")
 
 
 def test_a_rule_whose_job_ends_well_is_done_and_is_not_run_again(chain: Chain) -> None:
-    assert chain.job("finished", code=0) == CommandEnd(0)
+    assert chain.job("finished", code=0) == 0
     assert rule_state.is_done(KEY)
 
-    assert chain.job("finished", code=0) == CommandEnd(0)
+    assert chain.job("finished", code=0) == 0
     assert chain.starts == 1
 
 
 def test_after_a_pause_the_next_job_goes_on(chain: Chain) -> None:
-    assert chain.job("paused", "paused") == CommandEnd(0), "a pause is no failure to be mailed"
-    assert read_state(KEY) == RuleState(note("paused"), pauses=1)
+    assert chain.job("paused", "paused") == 0, "a pause is no failure to be mailed"
+    assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=1)
     assert not rule_state.is_done(KEY)
 
     chain.job("paused", "paused")
-    assert read_state(KEY) == RuleState(note("paused"), pauses=2)
+    assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=2)
 
     chain.job("finished", code=0)
     assert rule_state.is_done(KEY)
@@ -122,7 +123,7 @@ def test_a_pause_with_no_more_segments_than_before_is_a_failure(chain: Chain) ->
     chain.job("paused", "paused")
     History(Path(STORE, "history.jsonl")).path.unlink()
     chain.job("paused", "paused")
-    assert read_state(KEY) == RuleState(note("paused"), pauses=1, failures=1)
+    assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=1, failures=1)
     History(Path(STORE, "history.jsonl")).path.unlink()
 
     with pytest.raises(Stop) as stop:
@@ -146,7 +147,7 @@ def test_when_its_segments_are_used_up_the_run_stops(chain: Chain) -> None:
 
 def test_a_refusal_stops_it_at_once(chain: Chain) -> None:
     with pytest.raises(Stop, match=r"^the inputs were changed$"):
-        chain.job(REFUSED, retries=9)
+        chain.job("refused", retries=9)
 
     assert chain.starts == 1
 
@@ -173,7 +174,7 @@ def test_a_pause_between_two_failures_makes_the_second_one_the_first(chain: Chai
 
     chain.job("")
 
-    assert read_state(KEY) == RuleState(note("paused"), pauses=1, failures=1)
+    assert read_state(KEY) == RuleState(note(EndKind.PAUSED), pauses=1, failures=1)
 
 
 def test_the_rest_of_a_rule_that_fails_after_its_program_is_done_is_a_failure(chain: Chain) -> None:
@@ -198,7 +199,7 @@ def test_a_job_that_slurm_ends_is_no_failure(chain: Chain, monkeypatch: pytest.M
     chain.job("", retries=0)
     chain.job("started", retries=0)
 
-    assert read_state(KEY) == RuleState(note("started"), pauses=1)
+    assert read_state(KEY) == RuleState(note(None), pauses=1)
 
 
 def test_while_the_program_works_the_next_tasks_are_submitted(chain: Chain, slurm: Slurm) -> None:
@@ -221,7 +222,7 @@ def test_while_the_program_works_the_next_tasks_are_submitted(chain: Chain, slur
 # --- what is kept of it ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [RuleState(), RuleState(note("paused"), 3, 1)])
+@pytest.mark.parametrize("state", [RuleState(), RuleState(note(EndKind.PAUSED), 3, 1)])
 def test_a_state_is_read_as_it_was_written(slurm: Slurm, state: RuleState) -> None:
     state.write(KEY)
 
@@ -230,7 +231,7 @@ def test_a_state_is_read_as_it_was_written(slurm: Slurm, state: RuleState) -> No
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"note": {"name": 1}, "pauses": 0, "failures": 0}'])
 def test_of_a_corrupt_state_nothing_is_known_yet(slurm: Slurm, text: str) -> None:
-    RuleState(note("paused"), 3, 1).write(KEY)
+    RuleState(note(EndKind.PAUSED), 3, 1).write(KEY)
     (CHAINS / KEY / "state.json").write_text(text)
 
     assert read_state(KEY) == RuleState()
@@ -238,14 +239,14 @@ def test_of_a_corrupt_state_nothing_is_known_yet(slurm: Slurm, text: str) -> Non
 
 def test_the_files_of_its_run_lie_where_the_note_says(slurm: Slurm) -> None:
     assert not RuleState().folder(KEY).root.exists()
-    assert RuleState(note("paused")).folder(KEY) == RunFolder("train", Path(), Path(STORE))
+    assert RuleState(note(EndKind.PAUSED)).folder(KEY) == RunFolder("train", Path(), Path(STORE))
 
 
 def test_a_rule_that_snakemake_asks_for_again_keeps_its_pauses_and_nothing_else(slurm: Slurm) -> None:
-    RuleState(note("paused"), 3, 1).write(KEY)
+    RuleState(note(EndKind.PAUSED), 3, 1).write(KEY)
     rule_state.note_done(KEY)
 
     rule_state.begin_again(KEY)
 
     assert not rule_state.is_done(KEY)
-    assert read_state(KEY).of_start("second") == RuleState(note("paused"), 3)
+    assert read_state(KEY).of_start("second") == RuleState(note(EndKind.PAUSED), 3)

@@ -18,8 +18,8 @@ from unbroken.errors import IdentityError, StorageError
 from unbroken.program import contract
 from unbroken.program.contract import AttemptFolder, HandedOver, ready_states
 from unbroken.runs.identity import accept_identity
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.lifecycle import run_segment
 
 
@@ -57,7 +57,7 @@ def test_what_is_saved_is_a_checkpoint_of_the_killed_attempt(tmp_path: Path) -> 
     job = toy_job(tmp_path, goal=100)
     died, after = history(job)
     saved, newest = checkpoints(job)
-    assert (died.outcome, died.pid, died.progress_to) == (Outcome.DIED, pid, 7)
+    assert (died.kind, died.pid, died.progress_to) == (EndKind.DIED, pid, 7)
     assert (died.to_checkpoint, after.from_checkpoint) == (saved.name, saved.name)
     assert (saved.passport.token, newest.passport.token) == (died.token, after.token)
     assert (after.progress_from, after.progress_to) == (7, 8)
@@ -121,7 +121,7 @@ def test_a_thing_that_is_gone_from_the_desk_when_it_is_looked_at_stops_nothing(t
 
     run_segment(toy_job(tmp_path, goal=100), Saving(7))
 
-    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.DIED, Outcome.PAUSED]
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.DIED, EndKind.PAUSED]
 
 
 def test_the_state_keeps_the_identity_that_it_was_made_under(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_config_that_was_edited_since_the_kill_does_not_go_on_from_what_is_sav
 
     job = toy_job(tmp_path, goal=100)
     assert [each.passport.progress.done for each in checkpoints(job)] == [7]
-    assert history(job)[0].outcome is Outcome.DIED
+    assert history(job)[0].kind is EndKind.DIED
     run_segment(toy_job(tmp_path, goal=100), ProgramEngine(program("one_step")))
     assert [each.passport.progress.done for each in checkpoints(job)] == [7, 8]
 
@@ -187,9 +187,9 @@ def test_what_a_killed_attempt_had_handed_over_is_saved(tmp_path: Path) -> None:
     run_segment(toy_job(tmp_path, goal=100, keep=9), ProgramEngine(program("one_step")))
 
     job = toy_job(tmp_path, goal=100, keep=9)
-    assert [(one.outcome, one.progress_from, one.progress_to) for one in history(job)] == [
-        (Outcome.DIED, 0, 2),
-        (Outcome.PAUSED, 2, 3),
+    assert [(one.kind, one.progress_from, one.progress_to) for one in history(job)] == [
+        (EndKind.DIED, 0, 2),
+        (EndKind.PAUSED, 2, 3),
     ]
     assert [each.passport.progress.done for each in checkpoints(job)] == [1, 2, 3]
     assert not list(work.iterdir())
@@ -231,7 +231,7 @@ def test_what_a_killed_attempt_was_publishing_is_saved_with_all_that_it_says(tmp
 
     record = run_segment(toy_job(tmp_path, goal=None), ProgramEngine(program("one_step")))
 
-    assert (record.outcome, record.progress.done, record.progress.unit) == (Outcome.FINISHED, 9, "s")
+    assert (record.kind, record.progress.done, record.progress.unit) == (EndKind.FINISHED, 9, "s")
     assert (tmp_path / "results/demo/final/result").read_text() == "1"
 
 

@@ -21,8 +21,8 @@ from support.toyrun import (
 )
 
 from unbroken.errors import CheckpointError, FencedError, ForeignFolderError, SegmentError, StalledError
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 
 
 def dones(base: Path) -> list[float]:
@@ -30,7 +30,7 @@ def dones(base: Path) -> list[float]:
 
 
 def outcomes(base: Path) -> list[str]:
-    return [attempt.outcome.value for attempt in history(toy_job(base))]
+    return [attempt.kind.value for attempt in history(toy_job(base))]
 
 
 def fails(base: Path, *words: object, segment: int = 1, attempt: int = 1, **changes: object) -> str:
@@ -44,7 +44,7 @@ def test_a_run_that_reaches_its_goal_leaves_a_record_final_and_one_line_of_histo
     record = toy(tmp_path)
 
     job = toy_job(tmp_path)
-    assert (record.outcome, record.progress.done, record.has_worked) == (Outcome.FINISHED, 20, True)
+    assert (record.kind, record.progress.done, record.has_worked) == (EndKind.FINISHED, 20, True)
     assert read_record(job.places.record(1)) == record
     assert final_files(job) == whole_toy(tmp_path / "whole")
     assert json.loads((job.places.final / "summary.json").read_text())["checkpoint"] == record.checkpoint
@@ -67,7 +67,7 @@ def test_the_passports_of_a_run_are_a_chain(tmp_path: Path) -> None:
 def test_a_program_that_pauses_gives_the_next_segment_its_place(tmp_path: Path) -> None:
     records = [run_program(tmp_path, program("one_step"), segment, goal=3) for segment in (1, 2, 3)]
 
-    assert [(record.outcome.value, record.progress.done) for record in records] == [
+    assert [(record.kind.value, record.progress.done) for record in records] == [
         ("paused", 1),
         ("paused", 2),
         ("finished", 3),
@@ -127,7 +127,7 @@ def test_loose_files_of_a_program_that_counts_nothing_are_believed(tmp_path: Pat
     paused = run_program(tmp_path, program("loose", 85), 1)
     finished = run_program(tmp_path, program("loose", 0), 2)
 
-    assert (paused.outcome, finished.outcome) == (Outcome.PAUSED, Outcome.FINISHED)
+    assert (paused.kind, finished.kind) == (EndKind.PAUSED, EndKind.FINISHED)
     assert (toy_job(tmp_path).places.final / "state").read_text() == "2.0\n"
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_at_the_same_place_is_no_progress(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_a_number_any_more_stops_nothing(tmp_path: Path) -> None:
     record = run_program(tmp_path, program("say_nan"))
 
-    assert record.outcome is Outcome.PAUSED
+    assert record.kind is EndKind.PAUSED
     assert record.progress.metrics == {"loss": "NaN", "best": 0.5}
 
 
@@ -229,7 +229,7 @@ def test_a_program_that_saves_advances_even_if_it_never_writes_its_progress_file
     record = run_program(tmp_path, program("silent_but_saving", 40), goal=100, stall_minutes=0.05)
 
     (attempt,) = history(toy_job(tmp_path))
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 40)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 40)
     assert attempt.work_seconds > 0.05 * 60  # in each of which it had saved
 
 

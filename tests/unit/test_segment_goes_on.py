@@ -25,8 +25,8 @@ from support.toyrun import (
 from unbroken.errors import CheckpointError, IdentityError, LeaseError, NoCheckpointError
 from unbroken.runs import lease
 from unbroken.runs import results as final
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs, host
 from unbroken.system.fs import unique_name
 
@@ -115,7 +115,7 @@ def test_a_changed_identity_is_refused_before_anything_is_started_or_moved(tmp_p
         toy(tmp_path, 2, seed=2, goal=40)
 
     assert checkpoints(toy_job(tmp_path)) == before
-    assert [attempt.before_work for attempt in history(toy_job(tmp_path))] == ["", "refused"]
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))][1:] == [EndKind.REFUSED]
     assert history(toy_job(tmp_path))[-1].message.startswith("not the computation that checkpoint")
 
 
@@ -127,7 +127,7 @@ def test_a_finished_run_passes_its_finish_on_without_work(tmp_path: Path) -> Non
 
     record = toy(tmp_path, 2)
 
-    assert (record.outcome, record.has_worked, record.progress.done) == (Outcome.FINISHED, False, 20)
+    assert (record.kind, record.has_worked, record.progress.done) == (EndKind.FINISHED, False, 20)
     assert len(history(toy_job(tmp_path))) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_raised_goal_reopens_a_finished_run_from_its_last_checkpoint(tmp_path:
     record = toy(tmp_path, 2, goal=40)
 
     job = toy_job(tmp_path)
-    assert (record.outcome, record.has_worked) == (Outcome.FINISHED, True)
+    assert (record.kind, record.has_worked) == (EndKind.FINISHED, True)
     assert history(job)[-1].progress_from == 20
     assert final_files(job) == whole_toy(tmp_path / "whole", goal=40)
 
@@ -147,7 +147,7 @@ def test_a_lowered_goal_leaves_a_finished_run_finished(tmp_path: Path) -> None:
 
     record = toy(tmp_path, 2, goal=10)
 
-    assert (record.outcome, record.has_worked, record.progress.done) == (Outcome.FINISHED, False, 20)
+    assert (record.kind, record.has_worked, record.progress.done) == (EndKind.FINISHED, False, 20)
     assert len(history(toy_job(tmp_path))) == 1
 
 
@@ -156,7 +156,7 @@ def test_a_goal_lowered_below_what_is_done_ends_a_run_that_was_not_finished(tmp_
 
     record = run_program(tmp_path, program("two_ways_of_the_same", 3), 4, goal=2)
 
-    assert record.outcome is Outcome.FINISHED
+    assert record.kind is EndKind.FINISHED
 
 
 def test_final_is_made_again_if_somebody_removed_it(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_lost_record_of_a_finished_run_is_made_anew_from_the_store(tmp_path: P
 
     again = toy(tmp_path, 1)
 
-    assert (again.outcome, again.checkpoint, again.has_worked) == (first.outcome, first.checkpoint, True)
+    assert (again.kind, again.checkpoint, again.has_worked) == (first.kind, first.checkpoint, True)
     assert read_record(path) == again
     assert len(history(toy_job(tmp_path))) == 1
 
@@ -224,7 +224,7 @@ def test_a_lost_record_of_a_worked_segment_is_made_anew_without_work(tmp_path: P
 
     record = run_program(tmp_path, program("crash"), segment)
 
-    assert (record.outcome, record.progress.done, record.has_worked) == (Outcome.PAUSED, 3, True)
+    assert (record.kind, record.progress.done, record.has_worked) == (EndKind.PAUSED, 3, True)
     assert len(history(toy_job(tmp_path))) == 3
 
 
@@ -295,8 +295,8 @@ def test_a_folder_that_cannot_be_removed_ends_no_work(tmp_path: Path, monkeypatc
     left = len(hidden(places.work))
     run_program(tmp_path, program("one_step"), 3)
 
-    assert record.outcome is Outcome.PAUSED
-    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED] * 3
+    assert record.kind is EndKind.PAUSED
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED] * 3
     told = re.findall(r"work/(\d+): not removed yet \(.*: Directory not empty\)", places.log(2).read_text())
     assert told == ["000000", "000002"]
     assert (left, list(places.work.iterdir())) == (2, [])
@@ -323,7 +323,7 @@ def test_a_killed_attempt_gets_its_line_of_history_from_the_next(tmp_path: Path)
     run_program(tmp_path, program("one_step"), 2)
 
     found = history(toy_job(tmp_path))
-    assert [(one.token, one.segment, one.outcome.value) for one in found] == [
+    assert [(one.token, one.segment, one.kind.value) for one in found] == [
         (1, 1, "paused"),
         (2, 2, "died"),
         (3, 2, "paused"),

@@ -9,7 +9,7 @@ from support.making import ATTEMPT
 from support.toyrun import checkpoints, history, program, run_program, toy, toy_job
 
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 
@@ -40,7 +40,7 @@ def test_a_save_in_the_middle_moves_the_stop_and_the_deadline_of_the_same_segmen
     told, moved = (line for line in job.places.log(1).read_text().splitlines() if "told to stop" in line)
     assert "told to stop 1.2 s before the end" in told
     assert "by what a save takes: told to stop 6.0 s before the end" in moved  # half of the segment
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 2)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 2)
     assert float((checkpoints(job)[-1].folder / "state").read_text().split()[1]) >= 0.6
 
 

@@ -17,9 +17,9 @@ from unbroken.errors import ResultsError, SegmentError, StorageError, UnbrokenEr
 from unbroken.program.contract import HandedOver
 from unbroken.report.status import RunState, status_of
 from unbroken.runs.checkpoint import Checkpoint
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.segment.lifecycle import run_segment
 
 ONE_STEP = program("one_step")
@@ -63,7 +63,7 @@ def run_engine(base: Path, engine: ProgramEngine, attempt: int = 1) -> Record:
 
 
 def outcomes(base: Path) -> list[str]:
-    return [attempt.outcome.value for attempt in history(toy_job(base))]
+    return [attempt.kind.value for attempt in history(toy_job(base))]
 
 
 def starts(base: Path) -> int:
@@ -110,7 +110,7 @@ def test_an_error_in_finish_is_the_attempts_end_and_only_finish_is_repeated(
     record = run_engine(tmp_path, ProgramEngine(ONE_STEP), 2)
 
     assert said in str(caught.value)
-    assert (attempt.outcome, attempt.lacks_results, attempt.progress_to) == (Outcome.FAILED, True, 1)
+    assert (attempt.kind, attempt.cause, attempt.progress_to) == (EndKind.FAILED, EndCause.NO_RESULTS, 1)
     assert "the goal is reached (1 of 1 steps), but its results were not written" in attempt.message
     assert said in attempt.message
     assert "but its results were not written" in log
@@ -119,7 +119,7 @@ def test_an_error_in_finish_is_the_attempts_end_and_only_finish_is_repeated(
     assert (stopped, was_there) == (RunState.STOPPED, False)
     assert starts(tmp_path) == 1
     assert outcomes(tmp_path) == ["failed", "finished"]
-    assert (record.outcome, state_of(tmp_path)) == (Outcome.FINISHED, RunState.FINISHED)
+    assert (record.kind, state_of(tmp_path)) == (EndKind.FINISHED, RunState.FINISHED)
     assert (job.places.final / "state").read_text() == "1.0\n"
 
 
@@ -129,7 +129,7 @@ def test_a_finish_that_fails_again_keeps_the_run_unfinished(tmp_path: Path) -> N
             run_engine(tmp_path, BadEnd(ValueError("no frame")), attempt)
 
     first, second = history(toy_job(tmp_path))
-    assert (first.lacks_results, second.lacks_results) == (True, True)
+    assert (first.cause, second.cause) == (EndCause.NO_RESULTS, EndCause.NO_RESULTS)
     assert (starts(tmp_path), state_of(tmp_path)) == (1, RunState.STOPPED)
     assert read_record(toy_job(tmp_path).places.record(1)) is None
 
@@ -142,7 +142,7 @@ def test_a_disk_that_is_full_in_finish_is_told_and_the_results_are_made_when_the
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk / "results")], check=True)
     run_engine(small_disk, Filling(ONE_STEP), 2)
 
-    assert (attempt.outcome, attempt.is_storage_failure, attempt.lacks_results) == (Outcome.FAILED, True, True)
+    assert (attempt.kind, attempt.cause) == (EndKind.FAILED, EndCause.NO_RESULTS)
     assert state is RunState.STOPPED
     assert (toy_job(small_disk).places.final / "joined").stat().st_size == 1_500_000
     assert (starts(small_disk), state_of(small_disk)) == (1, RunState.FINISHED)
@@ -172,8 +172,8 @@ def test_a_job_killed_in_finish_has_not_finished_and_the_next_one_says_when_it_h
     died, finished = history(toy_job(tmp_path))
     assert done.returncode == -signal.SIGKILL
     assert state is RunState.STOPPED
-    assert (died.outcome, died.progress_to, died.times.program_started is not None) == (Outcome.DIED, 1, True)
-    assert (finished.outcome, finished.work_seconds) == (Outcome.FINISHED, 0)
+    assert (died.kind, died.progress_to, died.times.program_started is not None) == (EndKind.DIED, 1, True)
+    assert (finished.kind, finished.work_seconds) == (EndKind.FINISHED, 0)
     assert (starts(tmp_path), state_of(tmp_path)) == (1, RunState.FINISHED)
     assert sorted(path.name for path in toy_job(tmp_path).places.final.iterdir()) == [
         "state",
@@ -216,7 +216,7 @@ def test_an_error_of_an_engine_in_the_middle_of_the_work_is_in_its_log_and_histo
         run_engine(tmp_path, Confused(ONE_STEP))
 
     (attempt,) = history(toy_job(tmp_path))
-    assert (attempt.outcome, attempt.exit_code) == (Outcome.FAILED, 0)
+    assert (attempt.kind, attempt.exit_code) == (EndKind.FAILED, 0)
     assert "in last_states" in toy_job(tmp_path).log.read_text()
 
 

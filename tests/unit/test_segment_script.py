@@ -18,9 +18,9 @@ from unbroken.job import segment_script
 from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
 from unbroken.runs.record import Record, read_record
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 
 
@@ -40,11 +40,11 @@ def test_a_chain_works_where_snakemake_cannot_be_imported(tmp_path: Path) -> Non
     run = toy_run(goal=12, save_steps=2, step_seconds=0.02, segment_minutes=0.002)
     toy_spec(run).write(tmp_path)
     places, outcomes = RunFolder("demo", tmp_path), []
-    while Outcome.FINISHED not in outcomes:
+    while EndKind.FINISHED not in outcomes:
         found = segment(tmp_path, len(outcomes) + 1, PYTHONPATH=f"{tmp_path}:{PYTHONPATH}")
         record = read_record(places.record(len(outcomes) + 1))
         assert found.returncode == 0 and record is not None, found.stderr
-        outcomes.append(record.outcome)
+        outcomes.append(record.kind)
         assert len(outcomes) < 100
 
     assert len(outcomes) > 1
@@ -61,7 +61,7 @@ def test_what_an_attempt_before_has_left_is_cleared(tmp_path: Path) -> None:
     assert segment(tmp_path, 1, "--attempt", "3").returncode == 0
 
     record = read_record(places.record(1))
-    assert record is not None and record.outcome is Outcome.FINISHED
+    assert record is not None and record.kind is EndKind.FINISHED
     assert "torn" not in places.log(1).read_text()
     assert History(places.history).attempts()[-1].driver_attempt == 3
 
@@ -234,9 +234,9 @@ def test_the_record_of_another_run_or_segment_is_cleared(tmp_path: Path) -> None
     toy_spec(goal=3).write(tmp_path)
     folder = RunFolder("demo", tmp_path)
     folder.segments.mkdir(parents=True)
-    Record("other", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z").write(folder.record(1))
+    Record("other", 1, EndKind.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z").write(folder.record(1))
 
     assert segment(tmp_path, 1).returncode == 0
 
     record = read_record(folder.record(1))
-    assert record is not None and (record.run, record.outcome) == ("demo", Outcome.FINISHED)
+    assert record is not None and (record.run, record.kind) == ("demo", EndKind.FINISHED)

@@ -58,7 +58,7 @@ def test_a_machine_taken_away_early_interrupts_the_segment_and_keeps_what_was_do
     assert ended.code == 1
     assert ended.error.startswith(f"InterruptedSegment: runs.demo: {why}; saved at ")
     assert f"stopping the program: {why} ({number.name})" in ended.screen
-    assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
+    assert (attempt.kind.value, attempt.exit_code) == ("interrupted", 85)
     assert attempt.progress_to == checkpoints(job)[-1].passport.progress.done > 0
     assert not job.places.record(1).exists()
 
@@ -73,7 +73,7 @@ def test_a_warning_that_time_is_nearly_up_pauses_the_segment(tmp_path: Path, num
     record = read_record(job.places.record(1))
     assert ended.code == 0
     assert f"a signal warned that the time limit is near ({number.name})" in ended.screen
-    assert [attempt.outcome.value for attempt in history(job)] == ["paused"]
+    assert [attempt.kind.value for attempt in history(job)] == ["paused"]
     assert record is not None and record.progress.done == checkpoints(job)[-1].passport.progress.done > 0
 
 
@@ -87,7 +87,7 @@ def test_an_interrupted_segment_goes_on_to_the_same_result(tmp_path: Path) -> No
     toy(tmp_path, 1, goal=goal)
 
     attempts = history(toy_job(tmp_path))
-    assert [one.outcome.value for one in attempts] == ["interrupted", "finished"]
+    assert [one.kind.value for one in attempts] == ["interrupted", "finished"]
     assert attempts[1].progress_from == attempts[0].progress_to > 0
     assert final_files(toy_job(tmp_path)) == whole_toy(tmp_path / "whole", goal=goal)
 
@@ -104,7 +104,7 @@ def test_a_second_term_changes_nothing(tmp_path: Path) -> None:
 
     assert ended.error.startswith("InterruptedSegment: ")
     assert ended.screen.count("stopping the program") == 1
-    assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["interrupted"]
+    assert [attempt.kind.value for attempt in history(toy_job(tmp_path))] == ["interrupted"]
 
 
 def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
@@ -113,7 +113,8 @@ def test_a_term_before_anything_was_saved_says_so(tmp_path: Path) -> None:
     segment.kill(signal.SIGTERM)
     ended = segment.end()
 
-    assert "preempted or canceled; nothing to save yet; start again and it goes on" in ended.error
+    assert "preempted or canceled; nothing to save yet; " in ended.error
+    assert ended.error.endswith("; start again and it goes on")
     assert [attempt.to_checkpoint for attempt in history(toy_job(tmp_path))] == [None]
 
 
@@ -124,7 +125,7 @@ def test_a_signal_to_the_segment_does_not_reach_the_program(tmp_path: Path) -> N
     segment.end()
 
     (attempt,) = history(toy_job(tmp_path))
-    assert (attempt.outcome.value, attempt.exit_code) == ("interrupted", 85)
+    assert (attempt.kind.value, attempt.exit_code) == ("interrupted", 85)
 
 
 def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_checkpoint(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_program_that_ignores_the_stop_file_gets_term_and_keeps_its_last_check
 
     (attempt,) = history(toy_job(tmp_path))
     assert "the program does not exit by itself: sending TERM" in ended.screen
-    assert (attempt.outcome.value, attempt.exit_code, attempt.progress_to) == ("paused", -signal.SIGTERM, 1)
+    assert (attempt.kind.value, attempt.exit_code, attempt.progress_to) == ("paused", -signal.SIGTERM, 1)
     assert ended.record["done"] == 1
 
 
@@ -167,7 +168,7 @@ def test_a_program_that_ignores_term_too_is_killed_and_keeps_its_last_checkpoint
 
     (attempt,) = history(toy_job(tmp_path))
     assert ended.screen.index("by itself: sending TERM") < ended.screen.index("does not exit: sending KILL")
-    assert (attempt.outcome.value, attempt.exit_code) == ("paused", -signal.SIGKILL)
+    assert (attempt.kind.value, attempt.exit_code) == ("paused", -signal.SIGKILL)
     assert not is_alive(child)
 
 
@@ -178,7 +179,7 @@ def test_a_deaf_program_that_never_saved_is_a_failure(tmp_path: Path) -> None:
 
     assert "stopping the program: its time is up" in ended.screen
     assert "the program was ended by SIGKILL and left no newer checkpoint" in ended.error
-    assert [attempt.outcome.value for attempt in history(toy_job(tmp_path))] == ["failed"]
+    assert [attempt.kind.value for attempt in history(toy_job(tmp_path))] == ["failed"]
 
 
 def test_the_workers_of_a_program_leave_with_it(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_program_dies_with_its_segment_and_the_next_attempt_takes_over_at_once
     record = toy(tmp_path, 1, goal=goal)
 
     died, finished = history(job)
-    assert [died.outcome.value, finished.outcome.value] == ["died", "finished"]
+    assert [died.kind.value, finished.kind.value] == ["died", "finished"]
     assert published <= died.progress_to <= reached  # what was handed over and not published is saved
     assert (finished.progress_from, finished.progress_to) == (died.progress_to, goal)
     assert record.progress.done == goal
@@ -251,7 +252,7 @@ def test_the_end_of_the_slurm_job_stops_a_segment_that_would_be_longer(tmp_path:
 
     job = toy_job(tmp_path)
     (attempt,) = history(job)
-    assert ended.record["outcome"] == "paused"
+    assert ended.record["kind"] == "paused"
     assert "stopping the program: its time is up" in ended.screen or attempt.exit_code == 85
     assert (attempt.slurm_job, checkpoints(job)[-1].passport.slurm_job["partition"]) == ("4711", "gpu")  # type: ignore[index]
 
@@ -261,7 +262,7 @@ def test_a_slurm_job_without_a_near_end_leaves_the_segment_its_length(tmp_path: 
     ended = segment.end()
 
     assert "time: 1 s, told to stop" in ended.screen
-    assert ended.record["outcome"] == "paused"
+    assert ended.record["kind"] == "paused"
 
 
 def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> None:
@@ -271,4 +272,4 @@ def test_a_deaf_program_is_ended_before_slurm_ends_the_job(tmp_path: Path) -> No
     ended = segment.end()
 
     assert "the program does not exit: sending KILL" in ended.screen
-    assert ended.record == {**ended.record, "outcome": "paused", "done": 1}
+    assert ended.record == {**ended.record, "kind": "paused", "done": 1}

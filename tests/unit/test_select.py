@@ -84,7 +84,7 @@ def test_with_no_good_checkpoint_left_the_run_does_not_start_from_nothing(store:
     quarantine = store.root / ".quarantine"
     assert str(caught.value) == (
         f"runs.demo: no good checkpoint is left; the bad ones and their reasons are in {quarantine}; put a good copy "
-        f"into {store.root} and start again, or begin anew with: unbroken restart demo"
+        f"into {store.root}, or begin anew with: unbroken restart demo, then start again"
     )
 
 
@@ -209,7 +209,7 @@ def test_a_checkpoint_that_this_user_may_not_read_is_not_set_aside(
 
     monkeypatch.setattr(checkpoint_module, "digest_file", forbidden)
 
-    with pytest.raises(StorageError, match="Permission denied; make it readable and start again"):
+    with pytest.raises(StorageError, match="Permission denied; make it readable, then start again"):
         picked(store)
 
     assert store.names() == [good.name]

@@ -19,7 +19,7 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Segment:
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
     found = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
     first = json.loads(found.places.record(1).read_text())
-    found.record.write_text(json.dumps({**first, "segment": 2, "outcome": "finished"}))
+    found.record.write_text(json.dumps({**first, "segment": 2, "kind": "finished"}))
     assert found.has_record()
     return found
 

@@ -3,7 +3,7 @@
 from support.toyrun import run_program
 
 from unbroken.errors import SegmentError
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 COUNTS = 'n=$(cat "$UNBROKEN_RESUME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$UNBROKEN_SAVE/n"; exit '
 PAUSES, FINISHES = ["sh", "-c", COUNTS + "85"], ["sh", "-c", COUNTS + "0"]
@@ -12,7 +12,7 @@ PAUSES, FINISHES = ["sh", "-c", COUNTS + "85"], ["sh", "-c", COUNTS + "0"]
 def test_its_checkpoints_are_not_taken_for_steps_towards_the_goal(tmp_path):
     records = [run_program(tmp_path, PAUSES, segment, goal=2) for segment in (1, 2, 3)]
 
-    assert [(record.outcome, record.progress.done) for record in records] == [(Outcome.PAUSED, n) for n in (1, 2, 3)]
+    assert [(record.kind, record.progress.done) for record in records] == [(EndKind.PAUSED, n) for n in (1, 2, 3)]
 
 
 def test_its_exit_0_finishes_the_run_and_a_raised_goal_opens_it_again(tmp_path):
@@ -21,7 +21,7 @@ def test_its_exit_0_finishes_the_run_and_a_raised_goal_opens_it_again(tmp_path):
     passed_on = run_program(tmp_path, FINISHES, 3, goal=2)
     again = run_program(tmp_path, PAUSES, 3, goal=5)
 
-    assert [finished.outcome, passed_on.outcome, again.outcome] == [Outcome.FINISHED, Outcome.FINISHED, Outcome.PAUSED]
+    assert [finished.kind, passed_on.kind, again.kind] == [EndKind.FINISHED, EndKind.FINISHED, EndKind.PAUSED]
     assert [finished.has_worked, passed_on.has_worked, again.has_worked] == [True, False, True]
     assert (tmp_path / "results/demo/final/n").read_text() == "2\n"
 

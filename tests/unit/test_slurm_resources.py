@@ -16,8 +16,9 @@ from unbroken.plan.resources import extra_words, resources
 from unbroken.plan.slurm_jobs import SlurmPlan, missing_site, site_file
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.excluded_nodes import more_to_exclude
+from unbroken.slurm.job_end import EndState
 from unbroken.slurm.partitions import partitions_in
 from unbroken.slurm.tables import rows_in
 
@@ -143,7 +144,9 @@ def test_what_all_runs_share_costs_snakemake_no_question(tmp_path):
 def killed_for_memory(base: Path, mem_mb: int, times: int) -> None:
     history = History(RunFolder("demo", base).history)
     for token in range(1, times + 1):
-        history.append(replace(ATTEMPT, token=token, outcome=Outcome.DIED, cause="OUT_OF_MEMORY", mem_mb=mem_mb))
+        history.append(
+            replace(ATTEMPT, token=token, kind=EndKind.DIED, job_state=EndState.OUT_OF_MEMORY, mem_mb=mem_mb)
+        )
 
 
 def test_memory_grows_with_each_attempt_that_wanted_more_up_to_the_largest_node(tmp_path):
@@ -181,7 +184,7 @@ def test_nodes_on_which_a_run_failed_are_excluded_but_never_all_of_them(tmp_path
     told: list[str] = []
     history = History(RunFolder("demo", tmp_path).history)
     for token, node in enumerate(["node1", "node1", "node2", "node2", "node3", "node3"], 1):
-        stuck = replace(ATTEMPT, token=token, outcome=Outcome.FAILED, slurm_node=node, to_checkpoint=None)
+        stuck = replace(ATTEMPT, token=token, kind=EndKind.FAILED, slurm_node=node, to_checkpoint=None)
         history.append(replace(stuck, progress_from=10.0, progress_to=10.0))
     found = plan(tmp_path, toy_run(), told=told)
 

@@ -9,8 +9,8 @@ import pytest
 from support.toyrun import history, start_segment, toy_job, toy_run
 
 from unbroken.plan.slurm_jobs import unused_least_minutes
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.policy import Next, Rules, Situation, next_action
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.classify import NEARLY_ALL
 from unbroken.slurm import time_min
 
@@ -43,13 +43,13 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
         ends = []
         while not job.places.record(1).exists() and len(ends) < 8:
             ends.append(start_segment(base, environment=in_slurm(given, str(len(ends))), **slow).end())
-        if len(history(job)) > 1 and all(attempt.outcome is not Outcome.FAILED for attempt in history(job)):
+        if len(history(job)) > 1 and all(attempt.kind is not EndKind.FAILED for attempt in history(job)):
             break
 
     *partial, last = attempts = history(job)
     had = [sum(attempt.work_seconds for attempt in attempts[:count]) for count in range(1, 1 + len(attempts))]
-    assert len(partial) >= 1 and {attempt.outcome for attempt in partial} == {Outcome.INTERRUPTED}
-    assert last.outcome is Outcome.PAUSED
+    assert len(partial) >= 1 and {attempt.kind for attempt in partial} == {EndKind.INTERRUPTED}
+    assert last.kind is EndKind.PAUSED
     assert had[-2] < NEARLY_ALL * 2 * given <= had[-1]
     assert [attempt.segment for attempt in attempts] == [1] * len(attempts)
     assert all(after.progress_from == before.progress_to > 0 for before, after in pairwise(attempts))
@@ -61,7 +61,7 @@ def test_a_job_that_got_less_than_a_segment_leaves_it_to_be_done_until_it_has_ha
 def test_a_segment_of_one_length_is_over_with_a_job_that_got_less(tmp_path: Path) -> None:
     start_segment(tmp_path, environment=in_slurm(8), **{**SLOW, "least_minutes": None}).end()
 
-    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED]
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED]
 
 
 def test_a_program_that_leaves_long_before_its_time_is_over_ends_the_segment(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_program_that_leaves_long_before_its_time_is_over_ends_the_segment(tmp
     once = [sys.executable, "-c", PAUSES_AT_ONCE]
     start_segment(tmp_path, command=once, environment=in_slurm(60), **{**SLOW, "segment_minutes": 10}).end()
 
-    assert [attempt.outcome for attempt in history(toy_job(tmp_path))] == [Outcome.PAUSED]
+    assert [attempt.kind for attempt in history(toy_job(tmp_path))] == [EndKind.PAUSED]
 
 
 @pytest.mark.parametrize(

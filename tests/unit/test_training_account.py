@@ -16,13 +16,13 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.accounting.account import account
 from unbroken.accounting.kinds import Kind
-from unbroken.job.rule_end import RuleEnd
+from unbroken.job.rule_end import rule_end
 from unbroken.runs import policy
 from unbroken.runs.attempts import all_attempts
-from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
+from unbroken.runs.exec_note import ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training import AtomicDirectory
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
 from unbroken.training.torch import Saves
@@ -69,7 +69,7 @@ def note_of(job: int) -> ExecNote | None:
 def note(job: int) -> tuple[str, str, str, int]:
     found = note_of(job)
     assert found is not None
-    return found.outcome, found.name, found.store, found.segment
+    return found.kind, found.name, found.store, found.segment
 
 
 def kill_at(step: int, folder: Path) -> None:
@@ -90,13 +90,13 @@ def test_a_pause_a_signal_and_the_end_are_lines_of_the_history_and_notes_of_thei
     lines = history(folder)
 
     assert codes == [85, 85, 0]
-    assert set(seen) == {STARTED}
+    assert set(seen) == {None}
     assert [note(job) for job in (16, 17, 18)] == [
         ("paused", "deep/ckpt", str(folder), 1),
         ("interrupted", "deep/ckpt", str(folder), 2),
         ("finished", "deep/ckpt", str(folder), 2),
     ]
-    assert [(line.outcome.value, line.segment, line.slurm_job, line.start) for line in lines] == [
+    assert [(line.kind.value, line.segment, line.slurm_job, line.start) for line in lines] == [
         ("paused", 1, "16", "first"),
         ("interrupted", 2, "17", "first"),
         ("finished", 2, "18", "first"),
@@ -113,10 +113,11 @@ def test_a_job_counts_the_pauses_in_the_folder(tmp_path: Path, in_job) -> None:
         in_job(job, ends_in=-5)
         train(tmp_path / "ckpt")
     history = History(tmp_path / "ckpt" / "history.jsonl").attempts()
-    found = RuleEnd("18", ExecNote("train", str(tmp_path / "ckpt"), "paused", 2), history)
+    note = ExecNote("train", str(tmp_path / "ckpt"), EndKind.PAUSED, 2)
+    found = rule_end("18", note, history, None, is_out_of_memory=False)
 
-    assert found.pause is not None
-    assert (found.pauses, found.pause.segment, found.pause.unit) == (2, 2, "epochs")
+    assert (found.pauses, found.end) == (2, history[1])
+    assert (history[1].kind, history[1].segment, history[1].unit) == (EndKind.PAUSED, 2, "epochs")
 
 
 @pytest.mark.parametrize(("seconds", "is_pause"), [(80.0, False), (91.0, True)])
@@ -138,7 +139,7 @@ def test_without_slurm_or_a_workflow_there_is_a_history_and_no_note(
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
     train(tmp_path / "slurm", stop_at=2)
 
-    assert [line.outcome for line in history(tmp_path / "plain")] == [Outcome.INTERRUPTED]
+    assert [line.kind for line in history(tmp_path / "plain")] == [EndKind.INTERRUPTED]
     assert [line.slurm_job for line in history(tmp_path / "slurm")] == ["17"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "slurm"]
 
@@ -156,7 +157,7 @@ def test_what_makes_no_sense_to_try_again_is_not_tried_again(tmp_path: Path, in_
 
     assert str(code).startswith("unbroken: loss is nan")
     assert note(17)[0] == "failed"
-    assert (line.outcome, line.is_hopeless) == (Outcome.FAILED, True)
+    assert (line.kind, line.cause) == (EndKind.FAILED, EndCause.DIVERGED)
     assert why.startswith("no further attempt is made: loss is nan")
 
 
@@ -170,8 +171,8 @@ def test_kills_without_progress_are_noted_by_the_next_start_and_end_by_the_polic
     lines = history(folder)
     why = policy.next_action(policy.of_start(seen, "first"), policy.Rules(3), policy.Situation(1)).why
 
-    assert note(19)[0] == STARTED
-    assert [line.outcome.value for line in lines] == ["interrupted", "died", "died"]
+    assert note(19)[0] is None
+    assert [line.kind.value for line in lines] == ["interrupted", "died", "died"]
     assert [(line.slurm_job, line.segment) for line in seen[1:]] == [("17", 1), ("18", 1), ("19", 1)]
     assert [line.has_advanced for line in seen] == [True, False, False, False]
     assert why.startswith("3 attempts without progress")
@@ -186,9 +187,9 @@ def test_what_a_killed_one_has_saved_counts_and_changes_no_byte(tmp_path: Path, 
     code = train(folder)
     train(tmp_path / "whole")
 
-    assert (code, died.outcome, died.has_advanced) == (0, Outcome.DIED, True)
+    assert (code, died.kind, died.has_advanced) == (0, EndKind.DIED, True)
     assert died.progress_to == pytest.approx(1.0)
-    assert [(line.outcome.value, line.slurm_job) for line in history(folder)] == [("died", "17"), ("finished", "18")]
+    assert [(line.kind.value, line.slurm_job) for line in history(folder)] == [("died", "17"), ("finished", "18")]
     assert content(folder) == content(tmp_path / "whole")
 
 

@@ -19,9 +19,9 @@ from unbroken.job.spec import path_of
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.gpu
 
@@ -54,11 +54,11 @@ def start(places: RunFolder, number: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def run_to_the_end(places: RunFolder, kills_in: tuple[int, ...] = ()) -> list[Outcome]:
+def run_to_the_end(places: RunFolder, kills_in: tuple[int, ...] = ()) -> list[EndKind]:
     """All segments; what runs of those named is killed once it has saved, and they are started again."""
-    outcomes: list[Outcome] = []
+    outcomes: list[EndKind] = []
     until = time.monotonic() + PATIENCE_SECONDS
-    while Outcome.FINISHED not in outcomes:
+    while EndKind.FINISHED not in outcomes:
         assert time.monotonic() < until, History(places.history).attempts()
         number, before = len(outcomes) + 1, set(places.checkpoints.glob("*"))
         process = start(places, number)
@@ -72,13 +72,13 @@ def run_to_the_end(places: RunFolder, kills_in: tuple[int, ...] = ()) -> list[Ou
         assert process.wait(PATIENCE_SECONDS) == 0, places.log(number).read_text()
         record = read_record(places.record(number))
         assert record is not None
-        outcomes.append(record.outcome)
+        outcomes.append(record.kind)
     return outcomes
 
 
 def test_a_chain_without_snakemake_with_kills_ends_as_the_whole(tmp_path: Path) -> None:
     whole = chain(tmp_path / "whole", 20, 0)
-    assert run_to_the_end(whole) == [Outcome.FINISHED]
+    assert run_to_the_end(whole) == [EndKind.FINISHED]
     # Its pauses alone are longer than a segment.
     pieces = chain(tmp_path / "pieces", 0.2, 1.5)
 

@@ -12,8 +12,8 @@ from support.toyrun import checkpoints, run_program, toy_job
 
 from unbroken.errors import CheckpointError
 from unbroken.program.verdict import Kind, read_verdict
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.training.core.environment import read_contract
 from unbroken.training.core.framework_session import FrameworkSession, NextAction
 from unbroken.training.core.save_policy import Saves, best_interval
@@ -97,7 +97,7 @@ def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_pa
     record = run_program(tmp_path, ["sh", "-c", said], goal=9, mtbf_hours=2.5)
 
     (saved,) = checkpoints(toy_job(tmp_path))
-    assert (record.outcome, (saved.folder / "hours").read_text()) == (Outcome.FINISHED, "2.5")
+    assert (record.kind, (saved.folder / "hours").read_text()) == (EndKind.FINISHED, "2.5")
 
 
 def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,7 +264,7 @@ def test_without_the_workflow_a_folder_keeps_the_checkpoints(pieces, tmp_path):
     assert (tmp_path / "kept" / "final" / "weights.npz").is_file()
     assert (tmp_path / "kept" / "final" / "metrics.csv").read_text().splitlines()[0].startswith("epoch,step,")
     lines = History(tmp_path / "kept" / "history.jsonl").attempts()
-    assert [line.outcome.value for line in lines] == ["interrupted", "interrupted", "finished"]
+    assert [line.kind.value for line in lines] == ["interrupted", "interrupted", "finished"]
     assert lines[1].from_checkpoint == lines[0].to_checkpoint
 
 

@@ -164,7 +164,7 @@ def test_ranks_of_torchrun_stop_and_go_on_in_a_folder_of_their_own(tmp_path: Pat
     assert found == files_of(whole)
     assert (tmp_path / "run" / "final" / "model.pt").read_bytes() == found["final/model.pt"]
     lines = History(tmp_path / "run" / "history.jsonl").attempts()
-    assert [line.outcome.value for line in lines] == ["interrupted", "finished"], "the first rank alone writes them"
+    assert [line.kind.value for line in lines] == ["interrupted", "finished"], "the first rank alone writes them"
 
 
 @pytest.mark.slow

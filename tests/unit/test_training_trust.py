@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from unbroken.errors import DivergedError, StalledError  # noqa: E402
-from unbroken.runs.outcome import Outcome  # noqa: E402
+from unbroken.runs.segment_end import EndCause, EndKind  # noqa: E402
 from unbroken.runs.store import Store  # noqa: E402
 from unbroken.segment.lifecycle import run_segment  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
@@ -91,7 +91,7 @@ def saved(base: Path) -> list[float]:
 def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_kept(tmp_path: Path) -> None:
     line = (
         r"^runs\.demo: loss is nan, allowed: a finite number \(Guard\.finite\), at step 11 in epoch 1; "
-        r"the checkpoint of before is kept \(1 of 3 epochs\); fix the cause"
+        r"the checkpoint of before is kept \(1 of 3 epochs\); read .*; fix the cause"
     )
 
     with pytest.raises(DivergedError, match=line):
@@ -103,8 +103,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_checkpoint_before_it_is_
     state = torch.load(kept.folder / "state.pt", weights_only=True)
     assert (state["position"]["step"], kept.passport.progress.done) == (8, 1)
     assert all(value.isfinite().all() for value in state["parts"]["model"].values())
-    assert [(attempt.outcome, attempt.is_hopeless) for attempt in history(toy_job(tmp_path))] == [
-        (Outcome.FAILED, True)
+    assert [(attempt.kind, attempt.cause) for attempt in history(toy_job(tmp_path))] == [
+        (EndKind.FAILED, EndCause.DIVERGED)
     ]
 
 

@@ -17,7 +17,7 @@ from support.toyrun import ROOT, ProgramEngine, toy_job
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 from unbroken.errors import SegmentError  # noqa: E402
-from unbroken.runs.outcome import Outcome  # noqa: E402
+from unbroken.runs.segment_end import EndKind  # noqa: E402
 from unbroken.segment.lifecycle import run_segment  # noqa: E402
 from unbroken.training.core.guard import Guard  # noqa: E402
 from unbroken.training.core.live_log import Live  # noqa: E402
@@ -118,7 +118,7 @@ def test_what_can_be_watched_is_that_of_the_whole_after_a_stop_and_a_kill(tmp_pa
     ahead = [row["step"] for row in lines(live(pieces) / "metrics.jsonl")]
     second = segment(pieces, 2)
 
-    assert (first.outcome, second.outcome) == (Outcome.PAUSED, Outcome.FINISHED)
+    assert (first.kind, second.kind) == (EndKind.PAUSED, EndKind.FINISHED)
     assert max(ahead) > 8  # the killed attempt was ahead of its checkpoint
     assert (live(pieces) / "metrics.jsonl").read_bytes() == (live(whole) / "metrics.jsonl").read_bytes()
     table = pd.read_json(live(pieces) / "metrics.jsonl", lines=True)

@@ -8,7 +8,7 @@ from support.toyrun import checkpoints, history, program, run_program, toy_job
 
 from unbroken.errors import DivergedError, SegmentError, StalledError
 from unbroken.program.verdict import Kind, Verdict, read_verdict, write_verdict
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndCause, EndKind
 
 
 def three_steps(base: Path) -> list[str]:
@@ -31,7 +31,7 @@ def test_a_checkpoint_that_the_program_rejects_is_set_aside_and_the_one_before_i
 
     record = run_program(tmp_path, program("reject", "3.0"), 4, keep=9)
 
-    assert (record.outcome, record.progress.done) == (Outcome.PAUSED, 3)
+    assert (record.kind, record.progress.done) == (EndKind.PAUSED, 3)
     assert names(tmp_path) == [first, second, record.checkpoint]
     assert aside(tmp_path) == [third, f"{third}.reason.txt"]
     reason = toy_job(tmp_path).places.checkpoints / ".quarantine" / f"{third}.reason.txt"
@@ -55,7 +55,7 @@ def test_two_rejected_in_a_row_are_both_left_where_they_were_and_the_run_is_not_
 
     assert names(tmp_path) == before
     assert aside(tmp_path) == []
-    assert [attempt.is_hopeless for attempt in history(toy_job(tmp_path))] == [False, False, False, True]
+    assert [attempt.cause for attempt in history(toy_job(tmp_path))] == [None, None, None, EndCause.DIVERGED]
 
 
 def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_only_checkpoint_is_never_set_aside_by_a_verdict(tmp_path: Path) -> 
 def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path, code: int) -> None:
     with pytest.raises(
         DivergedError,
-        match=r"^runs\.demo: loss is nan at step 12; the checkpoint of before is kept \(1 of 20 steps\); fix the",
+        match=r"^runs\.demo: loss is nan at step 12; the checkpoint of before is kept \(1 of 20 steps\); read .*; fix",
     ):
         run_program(tmp_path, program("hopeless", code))
     with pytest.raises(StalledError, match=r"no further attempt is made: runs\.demo: loss is nan at step 12"):
@@ -82,7 +82,7 @@ def test_a_hopeless_run_keeps_what_it_had_and_is_not_tried_again(tmp_path: Path,
 
     assert [checkpoint.passport.progress.done for checkpoint in checkpoints(toy_job(tmp_path))] == [1]
     (attempt,) = history(toy_job(tmp_path))
-    assert (attempt.outcome, attempt.is_hopeless) == (Outcome.FAILED, True)
+    assert (attempt.kind, attempt.cause) == (EndKind.FAILED, EndCause.DIVERGED)
 
 
 def test_who_has_gone_on_from_a_checkpoint_cannot_reject_it_any_more(tmp_path: Path) -> None:

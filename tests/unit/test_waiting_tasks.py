@@ -15,10 +15,10 @@ from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.job_end import EndState
 
-FAILED = replace(ATTEMPT, outcome=Outcome.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
+FAILED = replace(ATTEMPT, kind=EndKind.FAILED, progress_to=ATTEMPT.progress_from, start="", to_checkpoint=None)
 HOSTNAMES = """\
 case "$3" in
     "node[1-2]") printf 'node1\\nnode2\\n';;
@@ -84,7 +84,7 @@ def test_waiting_tasks_avoid_no_more_nodes_than_their_partition_can_spare(
 
 
 def test_after_a_job_out_of_memory_the_waiting_tasks_ask_for_more(spec: JobSpec, slurm: Slurm) -> None:
-    failed_on(["node1"], cause=EndState.OUT_OF_MEMORY.value, mem_mb=100)
+    failed_on(["node1"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
 
     (line,) = waiting_tasks.learn(spec, ["210_2", "211"], History(RunFolder("demo").history).attempts()[-1])
 
@@ -95,7 +95,7 @@ def test_after_a_job_out_of_memory_the_waiting_tasks_ask_for_more(spec: JobSpec,
 
 
 def test_they_ask_for_no_more_memory_than_a_node_of_the_partition_has(spec: JobSpec, slurm: Slurm) -> None:
-    failed_on(["node1", "node2"], cause=EndState.OUT_OF_MEMORY.value, mem_mb=100)
+    failed_on(["node1", "node2"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
 
     list(waiting_tasks.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1]))
 
@@ -103,7 +103,7 @@ def test_they_ask_for_no_more_memory_than_a_node_of_the_partition_has(spec: JobS
 
 
 def test_a_change_that_slurm_refuses_is_told_with_what_to_type(spec: JobSpec, slurm: Slurm) -> None:
-    failed_on(["node1"], cause=EndState.OUT_OF_MEMORY.value, mem_mb=100)
+    failed_on(["node1"], job_state=EndState.OUT_OF_MEMORY, mem_mb=100)
     slurm.answer("scontrol", "exit 1")
 
     (line,) = waiting_tasks.learn(spec, ["210_2"], History(RunFolder("demo").history).attempts()[-1])

@@ -14,9 +14,9 @@ from unbroken.plan.work_times import METADATA, give_true_times
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import Times
 from unbroken.system.clock import unix_seconds
 
@@ -31,7 +31,7 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert submission is not None
     submissions.fill(submission, "17")
     places = RunFolder("demo")
-    record = Record("demo", 1, Outcome.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z")
+    record = Record("demo", 1, EndKind.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z")
     record.write(places.record(1))
     note = METADATA / urlsafe_b64encode(str(places.record(1)).encode()).decode()
     note.parent.mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_a_record_whose_job_a_job_has_submitted_gets_a_note_like_that_of_an_earl
     data = {"rule": "toy_segment", "job_hash": 7, "input": [], "log": ["logs/demo/001.log"], "code": "c"}
     noted.write_text(json.dumps({**data, "starttime": SUBMITTED, "endtime": SUBMITTED}))
     places = RunFolder("demo")
-    Record("demo", 2, Outcome.PAUSED, True, "d", Progress(20), "2026-11-21T00:02:00Z").write(places.record(2))
+    Record("demo", 2, EndKind.PAUSED, True, "d", Progress(20), "2026-11-21T00:02:00Z").write(places.record(2))
     for segment in (1, 2):
         line = replace(ATTEMPT, token=segment, segment=segment, times=Times(job_started=SUBMITTED + 10 * segment))
         History(places.history).append(line)

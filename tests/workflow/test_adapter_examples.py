@@ -7,7 +7,7 @@ import pytest
 import yaml
 from support.workdir import ROOT, WorkDir, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
@@ -57,7 +57,7 @@ def test_an_example_of_an_adapter_runs_to_its_end_in_segments_and_is_the_whole(
 
     records = {name: work.records(name) for name in (run, "whole")}
     assert ended.code == 0, ended.text
-    assert [record.outcome for record in records[run][:3]] == [Outcome.PAUSED, Outcome.PAUSED, Outcome.FINISHED]
+    assert [record.kind for record in records[run][:3]] == [EndKind.PAUSED, EndKind.PAUSED, EndKind.FINISHED]
     assert 0 < records[run][0].progress.done < records[run][1].progress.done < goal == records[run][2].progress.done
-    assert records["whole"][0].outcome is Outcome.FINISHED
+    assert records["whole"][0].kind is EndKind.FINISHED
     assert weights(work.places(run).final / result) == weights(work.places("whole").final / result)

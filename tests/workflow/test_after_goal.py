@@ -2,7 +2,7 @@
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def jobs(text: str) -> int:
@@ -23,7 +23,7 @@ def test_hundreds_of_segments_behind_a_finish_cost_no_job(work: WorkDir) -> None
         "002.log",
         "003.log",
     ]
-    assert [record.outcome for record in records] == [Outcome.PAUSED] * 2 + [Outcome.FINISHED] * 298
+    assert [record.kind for record in records] == [EndKind.PAUSED] * 2 + [EndKind.FINISHED] * 298
     assert [record.segment for record in records] == list(range(1, 301))
     assert [record.has_worked for record in records].count(True) == 3
     assert len({record.checkpoint for record in records[2:]}) == 1

@@ -5,7 +5,7 @@ import os
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 def test_a_chain_runs_to_its_goal_and_the_same_command_then_does_nothing(work: WorkDir, whole) -> None:
@@ -25,10 +25,10 @@ def test_every_segment_leaves_a_record_of_its_checkpoint(work: WorkDir) -> None:
     work.snakemake()
 
     records = work.records("demo")
-    assert [(record.segment, record.outcome, record.progress.done) for record in records] == [
-        (1, Outcome.PAUSED, 1),
-        (2, Outcome.PAUSED, 2),
-        (3, Outcome.FINISHED, 3),
+    assert [(record.segment, record.kind, record.progress.done) for record in records] == [
+        (1, EndKind.PAUSED, 1),
+        (2, EndKind.PAUSED, 2),
+        (3, EndKind.FINISHED, 3),
     ]
     assert [record.checkpoint for record in records] == [
         path.name for path in sorted(work.places("demo").checkpoints.glob("0*"))

@@ -12,7 +12,7 @@ from support.images import COUNTED, apptainer, counted, counting_run, make_image
 from support.registry import registry
 from support.workdir import WorkDir, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # A step each time it is started; /etc/fruit is in the image alone.
 STEP = """
@@ -186,9 +186,9 @@ def test_killed_again_and_again_inside_it_leaves_the_table_of_one_run(work: Work
     done = work.snakemake()
 
     assert done.code == 0, done.text
-    outcomes = [attempt.outcome for attempt in work.history("demo")]
-    assert outcomes.count(Outcome.DIED) == 2
-    assert Outcome.PAUSED in outcomes
+    outcomes = [attempt.kind for attempt in work.history("demo")]
+    assert outcomes.count(EndKind.DIED) == 2
+    assert EndKind.PAUSED in outcomes
     assert work.final("demo")["rows.txt"] == COUNTED
 
 

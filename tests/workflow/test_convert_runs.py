@@ -5,7 +5,7 @@ import re
 from support.site_jobs import WALK, answer, whole_walk
 from support.workdir import WorkDir
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=walk
@@ -40,7 +40,7 @@ def test_a_converted_script_comes_to_the_result_of_one_walk(work: WorkDir) -> No
     assert planned == 20
     assert "start: [python3, walk.py, '200', '0.02']" in text
     assert "resume: [python3, walk.py, '200', '0.02', '{file}']" in text
-    assert [attempt.outcome for attempt in work.history("walk")].count(Outcome.PAUSED) >= 1
+    assert [attempt.kind for attempt in work.history("walk")].count(EndKind.PAUSED) >= 1
     assert work.final("walk") == {"walk.000200.rst": whole_walk(work.root.parent / "alone", 200)}
 
 

@@ -2,7 +2,7 @@
 
 from support.workdir import WorkDir, one_step_segments
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 # Counts, saves after every step, and crashes behind step 3 while there is no file `mended`; with ONCE it mends itself.
 PROGRAM = """
@@ -30,8 +30,8 @@ def crashing(**more: object) -> dict[str, object]:
     return {"engine": "torch", "segments": 2, "segment_minutes": 1, "settings": settings, **more}
 
 
-def outcomes(work: WorkDir, run: str) -> list[tuple[Outcome, float, float]]:
-    return [(attempt.outcome, attempt.progress_from, attempt.progress_to) for attempt in work.history(run)]
+def outcomes(work: WorkDir, run: str) -> list[tuple[EndKind, float, float]]:
+    return [(attempt.kind, attempt.progress_from, attempt.progress_to) for attempt in work.history(run)]
 
 
 def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: WorkDir) -> None:
@@ -41,8 +41,8 @@ def test_a_crash_with_progress_is_tried_again_from_the_newest_checkpoint(work: W
     done = work.snakemake()
 
     assert done.code == 0
-    assert outcomes(work, "demo") == [(Outcome.FAILED, 0, 3), (Outcome.FINISHED, 3, 6)]
-    assert work.history("demo")[0].message == (
+    assert outcomes(work, "demo") == [(EndKind.FAILED, 0, 3), (EndKind.FINISHED, 3, 6)]
+    assert work.history("demo")[0].line() == (
         "the program ended with exit code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/demo/001.1.log"
     )
 
@@ -66,10 +66,10 @@ def test_a_program_that_always_crashes_stops_its_own_run_only(work: WorkDir) -> 
     done = work.snakemake()
 
     assert done.code == 1
-    failed = Outcome.FAILED
+    failed = EndKind.FAILED
     # Two from the newest checkpoint, then one from the one before it, which comes to the same.
     assert outcomes(work, "bad") == [(failed, 0, 3), (failed, 3, 3), (failed, 3, 3), (failed, 2, 3)]
-    assert work.history("good")[-1].outcome is Outcome.FINISHED
+    assert work.history("good")[-1].kind is EndKind.FINISHED
     assert done.lines("unbroken: ") == [
         "unbroken: bad: 3 of 6 epochs, stopped in segment 1 of 2: the program ended with exit code 1: last line: out "
         "of luck; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start again"
@@ -99,7 +99,7 @@ def test_the_brake_says_why_and_what_to_do_in_one_line(work: WorkDir) -> None:
     assert line.partition("segment 1: ")[2] == (
         "stopped: runs.bad: 3 attempts without progress, no further one is made; last: the program ended with exit "
         "code 1: last line: out of luck; kept: 3 of 6 epochs; read logs/bad/001.4.log; fix the cause, then start "
-        "snakemake again"
+        "again"
     )
 
 
@@ -112,7 +112,7 @@ def test_a_mended_run_goes_on_from_what_was_kept(work: WorkDir) -> None:
     done = work.snakemake()
 
     assert (done.code, done.lines("unbroken: ")) == (0, [])
-    assert outcomes(work, "bad")[-1] == (Outcome.FINISHED, 3, 6)
+    assert outcomes(work, "bad")[-1] == (EndKind.FINISHED, 3, 6)
 
 
 def test_a_program_that_cannot_be_started_is_named(work: WorkDir) -> None:
@@ -125,6 +125,6 @@ def test_a_program_that_cannot_be_started_is_named(work: WorkDir) -> None:
     (line,) = done.lines("unbroken: ")
     assert line.startswith("unbroken: demo: 0 of 1, stopped in segment 1 of 1: cannot start no-such-program ")
     assert line.endswith(
-        ": no-such-program is not a program that can be found here; log: logs/demo/001.log; fix the cause, then start "
+        ": no-such-program is not a program that can be found here; read logs/demo/001.log; fix the cause, then start "
         "again"
     )

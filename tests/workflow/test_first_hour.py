@@ -13,7 +13,7 @@ from support.histories import PLAIN
 from support.workdir import WorkDir, one_step_segments
 
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 pytestmark = pytest.mark.xdist_group("first hour")
 
@@ -208,7 +208,7 @@ def test_the_help_names_no_argument_twice(work: WorkDir) -> None:
 def test_of_a_thousand_runs_status_shows_those_that_need_a_hand_and_how_many_there_are_more(work: WorkDir) -> None:
     names = [f"run{number:04d}" for number in range(1000)]
     work.configure({name: one_step_segments(segments=3, goal=2) for name in names})
-    failed = replace(PLAIN, outcome=Outcome.FAILED, message="it broke")
+    failed = replace(PLAIN, kind=EndKind.FAILED, message="it broke")
     History(work.places(names[-1]).history).append(failed)
 
     done = work.unbroken("status", columns=120)

@@ -10,11 +10,11 @@ from contextlib import suppress
 import pytest
 from support.workdir import Driver, WorkDir, one_long_segment, overlaps, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
-def outcomes(work: WorkDir) -> list[Outcome]:
-    return [attempt.outcome for attempt in work.history("demo")]
+def outcomes(work: WorkDir) -> list[EndKind]:
+    return [attempt.kind for attempt in work.history("demo")]
 
 
 def test_a_driver_restarted_beside_its_orphan_waits_and_takes_its_work_over(work: WorkDir, whole) -> None:
@@ -32,7 +32,7 @@ def test_a_driver_restarted_beside_its_orphan_waits_and_takes_its_work_over(work
 
     assert done.code == 0
     assert "demo segment 1: waiting: the run is held, segment 1 by process " in done.text
-    assert outcomes(work) == [Outcome.FINISHED]  # the orphan's; nobody computed it twice
+    assert outcomes(work) == [EndKind.FINISHED]  # the orphan's; nobody computed it twice
     assert work.final("demo") == whole(300)
 
 
@@ -46,7 +46,7 @@ def test_a_driver_restarted_after_its_orphan_has_ended_computes_nothing_again(wo
     done = work.snakemake()
 
     assert done.code == 0
-    assert outcomes(work) == [Outcome.FINISHED]
+    assert outcomes(work) == [EndKind.FINISHED]
     assert work.final("demo") == whole(100)
 
 
@@ -61,9 +61,9 @@ def test_after_everything_is_killed_the_same_segment_goes_on_from_its_last_check
 
     died, finished = work.history("demo")
     assert done.code == 0
-    assert (died.outcome, died.segment) == (Outcome.DIED, 1)
+    assert (died.kind, died.segment) == (EndKind.DIED, 1)
     assert died.progress_to >= saved  # more if a state was handed over that nobody had published yet
-    assert (finished.outcome, finished.segment, finished.progress_from) == (Outcome.FINISHED, 1, died.progress_to)
+    assert (finished.kind, finished.segment, finished.progress_from) == (EndKind.FINISHED, 1, died.progress_to)
     assert work.final("demo") == whole(200)
 
 
@@ -76,7 +76,7 @@ def test_a_killed_segment_is_tried_again_by_the_same_driver(work: WorkDir, whole
     done = driver.wait()
 
     assert done.code == 0
-    assert outcomes(work) == [Outcome.DIED, Outcome.FINISHED]
+    assert outcomes(work) == [EndKind.DIED, EndKind.FINISHED]
     assert work.final("demo") == whole(200)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.workdir import BIN, ROOT, WorkDir, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 PAGE = ROOT / "docs" / "module.md"
 
@@ -59,7 +59,7 @@ def test_a_killed_driver_goes_on(importing: WorkDir, whole) -> None:
     done = importing.snakemake()
 
     assert done.code == 0
-    assert [attempt.outcome for attempt in importing.history("demo")] == [Outcome.DIED, Outcome.FINISHED]
+    assert [attempt.kind for attempt in importing.history("demo")] == [EndKind.DIED, EndKind.FINISHED]
     assert (importing.root / "results" / "last_value.txt").read_text().startswith("150,")
 
 

@@ -28,7 +28,7 @@ def test_the_script_and_the_config_of_the_page_of_torch_come_killed_to_the_resul
     assert work.snakemake().code == 0
 
     pieces, whole = work.final("pieces"), work.final("whole")
-    assert [attempt.outcome.value for attempt in work.history("pieces")] == ["died", "finished"]
+    assert [attempt.kind.value for attempt in work.history("pieces")] == ["died", "finished"]
     assert {name: pieces[name] for name in ("model.pt", "metrics.csv")} == {
         name: whole[name] for name in ("model.pt", "metrics.csv")
     }

@@ -6,7 +6,7 @@ import sys
 
 from support.workdir import ROOT, WorkDir, one_long_segment, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 COUNTER = ROOT / "tests" / "support" / "counter.py"
 
@@ -26,8 +26,8 @@ def test_a_ctrl_c_saves_and_the_same_segment_goes_on_at_the_next_start(work: Wor
     assert interrupted.lines("unbroken: ") == [
         f"unbroken: demo: stopped by Ctrl-C; saved at {first.progress_to} of 250 steps; start again and it goes on"
     ]
-    assert (first.outcome, first.segment) == (Outcome.INTERRUPTED, 1)
-    assert (second.outcome, second.segment, second.progress_from) == (Outcome.FINISHED, 1, first.progress_to)
+    assert (first.kind, first.segment) == (EndKind.INTERRUPTED, 1)
+    assert (second.kind, second.segment, second.progress_from) == (EndKind.FINISHED, 1, first.progress_to)
     assert done.code == 0
     assert work.final("demo") == whole(250)
 
@@ -42,7 +42,7 @@ def test_an_interrupt_of_the_driver_alone_reaches_its_segments(work: WorkDir) ->
     assert driver.wait().code == 1
     for name in ("first", "second"):
         (attempt,) = work.history(name)
-        assert attempt.outcome is Outcome.INTERRUPTED
+        assert attempt.kind is EndKind.INTERRUPTED
         assert attempt.message.startswith(f"stopped by Ctrl-C; saved at {attempt.progress_to} of ")
 
 
@@ -82,7 +82,7 @@ def test_a_ctrl_c_leaves_no_process_behind(work: WorkDir) -> None:
     driver.wait()
     until(lambda: not work.processes())
     for name in ("first", "second"):
-        assert [attempt.outcome for attempt in work.history(name)] == [Outcome.INTERRUPTED]
+        assert [attempt.kind for attempt in work.history(name)] == [EndKind.INTERRUPTED]
 
 
 def test_a_closed_terminal_saves_and_the_same_segment_goes_on_at_the_next_start(work: WorkDir, whole) -> None:
@@ -96,7 +96,7 @@ def test_a_closed_terminal_saves_and_the_same_segment_goes_on_at_the_next_start(
     done = work.snakemake()
 
     first, second = work.history("demo")
-    assert (first.outcome, second.progress_from) == (Outcome.INTERRUPTED, first.progress_to)
+    assert (first.kind, second.progress_from) == (EndKind.INTERRUPTED, first.progress_to)
     assert done.code == 0
     assert work.final("demo") == whole(150)
 
@@ -110,7 +110,7 @@ def test_under_nohup_a_closed_terminal_stops_nothing(work: WorkDir, whole) -> No
     done = driver.wait()
 
     assert done.code == 0
-    assert [attempt.outcome for attempt in work.history("demo")] == [Outcome.FINISHED]
+    assert [attempt.kind for attempt in work.history("demo")] == [EndKind.FINISHED]
     assert work.final("demo") == whole(150)
 
 
@@ -164,7 +164,7 @@ def test_a_driver_that_gets_term_waits_for_its_segment_and_ends(work: WorkDir, w
         f"unbroken: demo: {attempt.progress_to} of 1000 steps after segment 1 of 9; start again to go on"
     ]
     assert not work.processes()
-    assert attempt.outcome is Outcome.PAUSED
+    assert attempt.kind is EndKind.PAUSED
     work.configure({"demo": one_long_segment(goal=1000, segments=9) | {"settings": {"goal": 1000, "step_seconds": 0}}})
     assert work.snakemake().code == 0
     assert work.final("demo") == whole(1000)

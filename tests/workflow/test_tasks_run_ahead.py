@@ -6,7 +6,7 @@ import pytest
 from support.slurm_at_hand import SlurmAtHand
 from support.workdir import WorkDir, one_step_segments, until
 
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_tasks_that_have_done_all_segments_before_snakemake_asks_are_taken_by_th
     assert done.code == 0, done.text
     assert slurm.arrays == {"a": "1-6%1"}
     assert len(slurm.told) == 1
-    assert [record.outcome for record in work.records("a")] == [Outcome.PAUSED] * 3 + [Outcome.FINISHED]
+    assert [record.kind for record in work.records("a")] == [EndKind.PAUSED] * 3 + [EndKind.FINISHED]
     assert [attempt.segment for attempt in work.history("a")] == [1, 2, 3, 4]
     assert is_untouched(slurm, work)
     assert "SLURM run ID" not in done.text  # the Slurm plugin has no job of its own to submit

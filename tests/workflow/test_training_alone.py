@@ -48,7 +48,7 @@ def test_a_signal_an_error_and_a_kill_are_retried_and_change_no_byte(work: WorkD
     assert (work.root / "plotted.txt").read_text() == "plotted\n"
     # What was not saved is trained again, and nothing else.
     assert batches(work) == sorted([*ALL, 10, 15])
-    assert [line.outcome.value for line in history(work)] == ["interrupted", "failed", "died", "finished"]
+    assert [line.kind.value for line in history(work)] == ["interrupted", "failed", "died", "finished"]
     assert history(work)[1].message == "ValueError: no such luck"
 
 

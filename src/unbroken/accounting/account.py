@@ -11,7 +11,7 @@ from unbroken.accounting.attempt_work import Work, set_back, work_of
 from unbroken.accounting.kinds import Kind, Span
 from unbroken.accounting.past import array_of
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import NO_TIMES
 
 # What a cluster charges for.
@@ -103,7 +103,7 @@ def paint(claims: Sequence[Span], begin: float, end: float) -> Iterator[Span]:
 
 def _end(works: Sequence[Work], until: float) -> float:
     """A run is over when its goal is reached; one whose goal was raised goes on."""
-    if works and works[-1].attempt.outcome is Outcome.FINISHED and works[-1].ended is not None:
+    if works and works[-1].attempt.kind is EndKind.FINISHED and works[-1].ended is not None:
         return min(works[-1].ended, until)
     return until
 
@@ -136,7 +136,7 @@ def _kills(works: Sequence[Work]) -> tuple[int, float]:
     kills, kept, done = 0, 0.0, 0.0
     for work in works:
         done += work.seconds(Kind.USEFUL, Kind.LOST)
-        if work.attempt.outcome in {Outcome.DIED, Outcome.FAILED} and not work.attempt.before_work:
+        if work.attempt.kind in {EndKind.DIED, EndKind.FAILED}:
             kills += 1
             kept += done
         done -= work.seconds(Kind.LOST)

@@ -47,7 +47,7 @@ def set_back(works: Sequence[Work]) -> list[Work]:
     """The same, where what was done beyond the point from which a later attempt went on is lost."""
     found, reached = list(works), [work.attempt.progress_to for work in works]
     for place, later in enumerate(works):
-        if later.attempt.before_work or not later.spans:
+        if later.attempt.kind.is_before_work or not later.spans:
             continue
         for before in range(place - 1, -1, -1):
             if reached[before] <= later.attempt.progress_from:
@@ -64,7 +64,7 @@ def _cut_back(work: Work, later: Attempt) -> Work:
     if not attempt.has_advanced or attempt.unit != later.unit or advance <= 0 or beyond <= SAME_PROGRESS * advance:
         return work
     useful = sum(span.end - span.begin for span in work.spans if span.kind is Kind.USEFUL)
-    already = work.seconds(Kind.LOST) if attempt.outcome.settles else 0.0
+    already = work.seconds(Kind.LOST) if attempt.kind.settles else 0.0
     lost = max(beyond / advance * (useful + already) - already, 0.0)
     return replace(work, spans=tuple(_with_tail(work.spans, Kind.USEFUL, Kind.LOST, lost)))
 
@@ -73,7 +73,7 @@ def _spans(attempt: Attempt, times: Times, until: float) -> Iterator[Span]:
     token, ended = attempt.token, until if times.ended is None else times.ended
     started = _first(times.job_started, times.program_started, times.first_step, ended) or ended
     first_step = _first(times.first_step, times.program_started)
-    if attempt.before_work or first_step is None:
+    if attempt.kind.is_before_work or first_step is None:
         yield Span(Kind.STARTING, started, ended, token)
     else:
         yield Span(Kind.STARTING, started, first_step, token)
@@ -88,7 +88,7 @@ def _work_spans(attempt: Attempt, times: Times, first_step: float, ended: float)
     stopped = min(_first(times.stop_asked, program_ended) or program_ended, program_ended)
     is_at_work = times.ended is None
     # What was saved after the stop was done before it.
-    has_kept_all = is_at_work or attempt.outcome.settles
+    has_kept_all = is_at_work or attempt.kind.settles
     saved = stopped if has_kept_all else min(max(times.saved or first_step, first_step), stopped)
     worked = [Span(Kind.USEFUL, first_step, saved, token), Span(Kind.LOST, saved, stopped, token)]
     worked = list(_stopped(worked, times.suspensions))
@@ -135,8 +135,8 @@ def _by_old_line(attempt: Attempt) -> Work:
     """From before these times were kept: when it worked, and no more."""
     started, ended = unix_seconds(attempt.started_utc), unix_seconds(attempt.ended_utc)
     worked = max(min(attempt.work_seconds, ended - started), 0.0)
-    kind = Kind.USEFUL if attempt.outcome.settles or attempt.has_advanced else Kind.LOST
-    spans = () if attempt.before_work or not worked else (Span(kind, started, started + worked, attempt.token),)
+    kind = Kind.USEFUL if attempt.kind.settles or attempt.has_advanced else Kind.LOST
+    spans = () if attempt.kind.is_before_work or not worked else (Span(kind, started, started + worked, attempt.token),)
     return Work(attempt, spans, started, ended, ended)
 
 

@@ -29,7 +29,7 @@ def least_segments(attempts: Sequence[Attempt], done: float, goal: float) -> int
     advance: dict[int, float] = defaultdict(float)
     for attempt in attempts:
         advance[attempt.segment] += attempt.progress_to - attempt.progress_from
-    settled = [attempt.segment for attempt in attempts if attempt.outcome.settles][-RECENT:]
+    settled = [attempt.segment for attempt in attempts if attempt.kind.settles][-RECENT:]
     best = max((advance[segment] for segment in settled), default=0.0)
     return min(math.ceil(max(goal - done, 0.0) / best - 1e-9), MANY) if best > 0 else MANY
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
 
 # A run changes: machine, queue and program are those of the last attempts.
@@ -22,7 +22,6 @@ CLOCK_SECONDS = 5.0
 SIMILAR_LENGTH = 2.0
 # With fewer waits of the same partition, or length, all are compared.
 LEAST_GAPS = 3
-_ENDED_EARLY = {Outcome.INTERRUPTED, Outcome.FAILED, Outcome.DIED}
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ def past_of(attempts: Sequence[Attempt], segment_seconds: float | None = None) -
     told = [attempt for attempt in attempts if _is_sound(attempt)]
     unit = next((attempt.unit for attempt in reversed(told) if attempt.unit), "")
     other = max((place for place, each in enumerate(told, 1) if each.unit not in {unit, ""}), default=0)
-    told = [attempt for attempt in told[other:] if not attempt.before_work][-REMEMBERED:]
-    full = [attempt for attempt in told if attempt.outcome is Outcome.PAUSED]
-    early = [attempt for attempt in told if attempt.outcome in _ENDED_EARLY]
+    told = [attempt for attempt in told[other:] if not attempt.kind.is_before_work][-REMEMBERED:]
+    full = [attempt for attempt in told if attempt.kind is EndKind.PAUSED]
+    early = [attempt for attempt in told if not attempt.kind.settles]
     start = _start_seconds(told)
     last = told[-1] if told else None
     return Past(
@@ -82,7 +81,7 @@ def past_of(attempts: Sequence[Attempt], segment_seconds: float | None = None) -
         spares=tuple(attempt.unused_seconds for attempt in full if attempt.unused_seconds is not None),
         work_seconds=sum(map(_worked, told)),
         ended_early=len(early),
-        killed=sum(attempt.outcome is not Outcome.INTERRUPTED for attempt in early),
+        killed=sum(attempt.kind.is_failure for attempt in early),
         save_seconds=_save_seconds(told),
         start_seconds=start,
         last_end=_end(last) if last else None,
@@ -107,7 +106,7 @@ def _begin(attempt: Attempt) -> float:
 def _worked(attempt: Attempt) -> float:
     """Its seconds at work; of a killed one to its last sign of life if that is known, else to its last checkpoint."""
     ended = attempt.times.ended
-    lived = ended - _begin(attempt) if ended is not None and attempt.outcome is Outcome.DIED else 0.0
+    lived = ended - _begin(attempt) if ended is not None and attempt.kind is EndKind.DIED else 0.0
     return max(lived, attempt.work_seconds)
 
 
@@ -174,7 +173,7 @@ def _first_wait(attempt: Attempt) -> Gap | None:
 def _gap(before: Attempt, after: Attempt) -> Gap | None:
     if before.slurm_cluster != after.slurm_cluster:
         return None
-    if before.outcome is Outcome.DIED and before.times.ended is None:
+    if before.kind is EndKind.DIED and before.times.ended is None:
         return None
     began, seconds = _end(before), _begin(after) - _end(before)
     sent = after.times.submitted

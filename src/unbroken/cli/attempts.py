@@ -21,8 +21,8 @@ def attempt_lines(places: RunFolder) -> Iterator[str]:
         yield f"the newest {SHOWN}; all: {places.history}"
     for attempt in attempts[-SHOWN:]:
         yield _line(attempt)
-        if not attempt.outcome.settles or attempt.was_killed_stopping:
-            yield f"    {attempt.message}"
+        if not attempt.kind.settles or attempt.was_killed_stopping:
+            yield f"    {attempt.line()}"
     if logs := segment_logs(places):
         yield f"log: {logs[segment_to_show(places, logs)]}"
 
@@ -31,7 +31,7 @@ def _line(attempt: Attempt) -> str:
     done = f"{amount(attempt.progress_from)} -> {amount(attempt.progress_to)} {attempt.unit}".rstrip()
     job = f", Slurm job {attempt.slurm_job}" if attempt.slurm_job else ""
     where = f"{attempt.slurm_node or attempt.host}{job}"
-    ended = attempt.cause or attempt.end_cause or attempt.outcome.value
+    ended = attempt.why or attempt.kind
     return (
         f"segment {attempt.segment}  {ended}  {done}  {duration(attempt.work_seconds)} on {where}  {attempt.ended_utc}"
     )

@@ -24,11 +24,11 @@ from unbroken.runs.known_formats import refuse_newer_files
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import Lease
 from unbroken.runs.lineage import only_parts
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
 from unbroken.runs.passport import read_passport
 from unbroken.runs.record import read_record
 from unbroken.runs.run_output import OutputPlace, OutputsOf, RunOutput
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
@@ -231,7 +231,7 @@ def _as_it_counts_now(attempt: Attempt, newest: Checkpoint) -> Attempt:
         return attempt
     message = f"its checkpoints were lost; the run was restored from the copy of {newest.name}"
     done = min(attempt.progress_to, newest.passport.progress.done)
-    return replace(attempt, outcome=Outcome.DIED, to_checkpoint=None, progress_to=done, message=message)
+    return replace(attempt, kind=EndKind.DIED, to_checkpoint=None, progress_to=done, message=message)
 
 
 def _is_lost(name: str, newest: Checkpoint) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import SlurmJob
 
 # Slurm's times are whole seconds, and its clock and ours drift.
@@ -27,7 +27,7 @@ def _seems_up(attempts: Sequence[Attempt], around: SlurmJob | None) -> bool:
 
 def _left_at_pause(attempt: Attempt, around: SlurmJob) -> float:
     """What the job had left when this attempt was told that its time is up; a requeued job has more."""
-    is_its_own = attempt.slurm_job == around.job_id and attempt.outcome is Outcome.PAUSED
+    is_its_own = attempt.slurm_job == around.job_id and attempt.kind is EndKind.PAUSED
     was_asked = attempt.stop_seconds is not None or attempt.times.stop_asked is not None
     is_told = was_asked and attempt.unused_seconds is not None
     return attempt.unused_seconds or 0.0 if is_its_own and is_told else -ROUNDING_SECONDS

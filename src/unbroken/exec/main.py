@@ -35,15 +35,14 @@ from unbroken.exec.settings import run_of, with_file
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.runs import lease
 from unbroken.runs.driver_start import START
-from unbroken.runs.exec_note import REFUSED as NOTE_REFUSED
-from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
+from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import History
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
@@ -99,19 +98,19 @@ class _Exec:
         self._job = self._waiting_job()
         try:
             record = run_segment(self._job, self._engine, self._prepare)
-            if record.outcome is Outcome.FINISHED:
+            if record.kind is EndKind.FINISHED:
                 self._finish()
         except UnbrokenError as error:
             return self._failed(error)
-        self._write_note(record.outcome.value)
-        if record.outcome is Outcome.FINISHED:
+        self._write_note(record.kind)
+        if record.kind is EndKind.FINISHED:
             return 0
         self._requeue()
         return EXIT_PAUSED
 
     def note_refused(self, reason: str) -> None:
         """For the driver, to whom it is a job that failed."""
-        write_note(self.note, ExecNote(self.options.name, str(self.store), NOTE_REFUSED, 0, reason))
+        write_note(self.note, ExecNote(self.options.name, str(self.store), EndKind.REFUSED, 0, reason))
 
     # --- before ---
 
@@ -166,7 +165,7 @@ class _Exec:
             log = self.places.log(segment)
             log.unlink(missing_ok=True)  # that of an attempt; its own name stays
             self._job = replace(self._job, segment=segment, attempt_log=attempt_log(log))
-        self._write_note(STARTED)
+        self._write_note(None)
         return self._job
 
     def _refuse_late_start(self) -> None:
@@ -177,8 +176,8 @@ class _Exec:
 
     def _segment(self) -> int:
         """The one behind the last that has saved; of a finished run, whose goal was raised since, behind its last."""
-        attempts, settled = History(self.places.history).attempts(), (Outcome.PAUSED, Outcome.FINISHED)
-        return 1 + max((attempt.segment for attempt in attempts if attempt.outcome in settled), default=0)
+        attempts = History(self.places.history).attempts()
+        return 1 + max((attempt.segment for attempt in attempts if attempt.kind.settles), default=0)
 
     def _why_anew(self, was: Call | None, now: Call) -> str:
         """Why it begins anew; empty if it goes on."""
@@ -224,11 +223,11 @@ class _Exec:
         """85 if somebody wanted the machine back; else the program's own exit code, or 1, with the reason."""
         if isinstance(error, InterruptedSegment):
             if not isinstance(error, _NoTimeLeft):
-                self._write_note(Outcome.INTERRUPTED.value)
+                self._write_note(EndKind.INTERRUPTED)
             self._say(str(error))
             self._requeue()
             return EXIT_PAUSED
-        self._write_note(Outcome.FAILED.value)
+        self._write_note(EndKind.FAILED)
         if not isinstance(error, SegmentError) or not self._engine.has_started:
             raise error
         attempts = History(self.places.history).attempts()
@@ -240,8 +239,8 @@ class _Exec:
         if self.options.is_requeued and self.job_id and ask("scontrol", "requeue", self.job_id) is None:
             self._job.tell(f"Slurm did not take the job back; type: scontrol requeue {self.job_id}, or submit it again")
 
-    def _write_note(self, outcome: str) -> None:
-        write_note(self.note, ExecNote(self.options.name, str(self.store), outcome, self._job.segment))
+    def _write_note(self, kind: EndKind | None) -> None:
+        write_note(self.note, ExecNote(self.options.name, str(self.store), kind, self._job.segment))
 
     def _say(self, line: str) -> None:
         name = self.options.name

@@ -28,8 +28,9 @@ from unbroken.job.spec import read
 from unbroken.job.stop_note import note_stop
 from unbroken.job.work import Work
 from unbroken.runs import driver_start
-from unbroken.runs.job_note import BeforeWork, exit_code_for
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.known_formats import refuse_newer
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.queue import my_jobs
 from unbroken.slurm.this_job import hide_array, own_job_id
@@ -49,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
         job = ChainJob(read(given.spec), own_job_id())
     except UnbrokenError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
-        return exit_code_for(BeforeWork.REFUSED, 1)
+        return exit_code_for(EndKind.REFUSED, 1)
     try:
         refuse_newer(job.spec.folder)
         wait_until_left(job)
@@ -57,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _do_next_segment(ChainJob(job.now(), job.job_id))
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
         job.log(str(error))
-        return exit_code_for(BeforeWork.REFUSED, 1)
+        return exit_code_for(EndKind.REFUSED, 1)
 
 
 def _do_next_segment(job: ChainJob) -> int:
@@ -71,18 +72,18 @@ def _do_next_segment(job: ChainJob) -> int:
         job.log(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))
         end_run(job, my_jobs() or [])
-        return exit_code_for(None if work.has_tried else BeforeWork.STOPPED, 1)
+        return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
 
 
 def _do(job: ChainJob, work: Work) -> int:
-    ended = work.do()
-    if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE):
-        leave_before_work(job, ended.why, ended.message)
-    elif ended.why is BeforeWork.HELD:
+    code, end = work.do()
+    if end is not None and end.kind is EndKind.HELD:
         leave_to_owner(job)
+    elif end is not None and end.kind.is_before_work:
+        leave_before_work(job, end)
     elif not work.is_followed:
         look_after_the_rest(job, work.has_no_room)
-    return exit_code_for(ended.why, ended.code)
+    return exit_code_for(end.kind, code) if end else code
 
 
 def _log_missing_commands(job: ChainJob) -> None:

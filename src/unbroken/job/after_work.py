@@ -15,8 +15,7 @@ from unbroken.job.segment_process import give_up_at, is_being_ended, rest_second
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
 from unbroken.slurm.this_job import restart_count
@@ -55,7 +54,7 @@ def _stop_after_last_attempt(job: ChainJob, is_leaving: bool) -> None:
     """
     own = _own_attempt(job)
     segment = job.now().next_segment()
-    if own is None or own.outcome is not Outcome.FAILED or segment is None or job.spec.is_rule:
+    if own is None or not own.kind.is_failure or segment is None or job.spec.is_rule:
         return
     if not is_leaving and not is_being_ended():
         next_attempt(job, segment)
@@ -101,7 +100,8 @@ def _go_on(job: ChainJob, has_no_room: bool) -> None:
     if done.answer is Answer.REFUSED:
         last = next(reversed(History(job.folder.history).attempts()), None)
         message = f"the next jobs could not be submitted: {done.said}"
-        endings.note(job.folder, endings.before_work(last, segment, BeforeWork.REFUSED, message), job.log)
+        end = SegmentEnd(kind=EndKind.REFUSED, message=message)
+        endings.note(job.folder, endings.before_work(last, segment, end), job.log)
         raise Stop(f"{message}; fix the cause, then start snakemake again")
     _come_back(job)
 

@@ -11,20 +11,20 @@ from unbroken.job.next_attempt import next_attempt
 from unbroken.job.waiting_tasks import change_tasks
 from unbroken.runs import attempts as endings
 from unbroken.runs.history import History
-from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.lease import current_claim
+from unbroken.runs.segment_end import SegmentEnd
 from unbroken.slurm.queue import my_jobs
 
 
-def leave_before_work(job: ChainJob, why: BeforeWork, message: str) -> None:
+def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
     """Submit nothing and go back into no queue: the same would only happen again, there, in a minute."""
     segment = job.now().next_segment() or job.now().last_segment
     lines = History(job.folder.history).attempts()
     is_noted = bool(lines) and lines[-1].slurm_job == job.job_id
     words = {"slurm_job": job.job_id, "slurm_node": os.environ.get("SLURMD_NODENAME", "")}
-    own = endings.before_work(lines[-1] if lines else None, segment, why, message, **words)
+    own = endings.before_work(lines[-1] if lines else None, segment, end, **words)
     next_attempt(job, segment, [] if is_noted else [own])
-    job.log(f"this job ends before its work and submits no other: {message}")
+    job.log(f"this job ends before its work and submits no other: {end.line()}")
     if not has_waiting(job.key):
         job.log("no task of this run waits; fix the cause, then start snakemake again")
 

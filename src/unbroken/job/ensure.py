@@ -74,6 +74,6 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: MyJob) -> bool:
     if spec.submission.refills:
         return False
     return any(
-        attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.outcome.settles
+        attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.kind.settles
         for attempt in History(spec.folder.history).attempts()
     )

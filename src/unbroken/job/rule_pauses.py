@@ -7,8 +7,8 @@ from contextlib import suppress
 from unbroken.errors import FormatError
 from unbroken.job.rule_state import read_state
 from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
+from unbroken.runs.segment_end import EndKind
 
 
 class RulePauses:
@@ -27,7 +27,7 @@ class RulePauses:
         state = read_state(self._key)
         with suppress(OSError, FormatError):
             attempts = History(state.folder(self._key).history).attempts()
-            paused = [attempt for attempt in attempts if attempt.outcome is Outcome.PAUSED]
+            paused = [attempt for attempt in attempts if attempt.kind is EndKind.PAUSED]
             return [
                 f"{state.note.name if state.note else self._key}: segment {number} of {self._segments} paused, "
                 f"{amount(attempt.progress_to)} {attempt.unit} done"

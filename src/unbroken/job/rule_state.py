@@ -13,8 +13,8 @@ from pathlib import Path
 
 from unbroken.runs.exec_note import ATTEMPTS_WITHOUT_PROGRESS, ExecNote
 from unbroken.runs.layout import CHAINS, NOTES, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs, jsontext
 
 # An empty file beside the state: the rule's job has ended well.
@@ -40,7 +40,7 @@ class RuleState:
         """Return the segment that the next job is at."""
         if self.note is None:
             return 1
-        return max(1, self.note.segment + (self.note.outcome == Outcome.PAUSED.value))
+        return max(1, self.note.segment + (self.note.kind is EndKind.PAUSED))
 
     @property
     def store(self) -> str:
@@ -67,7 +67,7 @@ def read_state(key: str) -> RuleState:
     """Return what was written last; nothing known yet if nothing was, or it is corrupt."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         data = jsontext.parse((CHAINS / key / "state.json").read_text())
-        note = ExecNote(**data["note"]) if data["note"] else None
+        note = ExecNote.parse(data["note"]) if data["note"] else None
         counts = int(data["pauses"]), int(data["failures"])
         return RuleState(note, *counts, tuple(data["killed_jobs"]), data["start"])
     return RuleState()

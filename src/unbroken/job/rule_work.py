@@ -11,17 +11,17 @@ from pathlib import Path
 from unbroken.job import rule_state
 from unbroken.job.after_work import how_slurm_ends
 from unbroken.job.next_attempt import Stop, next_attempt
-from unbroken.job.rule_end import RuleEnd, after
+from unbroken.job.rule_end import RuleEnd, after, rule_end
 from unbroken.job.rule_state import RuleState
-from unbroken.job.segment_process import CommandEnd, is_being_ended
+from unbroken.job.segment_process import is_being_ended
 from unbroken.job.segment_script import unmark
 from unbroken.job.stop_note import stop_of
 from unbroken.job.work import Work
 from unbroken.program.memory import Kills, out_of_memory_kills
 from unbroken.runs import attempts, policy
-from unbroken.runs.exec_note import STARTED, ExecNote, note_path, read_note
+from unbroken.runs.exec_note import ExecNote, note_path, read_note
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job_end import EndState
 
 # A file server is asked each time, for as long as the rule begins no run.
@@ -31,10 +31,10 @@ LOOK_SECONDS = 2.0
 class RuleWork(Work):
     """The rule's job, once; Stop if no further one is to be made."""
 
-    def _do_next(self) -> CommandEnd:
+    def _do_next(self) -> tuple[int, SegmentEnd | None]:
         job = self._job
         if rule_state.is_done(job.key):
-            return CommandEnd(0)
+            return 0, None
         state = self._state_before()
         self.has_tried = True
         kills = _memory_kills()
@@ -43,8 +43,9 @@ class RuleWork(Work):
             rule_state.note_done(job.key)
             for output in job.spec.rule_job.outputs:
                 unmark(Path(output))
-            return CommandEnd(0)
-        return CommandEnd(0 if self._follow(state, self._end(kills)) else code)
+            return 0, None
+        ended = self._end(kills)
+        return (0, ended.end) if self._follow(state, ended) else (code, None)
 
     def _state_before(self) -> RuleState:
         """Return the state with the jobs of this start that ran out of memory; Stop by the policy.
@@ -59,7 +60,7 @@ class RuleWork(Work):
             return state
         next_attempt(job, state.segment)
         known = policy.of_start(attempts.all_attempts(job.folder), job.spec.start)
-        killed = [line.slurm_job for line in attempts.with_causes(known) if attempts.ran_out_of_memory(line)]
+        killed = [line.slurm_job for line in attempts.with_causes(known) if line.ran_out_of_memory]
         state = replace(state, killed_jobs=tuple(dict.fromkeys((*state.killed_jobs, *killed))))
         state.write(job.key)
         allowed = job.now().allowed
@@ -89,29 +90,30 @@ class RuleWork(Work):
     def _end(self, kills: Kills) -> RuleEnd:
         """Return how the rule's job ended."""
         job_id, note = self._job.job_id, self._note()
-        ended_by = _ended_by(job_id, note) if is_being_ended() else ""
+        ended_by = _ended_by(job_id, note) if is_being_ended() else None
         history = History(RuleState(note).folder(self._job.key).history).attempts() if note else []
         own = [attempt for attempt in history if attempt.slurm_job == job_id]
-        return RuleEnd(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
+        return rule_end(job_id, note, history, ended_by, _lacked_memory(note, own, kills))
 
-    def _follow(self, before: RuleState, end: RuleEnd) -> bool:
+    def _follow(self, before: RuleState, ended: RuleEnd) -> bool:
         """Write what the next task needs; return True if the job has paused, Stop if there is to be no next one."""
         job = self._job
-        follows = after(before, end, job.now().allowed)
-        follows.state.write(job.key)
-        if follows.line:
-            job.log(follows.line)
-        if follows.why_stop:
-            raise Stop(follows.why_stop)
-        if end.note is not None and end.note.outcome == Outcome.FAILED.value and not end.is_out_of_memory:
-            next_attempt(job, follows.state.segment)
-        return end.pause is not None and follows.state.failures == 0
+        state, action = after(before, ended, job.now().allowed)
+        state.write(job.key)
+        if action.stops:
+            raise Stop(action.why)
+        if action.why:
+            job.log(action.why)
+        if ended.note is not None and ended.note.kind is EndKind.FAILED and not ended.end.ran_out_of_memory:
+            next_attempt(job, state.segment)
+        return ended.end.kind is EndKind.PAUSED and state.failures == 0
 
 
-def _ended_by(job_id: str, note: ExecNote | None) -> str:
+def _ended_by(job_id: str, note: ExecNote | None) -> EndState:
     """Return Slurm's word for how it ends this job, which is asked for only where that decides."""
-    is_asked = note is None or note.outcome == Outcome.FINISHED.value
-    return (how_slurm_ends(job_id) if is_asked else "") or EndState.REQUEUED.value
+    is_asked = note is None or note.kind is EndKind.FINISHED
+    word = how_slurm_ends(job_id) if is_asked else ""
+    return EndState.of(word) if word else EndState.REQUEUED
 
 
 def _memory_kills() -> Kills:
@@ -120,9 +122,9 @@ def _memory_kills() -> Kills:
 
 def _lacked_memory(note: ExecNote | None, own: list[Attempt], before: Kills) -> bool:
     """Return True if the kernel killed the program: by its own line, or where it could write none."""
-    if own and (own[-1].outcome.settles or attempts.ran_out_of_memory(own[-1])):
-        return not own[-1].outcome.settles
-    if note is not None and note.outcome != STARTED:
+    if own and (own[-1].kind.settles or own[-1].ran_out_of_memory):
+        return not own[-1].kind.settles
+    if note is not None and note.kind is not None:
         return False
     now = _memory_kills()
     return now.is_job and now.count > before.count

@@ -12,16 +12,17 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from unbroken.errors import UnbrokenError
 from unbroken.runs import attempts as endings
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import GIVE_UP, BeforeWork, JobNote, NoteFile
+from unbroken.runs.job_note import GIVE_UP, NoteFile
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import newest_claim
 from unbroken.runs.obstacles import obstacle
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.this_job import job_around_us
 from unbroken.system.clock import utc_now
 
@@ -36,19 +37,6 @@ IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, 
 # So much of what a command says at its end is kept.
 _TAIL_BYTES = 8192
 _LONGEST = 300
-
-
-@dataclass(frozen=True)
-class CommandEnd:
-    """How a segment's command ended; `why` is None if its work had begun, or if it ended well.
-
-    `since` is when (time.monotonic()) it began to wait in vain for what it misses, if it did.
-    """
-
-    code: int
-    why: BeforeWork | None = None
-    message: str = ""
-    since: float | None = None
 
 
 _received: set[int] = set()
@@ -75,44 +63,49 @@ class SegmentProcess:
     words: Sequence[str]
     tell: Callable[[str], None]
 
-    def run(self, has_begun: Callable[[], None] = lambda: None) -> CommandEnd:
-        """Runs it; `has_begun` is called once its work begins, if that is seen in time.
+    def run(self, has_begun: Callable[[], None] = lambda: None) -> tuple[int, SegmentEnd | None]:
+        """Run it; return its exit code, and its end, None if nothing says it.
 
-        An attempt that ended before its work has its line in the history afterwards, if it can be written.
+        `has_begun` is called once its work begins, if that is seen in time.  An attempt that ended before its work has
+        its line in the history afterwards, if it can be written.
         """
         give_up: float | None = None
         known = len(self._lines())
         token = self._token()
         began_utc = utc_now()
         while True:
-            ended = self._once(has_begun, known, token, give_up)
-            if ended.why is not BeforeWork.UNAVAILABLE:
+            code, end, since = self._once(has_begun, known, token, give_up)
+            if end is None or end.kind is not EndKind.UNAVAILABLE:
                 break
-            give_up = give_up or give_up_at(ended.since)
+            give_up = give_up or give_up_at(since)
             if time.monotonic() + rest_seconds() > give_up:
                 break
-            self.tell(f"{ended.message}; tried again for {give_up - time.monotonic():.0f} s more")
+            self.tell(f"{end.line()}; tried again for {give_up - time.monotonic():.0f} s more")
             time.sleep(rest_seconds())
-        if ended.why in (BeforeWork.REFUSED, BeforeWork.UNAVAILABLE) and len(self._lines()) == known:
-            self._note(ended.why, ended.message, began_utc)
-        return ended
+        if end and end.kind in (EndKind.REFUSED, EndKind.UNAVAILABLE) and len(self._lines()) == known:
+            self._note(end, began_utc)
+        return code, end
 
-    def _once(self, has_begun: Callable[[], None], known: int, token: int, give_up: float | None) -> CommandEnd:
-        code, note, tail = _follow(self.words, has_begun, give_up)
+    def _once(
+        self, has_begun: Callable[[], None], known: int, token: int, give_up: float | None
+    ) -> tuple[int, SegmentEnd | None, float | None]:
+        """Run it once; return also since when (time.monotonic()) it has waited for what it misses, if it did."""
+        with NoteFile() as note:
+            code, tail = _follow(self.words, note, has_begun, give_up)
+            begun, said, since = note.has_begun, note.end, note.since
         lines = self._lines()[known:]
-        has_worked = note.has_begun or any(not line.before_work for line in lines)
-        if has_worked or (code == 0 and self.places.record(self.segment).exists()):
-            return CommandEnd(code)
-        if note.why is not None:
-            return CommandEnd(code, note.why, note.message, note.since)
-        if lines:
-            return CommandEnd(code, BeforeWork(lines[-1].before_work), lines[-1].message)
+        worked = [line for line in lines if not line.kind.is_before_work]
+        if begun or worked or (code == 0 and self.places.record(self.segment).exists()):
+            is_of_work = said is not None and not said.kind.is_before_work
+            return code, said if is_of_work else next(reversed(worked), None), None
+        if said or lines:
+            return code, said or lines[-1], since
         if self._token() > token:
-            return CommandEnd(code)  # killed as soon as it had the run: the next job finds that out, and notes it
-        said = tail or obstacle(self.places)
+            return code, None, None  # killed as soon as it had the run: the next job finds that out, and notes it
+        missing = tail or obstacle(self.places)
         how = f"ended with exit code {code}" if code else "did nothing"  # it waited in vain for the record before
-        message = f"the segment's process {how}{f': {said}' if said else ''}"
-        return CommandEnd(code, BeforeWork.UNAVAILABLE, message)
+        message = f"the segment's process {how}{f': {missing}' if missing else ''}"
+        return code, SegmentEnd(kind=EndKind.UNAVAILABLE, message=message), None
 
     def _token(self) -> int:
         """The number of this job's newest claim of the run; 0 if the newest one is of somebody else."""
@@ -129,13 +122,13 @@ class SegmentProcess:
             return []
         return [attempt for attempt in attempts if attempt.slurm_job == self.job_id]
 
-    def _note(self, why: BeforeWork, message: str, began_utc: str) -> None:
+    def _note(self, end: SegmentEnd, began_utc: str) -> None:
         with contextlib.suppress(OSError):
             last = next(reversed(History(self.places.history).attempts()), None)
             node = os.environ.get("SLURMD_NODENAME", "")
-            message = message.removeprefix(f"runs.{self.places.name}: ")
+            end = replace(end, message=end.message.removeprefix(f"runs.{self.places.name}: "))
             job = {"started_utc": began_utc, "slurm_job": self.job_id, "slurm_node": node, "host": os.uname().nodename}
-            endings.note(self.places, endings.before_work(last, self.segment, why, message, **job), self.tell)
+            endings.note(self.places, endings.before_work(last, self.segment, end, **job), self.tell)
 
 
 def give_up_at(since: float | None = None) -> float:
@@ -154,22 +147,22 @@ def rest_seconds() -> float:
     return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
 
 
-def _follow(words: Sequence[str], has_begun: Callable[[], None], give_up: float | None) -> tuple[int, JobNote, str]:
-    """The exit code of a command, what its inside told, and its last words."""
-    with NoteFile() as file:
-        environment = {**os.environ, **file.variable}
-        if give_up is not None:
-            environment[GIVE_UP] = str(give_up)
-        child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        tail = Tail(child.stderr)
-        while not file.read().has_begun:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(LOOK_SECONDS)
-                break
-        else:
-            has_begun()
-        code = child.wait()
-        return code, file.read(), tail.last_words()
+def _follow(
+    words: Sequence[str], note: NoteFile, has_begun: Callable[[], None], give_up: float | None
+) -> tuple[int, str]:
+    """Return the exit code of a command, and its last words."""
+    environment = {**os.environ, **note.variable}
+    if give_up is not None:
+        environment[GIVE_UP] = str(give_up)
+    child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tail = Tail(child.stderr)
+    while not note.has_begun:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(LOOK_SECONDS)
+            break
+    else:
+        has_begun()
+    return child.wait(), tail.last_words()
 
 
 class Tail:

@@ -20,9 +20,9 @@ from unbroken.job.rule_end import Allowed
 from unbroken.runs import formats
 from unbroken.runs.identity import IdentityKeys
 from unbroken.runs.layout import CHAINS, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.run import CopySettings, Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.job import Assignment
 from unbroken.system import fs, jsontext
 
@@ -145,7 +145,7 @@ class JobSpec:
             return None if rule_state.is_done(self.key) else rule_state.read_state(self.key).segment
         missing = next(self.missing_segments(), None)
         record = read_record(self.folder.record(missing - 1)) if missing is not None and missing > 1 else None
-        is_finished = record is not None and record.outcome is Outcome.FINISHED
+        is_finished = record is not None and record.kind is EndKind.FINISHED
         if is_finished and record is not None and self.run.is_content_with(record.progress):
             return None
         return missing

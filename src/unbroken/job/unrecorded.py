@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from unbroken.job.array import is_of
 from unbroken.runs import attempts, driver_start, submissions
 from unbroken.runs.history import RECENT, Attempt
-from unbroken.runs.job_note import BeforeWork, said_by_exit_code
+from unbroken.runs.job_note import said_by_exit_code
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.obstacles import obstacle
-from unbroken.runs.policy import UNKNOWN
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
+from unbroken.slurm.job_end import EndState
 from unbroken.slurm.jobs_out import Queue
 from unbroken.slurm.queue import MyJob, my_jobs
 
@@ -35,7 +36,7 @@ def unrecorded(
     known = attempts.all_attempts(folder)
     recorded = {attempt.slurm_job for attempt in known}
     over = [job for job in _over(key, my_jobs() or [], recorded) if _leaves_line(job) and _is_since(job, start)]
-    if last is not None and has_tried(last) and (last.has_started or last.state == UNKNOWN):
+    if last is not None and has_tried(last) and (last.has_started or last.state == EndState.UNKNOWN):
         over += [last] if last.job_id not in recorded | {job.job_id for job in over} else []
     lost = []
     for job in over:
@@ -55,27 +56,26 @@ def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
         return ended_job(shown.job_id) or EndedJob(shown.job_id, shown.state, "", 0)
     numbers = submissions.job_ids(key)[-1:]
     over = [job for job in ended_in_accounting(numbers) if job.has_started]
-    return over[-1] if over else EndedJob("".join(numbers), UNKNOWN, "", 0)
+    return over[-1] if over else EndedJob("".join(numbers), EndState.UNKNOWN, "", 0)
 
 
 def is_held(job: EndedJob) -> bool:
     """Return True for a job that left because another one does the run's work."""
-    return said_by_exit_code(job.exit_code) is BeforeWork.HELD
+    return said_by_exit_code(job.exit_code) is EndKind.HELD
 
 
 def has_tried(job: EndedJob) -> bool:
     """Return False for a job that left because its run had stopped before: it was no attempt."""
-    return said_by_exit_code(job.exit_code) is not BeforeWork.STOPPED
+    return said_by_exit_code(job.exit_code) is not EndKind.STOPPED
 
 
 def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None) -> Attempt:
     """Return what the history is to say of a job that ended before it could say it itself."""
-    why = said_by_exit_code(job.exit_code)
     where = f" on {job.node}" if job.node else ""
     found = obstacle(folder)
     message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
-    fields = {"slurm_job": job.job_id, "slurm_node": job.node, "cause": job.state}
-    return attempts.before_work(last, segment, why, message, **fields)
+    end = SegmentEnd(kind=said_by_exit_code(job.exit_code), message=message, job_state=EndState.of(job.state))
+    return attempts.before_work(last, segment, end, slurm_job=job.job_id, slurm_node=job.node)
 
 
 def why_no_job(folder: RunFolder, queue: Queue) -> str:

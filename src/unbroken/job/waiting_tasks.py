@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unbroken.job.array import cancel
 from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
-from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of, ran_out_of_memory
+from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.runs.history import Attempt
 from unbroken.slurm.commands import ask
 from unbroken.slurm.excluded_nodes import more_to_exclude
@@ -22,9 +22,9 @@ from unbroken.slurm.tables import table
 
 def learn(spec: JobSpec, jobs: Sequence[str], last: Attempt) -> Iterator[str]:
     """Change the waiting tasks of a run after its last attempt; yield a line for each thing that was changed."""
-    if ran_out_of_memory(last):
+    if last.ran_out_of_memory:
         yield _give_more_memory(spec.run.name, jobs, last.mem_mb, spec.run.memory_growth)
-    elif not last.outcome.settles and (avoid := nodes_to_avoid(spec.run.name)):
+    elif not last.kind.settles and (avoid := nodes_to_avoid(spec.run.name)):
         yield from _keep_off(jobs, avoid, own_spare_nodes())
 
 

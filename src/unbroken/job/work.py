@@ -9,11 +9,10 @@ from unbroken.job.chain_job import ChainJob
 from unbroken.job.next_attempt import next_attempt
 from unbroken.job.page_keeper import PageKeeper
 from unbroken.job.run_end import submit_left_out
-from unbroken.job.segment_process import CommandEnd, SegmentProcess, is_being_ended
+from unbroken.job.segment_process import SegmentProcess, is_being_ended
 from unbroken.runs import notify_process
-from unbroken.runs.history import History
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import has_command
 from unbroken.slurm.queue import my_jobs
 
@@ -29,39 +28,35 @@ class Work:
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self.is_followed = False  # the segment was done, more are to be done, and a task behind this one does them
 
-    def do(self) -> CommandEnd:
-        """Do one segment; segments whose record only had to be made again do not count."""
+    def do(self) -> tuple[int, SegmentEnd | None]:
+        """Do one segment; return its exit code and its end.
+
+        Segments whose record only had to be made again do not count.
+        """
         try:
-            ended = self._do_next()
+            code, end = self._do_next()
         finally:
             self._page.end()  # before the last page of all, which none may replace
-        self.is_followed = self._has_successor and self._has_paused() and self._is_awaited()
-        return ended
+        has_paused = end is not None and end.kind is EndKind.PAUSED
+        self.is_followed = self._has_successor and has_paused and self._is_awaited()
+        return code, end
 
-    def _do_next(self) -> CommandEnd:
-        ended = CommandEnd(0)
+    def _do_next(self) -> tuple[int, SegmentEnd | None]:
+        code, end = 0, None
         while (segment := self._job.now().next_segment()) is not None:
-            ended = self._do(segment)
+            code, end = self._do(segment)
             record = read_record(self._job.folder.record(segment))
-            if ended.code != 0 or self._has_worked() or record is None or record.outcome is Outcome.FINISHED:
+            if code != 0 or end is not None or record is None or record.kind is EndKind.FINISHED:
                 break
-        return ended
+        return code, end
 
-    def _do(self, segment: int) -> CommandEnd:
+    def _do(self, segment: int) -> tuple[int, SegmentEnd | None]:
         job = self._job
         attempt = next_attempt(job, segment)
         self.has_tried = True
         job.log(f"segment {segment} of {job.now().last_segment}")
         words = job.command_for(segment, attempt)
         return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self._look_ahead)
-
-    def _has_worked(self) -> bool:
-        return any(line.slurm_job == self._job.job_id for line in History(self._job.folder.history).attempts())
-
-    def _has_paused(self) -> bool:
-        attempts = History(self._job.folder.history).attempts()
-        is_ours = bool(attempts) and attempts[-1].slurm_job == self._job.job_id
-        return is_ours and attempts[-1].outcome is Outcome.PAUSED
 
     def _is_awaited(self) -> bool:
         """Return True if a task waits still: somebody may have canceled those that were there at the beginning."""

@@ -96,7 +96,7 @@ def _storm(row: RunStatus, attempts: Sequence[Attempt]) -> Event | None:
     if seconds > STORM_SECONDS:
         return None
     what = f"{len(idle)} attempts without progress, the last {STORM_ATTEMPTS} within {duration(seconds)}"
-    return Event("storm", row.run, f"storm-{_name(idle[-1])}", f"{row.run}: {what}; {idle[0].message}")
+    return Event("storm", row.run, f"storm-{_name(idle[-1])}", f"{row.run}: {what}; {idle[0].line()}")
 
 
 def _stalled(row: RunStatus, places: RunFolder, attempts: Sequence[Attempt], settings: NotifySettings) -> Event | None:

@@ -21,9 +21,9 @@ from typing import Any
 
 from unbroken.errors import FormatError, UnbrokenError
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.already_done import settle_rest
 
 _NEEDED = ("finish", "depending", "needrun", "ready_jobs", "register_running")
@@ -93,4 +93,4 @@ def _has_finished(run: Run, number: int) -> bool:
         record = read_record(RunFolder(run.name).record(number))
     except FormatError:  # of a newer unbroken, installed meanwhile: the next segment's job says what it finds
         return False
-    return record is not None and record.outcome is Outcome.FINISHED
+    return record is not None and record.kind is EndKind.FINISHED

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.results import SUMMARY
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 
 
 class Outdated:
@@ -64,7 +64,7 @@ def has_finished(places: RunFolder, run: Run) -> bool:
     last = last_record(places)
     return (
         last is not None
-        and last.outcome is Outcome.FINISHED
+        and last.kind is EndKind.FINISHED
         and _reaches(last, run)
         and (places.final / SUMMARY).is_file()
     )
@@ -74,7 +74,7 @@ def _outdated(places: RunFolder, run: Run) -> list[Path]:
     last = last_record(places)
     if last is None or has_finished(places, run):
         return []
-    if last.outcome is not Outcome.FINISHED:
+    if last.kind is not EndKind.FINISHED:
         is_lowered = last.segment >= run.segments and run.is_past_goal(last.progress)
         return [places.record(run.segments)] if is_lowered else []
     if _reaches(last, run):

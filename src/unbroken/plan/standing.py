@@ -12,10 +12,10 @@ from unbroken.plan.outdated import has_finished, last_record
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 
 
 def standing(run: Run, base: Path) -> str:
@@ -24,7 +24,7 @@ def standing(run: Run, base: Path) -> str:
     last, attempts = last_record(places), all_attempts(places)
     if has_finished(places, run):
         return ""
-    if attempts and not attempts[-1].outcome.settles:
+    if attempts and not attempts[-1].kind.settles:
         return f"{run.name}: {_stopped(attempts[-1], run)}"
     if last is None:
         return f"{run.name}: not started{_log_of(places, 1)}"
@@ -58,19 +58,14 @@ def _budget(attempts: Sequence[Attempt], last: Record, run: Run) -> str:
     return f"; {words}" if words else ""
 
 
-# What to do after an attempt that settled nothing, where its own message does not say it.
-_NEXT = {Outcome.FAILED: "; fix the cause, then start again", Outcome.DIED: "; start again to go on"}
-
-
 def _stopped(attempt: Attempt, run: Run) -> str:
-    """How far a run is whose last attempt settled nothing, why, and what to do."""
-    if attempt.outcome is Outcome.INTERRUPTED:
-        return attempt.message  # says both, and there is nothing to read
-    done = _how_far(attempt.progress_to, run.goal, attempt.unit)
-    log = RunFolder(run.name).log(attempt.segment)
-    where = "" if str(log.parent) in attempt.message else f"; log: {log}"
-    todo = _NEXT.get(attempt.outcome, "")
-    return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {attempt.message}{where}{todo}"
+    """Say how far a run is whose last attempt settled nothing, why, and what to do."""
+    if attempt.kind is EndKind.INTERRUPTED:
+        return attempt.goes_on  # there is nothing to read
+    done, log = _how_far(attempt.progress_to, run.goal, attempt.unit), RunFolder(run.name).log(attempt.segment)
+    is_killed = attempt.kind is EndKind.DIED
+    why = f"{attempt.line(log)}; start again to go on" if is_killed else attempt.advice(log)
+    return f"{done}, stopped in segment {attempt.segment} of {run.segments}: {why}"
 
 
 def _how_far(done: float, goal: float | None, unit: str) -> str:

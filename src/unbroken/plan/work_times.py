@@ -45,7 +45,7 @@ def _made_since(places: RunFolder) -> Iterator[tuple[Path, Attempt]]:
     late = [path for path in sorted(places.segments.glob("*.json")) if _is_younger(path, places.base)]
     if not late:
         return
-    made = {attempt.segment: attempt for attempt in History(places.history).attempts() if attempt.outcome.settles}
+    made = {attempt.segment: attempt for attempt in History(places.history).attempts() if attempt.kind.settles}
     for path in late:
         if path.stem.isdecimal() and (attempt := made.get(int(path.stem))) is not None:
             yield path, attempt

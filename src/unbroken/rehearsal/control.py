@@ -17,8 +17,8 @@ from unbroken.rehearsal.piece import Ended, Piece, Way, reason_of_end
 from unbroken.rehearsal.results import Results
 from unbroken.rehearsal.stage import Stage
 from unbroken.rehearsal.wrong_restore import WrongRestore, made_wrong
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
+from unbroken.runs.segment_end import EndKind
 
 # The name of the piece, and how much longer than twice the whole it may take.
 CONTROL, MORE_SECONDS = "control", 30.0
@@ -40,7 +40,7 @@ class Control:
         if wrong is None:
             return "all checkpoints hold the same, so nothing shows whether one is put back"
         ended, piece = self.played(Way.CONTROL, self.run_root, 2 * self.whole_seconds + MORE_SECONDS)
-        if not _has_taken(piece, wrong) or (ended.is_met and ended.outcome is not Outcome.FINISHED):
+        if not _has_taken(piece, wrong) or (ended.is_met and ended.kind is not EndKind.FINISHED):
             self.stage.carry(piece.folder)
             return f"the control did not begin with {wrong.describe()}: {reason_of_end(ended, piece.attempts())}"
         found = self._found(ended, piece, itself)

@@ -27,10 +27,10 @@ from unbroken.rehearsal.stage import SEGMENT_LOG, Stage
 from unbroken.runs import driver_start
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import read_progress
 from unbroken.runs.record import read_record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.job import STARTING
 from unbroken.system.file_events import FileEvents
@@ -64,7 +64,7 @@ class Ended:
     is_met: bool  # it ended in that way; False if the program was done before, or the time was up
     is_out_of_time: bool = False
     # By its record: a segment that finds the goal reached, by a piece that was killed right after, makes no attempt.
-    outcome: Outcome | None = None
+    kind: EndKind | None = None
     said: str = ""  # the last line of a segment that failed
     met_file: str = ""  # the file that was seen growing
     is_cut: bool = False  # its save was not over when the program was stopped dead
@@ -122,7 +122,7 @@ class Piece:
             told = [line for line in lines if line.startswith("stopped: ")]
             ended.said = next(reversed(told or lines), "")
         if self._process.returncode == 0 and (record := read_record(self.places.record(self.segment))):
-            ended.outcome = record.outcome
+            ended.kind = record.kind
         ended.seconds, ended.has_saved = time.monotonic() - began, self._has_saved
         return ended
 
@@ -284,7 +284,7 @@ class Piece:
 def reason_of_end(ended: Ended, attempts: Sequence[Attempt]) -> str:
     """Return what a piece that ended otherwise than it should has said last."""
     said = ended.said.removeprefix("stopped: ")
-    return said or (attempts[-1].message if attempts else "") or "it says nothing"
+    return said or (attempts[-1].line() if attempts else "") or "it says nothing"
 
 
 _ORIGIN = re.compile(r"resuming from .* \((\S+) |saved from the killed attempt \d+: (\S+) ")

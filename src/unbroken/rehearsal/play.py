@@ -24,10 +24,10 @@ from unbroken.rehearsal.short_goal import rounded_down, with_goal
 from unbroken.rehearsal.stage import BESIDE, Stage
 from unbroken.runs.history import Attempt
 from unbroken.runs.identity import IdentityKeys, content_files, identity_of
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import amount
 from unbroken.runs.rehearsal import FOLDER, Rehearsal, Verdict, alone
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.system.clock import utc_now
 
@@ -163,7 +163,7 @@ class Course:
         attempts = piece.attempts()
         if ended.is_out_of_time:
             raise NotTested(f"it is not done within {self.minutes:g} minutes; type --minutes {self._more()}")
-        if not ended.is_met or not attempts or ended.outcome is not Outcome.FINISHED:
+        if not ended.is_met or not attempts or ended.kind is not EndKind.FINISHED:
             kept = self.stage.carry(piece.folder)
             shutil.rmtree(kept)
             raise DoesNotGoOn(f"the whole run, without any stop: {reason_of_end(ended, attempts)}")
@@ -236,7 +236,7 @@ class Course:
         ended, piece = self._played(Way.END, carried, 2 * self._limit())
         attempts = piece.attempts()
         self._note_origin(Way.KILL_SAVE, piece, attempts)
-        if not ended.is_met or ended.outcome is not Outcome.FINISHED:
+        if not ended.is_met or ended.kind is not EndKind.FINISHED:
             self.stage.carry(piece.folder)
             raise DoesNotGoOn(f"after {Way.KILL_SAVE.value}: {reason_of_end(ended, attempts)}")
         checkpoints = Store(piece.places.checkpoints).readable()
@@ -248,7 +248,7 @@ class Course:
         ended, piece = self._played(way, carried, self._limit())
         before = BEFORE.get(way)
         attempts = piece.attempts()
-        if way is Way.STOP and ended.outcome is not Outcome.PAUSED:
+        if way is Way.STOP and ended.kind is not EndKind.PAUSED:
             ended = replace(ended, is_met=False)
         took, saved = attempts[-1].stop_seconds if attempts else None, piece.done()
         carried = self.stage.carry(piece.folder)
@@ -272,7 +272,7 @@ class Course:
                 if way is not Way.STOP
                 else f"{way.value}: it does not leave; read the logs in {self.root / 'logs'}"
             )
-        if ended.outcome is Outcome.FINISHED:
+        if ended.kind is EndKind.FINISHED:
             raise DoneBefore(f"{way.value}: it was done before; type --goal with a larger one, or --minutes")
         if not ended.has_saved and not self.origins:
             raise NotTested(
@@ -283,7 +283,7 @@ class Course:
 
     def _note_origin(self, way: Way, piece: Piece, attempts: list[Attempt]) -> None:
         """Where the piece went on that came after one which ended so; NotTested if that was at the very beginning."""
-        worked = [attempt for attempt in attempts if not attempt.before_work]
+        worked = [attempt for attempt in attempts if not attempt.kind.is_before_work]
         origin = piece.origin if piece.origin is not None else (worked[-1].progress_from if worked else 0.0)
         self.origins.append((way, origin))
         if piece.first is not None and piece.first[1] < origin:
@@ -309,8 +309,7 @@ class Course:
             piece.quiet_seconds = self._quiet_seconds()
         if way is Way.STOP and self._is_told_by_progress():
             piece.stop_at = self._share * self._reached
-        settled = (Outcome.PAUSED, Outcome.FINISHED)
-        done = [each.segment for each in piece.attempts() if each.outcome in settled]
+        done = [each.segment for each in piece.attempts() if each.kind.settles]
         if way is Way.CONTROL:  # it has no history
             done = [each.passport.segment for each in Store(piece.places.checkpoints).readable()]
         piece.segment = 1 + max(done, default=0)

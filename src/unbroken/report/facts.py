@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,6 @@ from unbroken.slurm.jobs_out import Queue
 # Of more runs than this the others have their row and their account alone; of more attempts the last ones are shown.
 DETAILED_RUNS = 150
 SHOWN_ATTEMPTS = 100
-_LOG = re.compile(r"\S*logs/\S+\.log")
 _AT_WORK = {RunState.WORKING, RunState.QUEUED}
 _NEEDS_A_HAND = {RunState.UNREADABLE, RunState.STOPPED, RunState.USED_UP}
 
@@ -160,14 +158,13 @@ def _fan(row: RunStatus) -> list[float] | None:
 
 
 def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Path) -> dict[str, object]:
-    named = _LOG.search(attempt.message)  # an attempt that failed names its own
-    own = base / named[0] if named else None
-    log = own if own is not None and own.exists() else logs.get(attempt.segment)
+    own = base / attempt.log  # an attempt that failed names its own
+    log = own if attempt.log and own.exists() else logs.get(attempt.segment)
     return {
         "segment": attempt.segment,
-        "outcome": attempt.outcome.value,
-        "cause": attempt.cause or attempt.end_cause,
-        "settles": attempt.outcome.settles,
+        "kind": attempt.kind,
+        "why": attempt.why,
+        "settles": attempt.kind.settles,
         "from": attempt.progress_from,
         "to": attempt.progress_to,
         "began": attempt.started_utc,
@@ -175,8 +172,8 @@ def _attempt(attempt: Attempt, link: _Links, logs: Mapping[int, Path], base: Pat
         "work": round(attempt.work_seconds, 1),
         "node": attempt.slurm_node or attempt.host,
         "job": attempt.slurm_job,
-        "message": attempt.message,
-        "is_told": not attempt.outcome.settles or attempt.was_killed_stopping,
+        "message": attempt.line(),
+        "is_told": not attempt.kind.settles or attempt.was_killed_stopping,
         "log": link.to(log) if log else "",
     }
 

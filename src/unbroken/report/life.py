@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unbroken.accounting.kinds import Kind, Span
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
 
 # Narrower ones cannot be seen.
@@ -60,7 +60,7 @@ def progress_points(
     """
     points = [(unix_seconds(each.passport.created_utc), each.passport.progress.done) for each in checkpoints]
     for attempt in attempts:
-        if attempt.before_work:
+        if attempt.kind.is_before_work:
             continue
         points.append((_began(attempt), attempt.progress_from))
         points.append((_ended(attempt), attempt.progress_to))
@@ -75,5 +75,5 @@ def _began(attempt: Attempt) -> float:
 
 def _ended(attempt: Attempt) -> float:
     """When it had done what counts: of one that was killed that is its last checkpoint."""
-    last = attempt.times.saved if attempt.outcome is Outcome.DIED else attempt.times.last_step
+    last = attempt.times.saved if attempt.kind is EndKind.DIED else attempt.times.last_step
     return last or unix_seconds(attempt.ended_utc)

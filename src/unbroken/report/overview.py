@@ -9,8 +9,8 @@ from pathlib import Path
 from unbroken.report.status import status_of
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _row(run: Run, base: Path) -> OverviewRow:
         segments_used=status.segments_used,
         segments=run.segments,
         attempts=len(attempts),
-        killed=sum(attempt.outcome is Outcome.DIED for attempt in attempts),
+        killed=sum(attempt.kind is EndKind.DIED for attempt in attempts),
         work_hours=round(sum(attempt.work_seconds for attempt in attempts) / 3600, 4),
         checkpoint=status.checkpoint or "",
         note=run.note,

@@ -24,7 +24,6 @@ from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.holder import if_stopped
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, overshoot, read_progress
 from unbroken.runs.rehearsal import read_rehearsal
 from unbroken.runs.run import Run
@@ -34,8 +33,6 @@ from unbroken.slurm.jobs_out import OutJob, Queue, described
 from unbroken.system import fs
 from unbroken.system.clock import age_seconds, unix_seconds
 
-# How messages call the command, which the history does not know; here it is known.
-_AGAIN = "start snakemake again"
 NO_SLURM = Queue(is_known=False)
 
 
@@ -117,7 +114,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
     holder = _holder(places, attempts)
     live = read_progress(AttemptFolder(places.work / f"{holder.claim.token:06d}").progress) if holder.claim else None
     progress = live or (newest.passport.progress if newest else None)
-    used = max([attempt.segment for attempt in attempts if attempt.outcome.settles], default=0)
+    used = max([attempt.segment for attempt in attempts if attempt.kind.settles], default=0)
     has_results = newest is not None and results.has_results(places, newest, attempts)
     state = _state(newest if has_results else None, attempts, used, run, bool(holder.silence))
     state = RunState.WORKING if holder.claim else state
@@ -126,8 +123,7 @@ def _status_of(name: str, base: Path, run: Run | None, queue: Queue) -> RunStatu
         state = RunState.QUEUED
     goal = run.goal if run and run.goal is not None else (progress.goal if progress else None)
     start = how_to_start(places, attempts)
-    advice = _unfollowed(state, places, queue) or _advice(state, places, attempts, holder, run)
-    advice = advice.replace(_AGAIN, f"type: {start}")
+    advice = _unfollowed(state, places, queue, start) or _advice(state, places, attempts, holder, run)
     if state in {RunState.NOT_STARTED, RunState.PAUSED} and (full := fs.full_disk([places.root])):
         advice = full
     if is_at_goal and not has_results and state is not RunState.WORKING:
@@ -198,7 +194,7 @@ def _state(
         return RunState.STOPPED
     if not attempts:
         return RunState.NOT_STARTED if newest is None else RunState.PAUSED
-    if attempts[-1].outcome in {Outcome.FAILED, Outcome.DIED}:
+    if attempts[-1].kind.is_failure:
         return RunState.STOPPED
     return RunState.USED_UP if run and used >= run.segments else RunState.PAUSED
 
@@ -225,12 +221,12 @@ def _forecast(
     return forecast(attempts, progress.done, goal, now, seconds, began)
 
 
-def _unfollowed(state: RunState, places: RunFolder, queue: Queue) -> str:
+def _unfollowed(state: RunState, places: RunFolder, queue: Queue, start: str) -> str:
     """Why a run stands still that jobs were to carry on without a driver, where no line of its history says it."""
     if state not in {RunState.NOT_STARTED, RunState.PAUSED, RunState.STOPPED} or not queue.is_known:
         return ""
     if why := why_no_job(places, queue):
-        return f"no job of this run is pending; {why}; fix the cause, then start snakemake again"
+        return f"no job of this run is pending; {why}; fix the cause, then type: {start}"
     return ""
 
 
@@ -257,9 +253,7 @@ def _advice(state: RunState, places: RunFolder, attempts: Sequence[Attempt], hol
         case RunState.STOPPED if holder.silence:
             return holder.silence
         case RunState.STOPPED:
-            message, log = attempts[-1].message, places.log(attempts[-1].segment)
-            told = message if str(log.parent) in message else f"{message}; {log}"
-            return told if _AGAIN in told else f"{told}; fix the cause, then type: {start}"
+            return attempts[-1].advice(places.log(attempts[-1].segment), f"type: {start}")
         case RunState.USED_UP:
             todo = f"raise runs.{places.name}.segments (now {run.segments if run else '?'}) in config/config.yaml"
             return f"all its segments are used, and the goal is not reached; {todo}, then type: {start}"

@@ -15,10 +15,9 @@ from unbroken.runs.adopted import SEGMENT as ADOPTED
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.killed_stop import with_killed_stop
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.runs.times import FILE_NAME as TIMES
 from unbroken.runs.times import Times, read_times
@@ -50,7 +49,7 @@ def died_attempt(claim: Claim, store: Store, attempts: Sequence[Attempt], until_
 def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt | None:
     """The attempt that works now as a line of history would begin: its times have no end; None if none does.
 
-    None also where the lease does not say.  Its outcome is that of one that is no failure.
+    None also where the lease does not say.  Its kind is that of one that is no failure.
     """
     try:
         claim, why_free = lease.current_claim(places.lease)
@@ -60,7 +59,7 @@ def attempt_at_work(places: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
         return None
     noted = _noted(claim, places)
     times = replace(noted, job_started=noted.job_started or unix_seconds(claim.started_utc))
-    return replace(_died(claim, [], attempts, None), outcome=Outcome.INTERRUPTED, message="", times=times)
+    return replace(_died(claim, [], attempts, None), kind=EndKind.INTERRUPTED, message="", times=times)
 
 
 def note_died(history: History, previous: Claim, store: Store, until_utc: str) -> Attempt | None:
@@ -80,39 +79,36 @@ def note_died(history: History, previous: Claim, store: Store, until_utc: str) -
     return attempt
 
 
-def before_work(last: Attempt | None, segment: int, why: BeforeWork, message: str, **job: Any) -> Attempt:
-    """The line of history of an attempt that ended before its work; `job` are fields of the attempt.
+def before_work(last: Attempt | None, segment: int, end: SegmentEnd, **job: Any) -> Attempt:
+    """Return the line of history of an attempt that ended before its work; `job` are fields of the attempt.
 
-    `last` is the attempt before, from whose progress the run would have gone on.
+    `last` is the attempt before, from whose progress the run would have resumed.
     """
     now = utc_now()
-    first, *more = message.splitlines() or [""]
-    values: dict[str, Any] = {
-        "token": 0,
-        "segment": segment,
-        "driver_attempt": 1,
-        "outcome": Outcome.FAILED,
-        "started_utc": now,
-        "ended_utc": now,
-        "from_checkpoint": None,
-        "to_checkpoint": None,
-        "progress_from": last.progress_to if last else 0.0,
-        "progress_to": last.progress_to if last else 0.0,
-        "unit": last.unit if last else "",
-        "work_seconds": 0.0,
-        "saves": 0,
-        "save_seconds": 0.0,
-        "stop_seconds": None,
-        "unused_seconds": None,
-        "exit_code": None,
-        "host": "",
-        "pid": 0,
-        "slurm_job": "",
-        "message": f"{first} (and {len(more)} more)" if more else first,
-        "before_work": why.value,
-        "start": driver_start.current(),
-    }
-    return Attempt(**{**values, **job})
+    first, *more = end.message.splitlines() or [""]
+    done, unit = (last.progress_to, last.unit) if last else (0.0, "")
+    message = f"{first} (and {len(more)} more)" if more else first
+    end = replace(end, message=message, progress_from=done, progress_to=done, unit=unit)
+    known = {"token": 0, "segment": segment, "started_utc": now, "ended_utc": now, "start": driver_start.current()}
+    return Attempt.of(end, **{**known, **job})
+
+
+def reached(end: SegmentEnd, origin: Checkpoint | None, last: Checkpoint | None) -> SegmentEnd:
+    """Return the end with where the attempt began and how far it came."""
+    progress = last.passport.progress if last else None
+    return replace(
+        end,
+        from_checkpoint=origin.name if origin else None,
+        to_checkpoint=last.name if last is not None and has_newer(last, origin) else None,
+        progress_from=origin.passport.progress.done if origin else 0.0,
+        progress_to=progress.done if progress else 0.0,
+        unit=progress.unit if progress else "",
+    )
+
+
+def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
+    """Return True if the attempt brought the run forward; a checkpoint at the same place is no progress."""
+    return origin is None or last.passport.progress.done > origin.passport.progress.done
 
 
 def note(places: RunFolder, attempt: Attempt, tell: Callable[[str], None]) -> bool:
@@ -150,22 +146,22 @@ def began_unix(places: RunFolder, segment: int) -> float | None:
     """Return when the work on a segment began that settled it; None if its history does not say."""
     with suppress(OSError, FormatError):
         for attempt in reversed(History(places.history).attempts()):
-            if attempt.segment == segment and not attempt.before_work:
+            if attempt.segment == segment and not attempt.kind.is_before_work:
                 return attempt.times.job_started or unix_seconds(attempt.started_utc)
     return None
 
 
 def with_cause(attempt: Attempt) -> Attempt:
     """The same with what Slurm says of its job, if the attempt itself could not know it: it was told to leave."""
-    if attempt.cause or attempt.outcome.settles or not attempt.slurm_job:
+    if attempt.job_state or attempt.kind.settles or not attempt.slurm_job:
         return attempt
     found = how_slurm_ended(attempt.slurm_job, attempt.started_utc, attempt.slurm_cluster)
-    return replace(attempt, cause=found.ending.value) if found else attempt
+    return replace(attempt, job_state=found.ending) if found else attempt
 
 
 def with_causes(attempts: Sequence[Attempt]) -> list[Attempt]:
     """The same for all attempts since the last one that settled a segment."""
-    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.outcome.settles), default=0)
+    settled = max((place for place, attempt in enumerate(attempts, 1) if attempt.kind.settles), default=0)
     return [*attempts[:settled], *map(with_cause, attempts[settled:])]
 
 
@@ -176,13 +172,8 @@ def how_slurm_ended(slurm_job: str, started_utc: str, slurm_cluster: str = "") -
 
 def out_of_memory_kills_of(run: str, mem_mb: int, base: Path = Path()) -> int:
     """How often a run needed more memory than the `mem_mb` of its config; raising that starts anew from 0."""
-    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if ran_out_of_memory(attempt)]
+    killed = [attempt for attempt in all_attempts(RunFolder(run, base)) if attempt.ran_out_of_memory]
     return sum(attempt.mem_mb >= mem_mb for attempt in killed)
-
-
-def ran_out_of_memory(attempt: Attempt) -> bool:
-    """True if it was ended because it was out of memory."""
-    return attempt.cause == EndState.OUT_OF_MEMORY.value
 
 
 def grown_memory(mem_mb: int, growth: float, times: int, most: int) -> int:
@@ -212,15 +203,10 @@ def _is_failure_of_node(attempt: Attempt) -> bool:
 
     Nor is a stop that was given too little time, and results that cannot be made of what was computed.
     """
-    of_others = {
-        EndState.OUT_OF_MEMORY.value,
-        EndState.CANCELLED.value,
-        EndState.PREEMPTED.value,
-        EndState.REQUEUED.value,
-    }
-    if attempt.before_work == BeforeWork.REFUSED.value or attempt.was_killed_stopping or attempt.lacks_results:
+    of_others = {EndState.OUT_OF_MEMORY, EndState.CANCELLED, EndState.PREEMPTED, EndState.REQUEUED}
+    if attempt.kind is EndKind.REFUSED or attempt.cause in (EndCause.KILLED_STOPPING, EndCause.NO_RESULTS):
         return False
-    return attempt.outcome in {Outcome.FAILED, Outcome.DIED} and attempt.cause not in of_others
+    return attempt.kind.is_failure and attempt.job_state not in of_others
 
 
 def _times_of_killed(claim: Claim, places: RunFolder, died: Attempt, job_ended: float | None) -> Times:
@@ -270,10 +256,11 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
     before = attempts[-1].progress_to if attempts else 0.0
     why = f": {found.ending.in_words} ({found.ending.value})" if found else ""
     return Attempt(
-        token=claim.token,
+        **claim.of_attempt,
+        kind=EndKind.DIED,
+        message=f"the job was killed{why}; what it had published counts",
+        job_state=found.ending if found else None,
         segment=claim.segment,
-        driver_attempt=1,
-        outcome=Outcome.DIED,
         started_utc=claim.started_utc,
         ended_utc=last.passport.created_utc if last else claim.started_utc,
         from_checkpoint=next((attempt.to_checkpoint for attempt in reversed(attempts) if attempt.to_checkpoint), None),
@@ -283,17 +270,4 @@ def _died(claim: Claim, made: list[Checkpoint], attempts: Sequence[Attempt], fou
         unit=last.passport.progress.unit if last else "",
         work_seconds=last.passport.work_seconds if last else 0.0,
         saves=len(made),
-        save_seconds=0.0,
-        stop_seconds=None,
-        unused_seconds=None,
-        exit_code=None,
-        host=claim.host,
-        pid=claim.pid,
-        slurm_job=claim.slurm_job,
-        message=f"the job was killed{why}; what it had published counts",
-        slurm_node=claim.slurm_node,
-        slurm_cluster=claim.slurm_cluster,
-        cause=found.ending.value if found else "",
-        mem_mb=claim.mem_mb,
-        start=claim.start,
     )

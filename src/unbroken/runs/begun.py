@@ -50,8 +50,9 @@ def refuse_missing(places: RunFolder) -> None:
     """StorageError if it is missing, with what to do."""
     if is_missing(places):
         raise StorageError(
-            f"{places.root}: not there on {os.uname().nodename}, although the run has begun: is its disk mounted? To "
-            "begin anew, start snakemake again"
+            f"{places.root}: not there on {os.uname().nodename}, although the run has begun (is its disk mounted?); a "
+            "start of snakemake without it begins anew",
+            todo="have it mounted",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FORMAT = 1
 
@@ -27,6 +28,12 @@ class Claim:
     slurm_cluster: str = ""  # a job's number means something there alone
     mem_mb: int = 0
     start: str = ""  # the start of snakemake that its attempt belongs to
+
+    @property
+    def of_attempt(self) -> dict[str, Any]:
+        """Return what the history says of its attempt too, by the same names."""
+        names = ("token", "host", "pid", "slurm_job", "slurm_node", "slurm_cluster", "mem_mb", "start")
+        return {name: getattr(self, name) for name in names}
 
     def describe(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""

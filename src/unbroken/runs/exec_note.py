@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from unbroken.runs.layout import EXEC_NOTES
+from unbroken.runs.segment_end import EndKind
 from unbroken.slurm.this_job import own_job_id
 from unbroken.system import fs, jsontext
 
-STARTED, REFUSED = "started", "refused"
 # So many attempts that bring nothing new end a run, for the job and for the driver.
 ATTEMPTS_WITHOUT_PROGRESS = 3
 # No job is so long that its driver would still ask for its note.
@@ -26,16 +27,21 @@ OLD_NOTE_SECONDS = 90 * 86400.0
 
 @dataclass(frozen=True)
 class ExecNote:
-    """Which run a job works for, and the outcome of its attempt.
+    """Which run a job works for, and how its attempt ended: None while it works, or if it was killed.
 
-    `started` while it works, or if it was killed; `refused` with the reason if the same again brings the same.
+    `reason` is why it was refused.
     """
 
     name: str
     store: str
-    outcome: str
+    kind: EndKind | None
     segment: int
     reason: str = ""
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> ExecNote:
+        """Return what stands in a note; ValueError, TypeError or KeyError if it is none."""
+        return cls(**{**data, "kind": EndKind(data["kind"]) if data["kind"] else None})
 
 
 def note_path(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -52,7 +58,7 @@ def write_note(path: Path | None, note: ExecNote) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fs.write_atomic(path, json.dumps(asdict(note)) + "\n")
-        if note.outcome == STARTED:
+        if note.kind is None:
             _remove_old(path.parent)
 
 
@@ -66,6 +72,6 @@ def _remove_old(folder: Path) -> None:
 def read_note(path: Path) -> ExecNote | None:
     """None if there is none, or a torn one."""
     try:
-        return ExecNote(**jsontext.parse(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return ExecNote.parse(jsontext.parse(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -7,90 +7,57 @@ import os
 import signal
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from sys import intern
 from typing import Any
 
 from unbroken.runs import formats
-from unbroken.runs.outcome import EndCause, Outcome
-from unbroken.runs.times import NO_TIMES, Times, parse_times
+from unbroken.runs.segment_end import EndCause, SegmentEnd
 from unbroken.system import fs, jsontext
 
-FORMAT = 1  # of each line
+FORMAT = 2  # of each line
 # What a program that a KILL ended leaves, as its parent sees it and as a shell, or srun, says it.
 KILLED_CODES = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What one job did for a run.  Times in seconds, progress in the run's unit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt(SegmentEnd):
+    """How one job's try at a segment ended, and which, where and when it was.  Times in seconds."""
 
     token: int
     segment: int
-    driver_attempt: int
-    outcome: Outcome
+    driver_attempt: int = 1
     started_utc: str
     ended_utc: str
-    from_checkpoint: str | None
-    to_checkpoint: str | None
-    progress_from: float
-    progress_to: float
-    unit: str
-    work_seconds: float
-    saves: int
-    save_seconds: float
-    stop_seconds: float | None
-    unused_seconds: float | None
-    exit_code: int | None
-    host: str
-    pid: int
-    slurm_job: str
-    message: str
-    # Histories that began before these were kept lack them.
+    work_seconds: float = 0.0
+    saves: int = 0
+    save_seconds: float = 0.0
+    stop_seconds: float | None = None
+    unused_seconds: float | None = None
+    exit_code: int | None = None
+    host: str = ""
+    pid: int = 0
+    slurm_job: str = ""
     slurm_node: str = ""
     slurm_cluster: str = ""
-    cause: str = ""  # how Slurm ended the job, in its own words, where that is known
-    mem_mb: int = 0  # what the config asked for
-    is_hopeless: bool = False  # the computation itself went wrong; the same again would bring the same
-    is_storage_failure: bool = False  # the disk was full or did not answer, which says nothing of the checkpoint
-    start: str = ""  # the start of snakemake that it belongs to
-    before_work: str = ""  # why its work never began (`BeforeWork`); empty if it did
-    times: Times = NO_TIMES
     slurm_partition: str = ""  # empty also of one that was killed
-    end_cause: str = ""  # `EndCause`; empty where there is nothing to say
-    killed_after_seconds: float | None = None  # since the program was asked to stop; `stop_seconds` is then None
+    mem_mb: int = 0  # what the config asked for
+    start: str = ""  # the start of snakemake that it belongs to
 
-    @property
-    def has_advanced(self) -> bool:
-        return self.to_checkpoint is not None and self.to_checkpoint != self.from_checkpoint
-
-    @property
-    def was_killed_stopping(self) -> bool:
-        """True if its program, or its job, was killed before it had saved what it was asked to save."""
-        return self.end_cause == EndCause.KILLED_STOPPING.value
-
-    @property
-    def lacks_results(self) -> bool:
-        """True if all was computed and making `final/` failed."""
-        return self.end_cause == EndCause.NO_RESULTS.value
-
-    @property
-    def gets_more_margin(self) -> bool:
-        """True if it was killed while stopping and the next attempt is asked earlier."""
-        return self.was_killed_stopping and self.times.next_margin_seconds is not None
+    @classmethod
+    def of(cls, end: SegmentEnd, **job: Any) -> Attempt:
+        """Return the attempt that ended so; `job` are its own fields."""
+        return cls(**{name: getattr(end, name) for name in SegmentEnd.__dataclass_fields__}, **job)
 
     @property
     def has_stopped_by_itself(self) -> bool:
-        """True if its program was asked to stop, saved and left; lines of earlier versions tell a kill by its code."""
-        is_good = self.outcome.settles or self.outcome is Outcome.INTERRUPTED
+        """Return True if its program was asked to stop, saved and left; old lines know a kill by its code alone."""
         is_killed = self.was_killed_stopping or self.exit_code in KILLED_CODES
-        return self.stop_seconds is not None and is_good and not is_killed
+        return self.stop_seconds is not None and not self.kind.is_failure and not is_killed
 
 
-_FIELDS = dict.fromkeys(entry.name for entry in fields(Attempt))
 # As the key stands in a line; within a message the quotes would be escaped.
-_NUMBER = f'"{formats.KEY}":'
+_NUMBER, _OURS = f'"{formats.KEY}":', f'{{"{formats.KEY}": {FORMAT},'
 _BLOCK_BYTES = 1 << 20
 # Enough for all that is said of a run but what it cost in all.
 RECENT = 1000
@@ -114,14 +81,12 @@ class History:
         """FormatError at the first line that a newer unbroken wrote; costs little where there is none."""
         with closing(self._lines()) as lines:
             for where, line in lines:
-                if _NUMBER in line:
+                if _NUMBER in line and not line.startswith(_OURS):
                     self._parsed(where, line)
 
     def append(self, attempt: Attempt) -> None:
         """Adds one line and flushes it; if the process dies inside, readers pass the torn line over."""
-        values = {name: getattr(attempt, name) for name in _FIELDS}
-        data = {**values, "outcome": attempt.outcome.value, "times": attempt.times.to_json()}
-        text = json.dumps(formats.numbered(data, FORMAT)) + "\n"
+        text = json.dumps(formats.numbered(attempt.to_json(), FORMAT)) + "\n"
         with fs.storage_errors(self.path, len(text)):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -150,13 +115,7 @@ class History:
         try:
             data: Mapping[str, Any] = jsontext.parse(line)
             formats.refuse_newer(data, FORMAT, f"{self.path}{where}")
-            # A later version may have added some.
-            # The same few words stand in each of 100,000 lines.
-            known: dict[str, Any] = {
-                name: intern(value) if type(value) is str else value for name, value in data.items() if name in _FIELDS
-            }
-            outcome, times = Outcome(data["outcome"]), parse_times(data.get("times", {}))
-            return Attempt(**{**known, "outcome": outcome, "times": times})
+            return Attempt.parse(data if "kind" in data else _of_format_1(data))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -165,3 +124,14 @@ def _missing_newline(descriptor: int) -> str:
     """A kill may have left half a line: the next one must not be glued to it."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
+
+
+def _of_format_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line as it is written today; kind and cause had several names each."""
+    cause = data.get("end_cause") or (EndCause.STORAGE if data.get("is_storage_failure") else None)
+    return {
+        **data,
+        "kind": data.get("before_work") or data["outcome"],
+        "cause": EndCause.DIVERGED if data.get("is_hopeless") else cause,
+        "job_state": data.get("cause"),
+    }

@@ -1,8 +1,8 @@
-"""What the inside of a job tells the process around it: that its work has begun, or why it never did.
+"""What the process of a segment says to its job: that its work has begun, and how it ended.
 
-In a file without a name (memfd_create(2)), because the disk may be what is full.  The process around names it by a
-variable; where there is none, or another PID namespace lies between, nothing is told and nothing is lost: the history
-says the same of all that could write into it.
+In a file without a name (memfd_create(2)), because the disk may be what is full.  The job names it by a variable; where
+there is none, or another PID namespace lies between, nothing is said and nothing is lost: the history says the same of
+all that could write into it.
 """
 
 from __future__ import annotations
@@ -11,105 +11,91 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from unbroken.errors import AbsentFileError, InterruptedSegment, LeaseError, OutageError, StorageError, UnbrokenError
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 
 FILE = "UNBROKEN_JOB_NOTE"
-# When (time.monotonic(), which all processes of a node share) the process around stops waiting for what is missing.
+# When (time.monotonic(), which all processes of a node share) the job stops waiting for what is missing.
 GIVE_UP = "UNBROKEN_GIVE_UP_AT"
-_BEGUN = "begun"
-
-
-class BeforeWork(Enum):
-    """Why the work of an attempt never began."""
-
-    REFUSED = "refused"  # the same again brings the same
-    UNAVAILABLE = "unavailable"  # a disk, a file: it may pass by itself
-    NEVER_RAN = "never ran"  # Slurm says that the job is over, and nothing of us ran in it or could leave a line
-    HELD = "held"  # another job does this run's work, or this one was told to leave while it waited
-    STOPPED = "stopped"  # the run had stopped before; no attempt was made
-
-
+_BEGUN, _END, _SINCE = "begun", "end", "since"
 # What a job's exit code says where its disk takes nothing; the first two are EX_CONFIG and EX_TEMPFAIL of sysexits.h.
-_EXIT_CODES = {BeforeWork.REFUSED: 78, BeforeWork.UNAVAILABLE: 75, BeforeWork.HELD: 83, BeforeWork.STOPPED: 84}
+_EXIT_CODES = {EndKind.REFUSED: 78, EndKind.UNAVAILABLE: 75, EndKind.HELD: 83, EndKind.STOPPED: 84}
 
 
-@dataclass(frozen=True)
-class JobNote:
-    """All that was told so far; the rest is of the last refusal.
-
-    `since` is when (time.monotonic()) what is missing was first missed, where the inside has waited for it.
-    """
-
-    has_begun: bool = False
-    why: BeforeWork | None = None
-    message: str = ""
-    since: float | None = None
-
-
-def kind_of(error: UnbrokenError) -> BeforeWork:
-    """What an error means if it comes before the work."""
-    if isinstance(error, LeaseError | InterruptedSegment):
-        return BeforeWork.HELD
-    return BeforeWork.UNAVAILABLE if isinstance(error, StorageError | AbsentFileError) else BeforeWork.REFUSED
+def end_before_work(error: UnbrokenError) -> SegmentEnd:
+    """Return the end of an attempt that an error kept from its work."""
+    kind = EndKind.UNAVAILABLE if isinstance(error, StorageError | AbsentFileError) else EndKind.REFUSED
+    kind = EndKind.HELD if isinstance(error, LeaseError | InterruptedSegment) else kind
+    return SegmentEnd(kind=kind, message=error.text, log=error.log, todo=error.todo)
 
 
 def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
-    """The work begins."""
+    """Say that the work begins."""
     _add({_BEGUN: True}, environment)
 
 
+def tell_end(end: SegmentEnd, environment: Mapping[str, str] = os.environ) -> None:
+    """Say how the attempt ended; of several ends of one process the first counts."""
+    _add({_END: end.to_json()}, environment)
+
+
 def tell_refused(error: UnbrokenError, environment: Mapping[str, str] = os.environ) -> None:
-    """The process ends by this error."""
+    """Say that the process ends by this error."""
     since = error.since if isinstance(error, OutageError) else None
-    _add({"why": kind_of(error).value, "message": str(error), "since": since}, environment)
+    _add({_END: end_before_work(error).to_json(), _SINCE: since}, environment)
 
 
 def give_up_at(environment: Mapping[str, str] = os.environ) -> float | None:
-    """When (time.monotonic()) the process around stops waiting, if it waits already."""
+    """Return when (time.monotonic()) the job stops waiting, if it waits already."""
     return float(text) if (text := environment.get(GIVE_UP)) else None
 
 
-def exit_code_for(why: BeforeWork | None, code: int) -> int:
-    """The exit code of a job whose command ended so."""
-    return code if why is None else _EXIT_CODES[why]
+def exit_code_for(kind: EndKind, code: int) -> int:
+    """Return the exit code of a job whose attempt ended so and whose process ended with this code."""
+    return _EXIT_CODES.get(kind, code)
 
 
-def said_by_exit_code(code: int) -> BeforeWork:
-    """The same read back, of a job that left nothing else."""
-    return next((why for why, known in _EXIT_CODES.items() if known == code), BeforeWork.NEVER_RAN)
+def said_by_exit_code(code: int) -> EndKind:
+    """Return the same read back, of a job that left nothing else."""
+    return next((kind for kind, known in _EXIT_CODES.items() if known == code), EndKind.NEVER_RAN)
 
 
 class NoteFile:
-    """The file without a name, held by the process around; open it with `with`."""
+    """The file without a name, held by the job; open it with `with`."""
 
     def __init__(self) -> None:
         self._descriptor = os.memfd_create("unbroken-job-note")
 
     @property
     def variable(self) -> dict[str, str]:
-        """What the process inside is to find in its environment."""
+        """Return what the segment's process must find in its environment."""
         return {FILE: f"/proc/{os.getpid()}/fd/{self._descriptor}"}
 
-    def read(self) -> JobNote:
-        """What was told until now."""
+    @property
+    def has_begun(self) -> bool:
+        """Return True once the work has begun."""
+        return bool(self._said().get(_BEGUN))
+
+    @property
+    def end(self) -> SegmentEnd | None:
+        """Return how the attempt ended; None if its process did not say it."""
+        end = self._said().get(_END)
+        return SegmentEnd.parse(end) if end else None
+
+    @property
+    def since(self) -> float | None:
+        """Return when (time.monotonic()) what is missing was first missed, where the process has waited for it."""
+        return self._said().get(_SINCE)
+
+    def _said(self) -> dict[str, Any]:
         text = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0).decode(errors="replace")
-        told = [data for line in text.splitlines() if (data := _parsed(line))]
-        refusals = [data for data in told if "why" in data]
-        has_begun = any(data.get(_BEGUN) for data in told)
-        if not refusals:
-            return JobNote(has_begun)
-        last = refusals[-1]
-        since = last.get("since")
-        return JobNote(
-            has_begun,
-            BeforeWork(last["why"]),
-            str(last["message"]),
-            since if isinstance(since, float) else None,
-        )
+        said: dict[str, Any] = {}
+        for line in reversed(text.splitlines()):
+            said |= _parsed(line)
+        return said
 
     def __enter__(self) -> NoteFile:
         return self
@@ -129,7 +115,7 @@ def _add(data: Mapping[str, object], environment: Mapping[str, str]) -> None:
                 os.close(descriptor)
 
 
-def _parsed(line: str) -> dict[str, object]:
+def _parsed(line: str) -> dict[str, Any]:
     try:
         data = json.loads(line)
         return data if isinstance(data, dict) else {}

@@ -5,20 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import EndCause
+from unbroken.runs.segment_end import EndCause
 from unbroken.runs.times import Times
-from unbroken.slurm.job_end import EndState
+from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 
 KEY = "first_margin_seconds"
 # Ends of a job that say why it was killed: not because its time was up.
-_OTHER_REASONS = {
-    EndState.CANCELLED.value,
-    EndState.PREEMPTED.value,
-    EndState.REQUEUED.value,
-    EndState.NODE_FAIL.value,
-    EndState.BOOT_FAIL.value,
-    EndState.OUT_OF_MEMORY.value,
-}
+_OTHER_REASONS = NOT_TO_BLAME | {EndState.CANCELLED, EndState.OUT_OF_MEMORY}
 
 
 def killed_words(seconds: float, times: Times) -> str:
@@ -41,8 +34,8 @@ def with_killed_stop(died: Attempt, noted: Times) -> Attempt:
     has_saved = noted.saved is not None and asked is not None and noted.saved >= asked
     if noted.stop_margin_seconds is None or asked is None or ended is None or has_saved:
         return died
-    if died.cause in _OTHER_REASONS:
+    if died.job_state in _OTHER_REASONS:
         return died
     seconds = round(max(0.0, ended - asked), 3)
     message = f"{died.message}; {killed_words(seconds, noted)}"
-    return replace(died, message=message, end_cause=EndCause.KILLED_STOPPING.value, killed_after_seconds=seconds)
+    return replace(died, message=message, cause=EndCause.KILLED_STOPPING, killed_after_seconds=seconds)

@@ -66,10 +66,11 @@ class Lease:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StorageError(
                 f"{self.folder}: gone; somebody moved, removed or linked the run's folder elsewhere while this job "
-                "worked; nothing more was written; put it back and start again"
+                "worked; nothing more was written",
+                todo="put it back",
             ) from error
         except OSError as error:
-            raise OutageError(f"{self.folder}: {error.strerror}; start again when that is over") from error
+            raise OutageError(f"{self.folder}: {error.strerror}", todo="wait until that is over") from error
         if newest != self.claim.token:
             self._lost.set()
             raise FencedError(

@@ -21,8 +21,8 @@ def ancestors(store: Store, checkpoint: Checkpoint) -> list[Checkpoint]:
         folder = next((place / name for place in (store.root, store.archive) if (place / name).is_dir()), None)
         if folder is None:
             raise CheckpointError(
-                f"{store.archive / name}: gone, and with it the part of the result that {line[0].name} goes on from; "
-                "put it back from a backup and start again"
+                f"{store.archive / name}: gone, and with it the part of the result that {line[0].name} goes on from",
+                todo="put it back from a backup",
             )
         line.insert(0, _proved(folder, line[0]))
     return line

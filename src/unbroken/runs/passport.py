@@ -133,7 +133,7 @@ def reading(path: Path) -> Iterator[None]:
         if error.errno in _BAD_ERRNOS:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         if error.errno in _LASTING_ERRNOS:
-            raise StorageError(f"{path}: {error.strerror}; make it readable and start again") from error
+            raise StorageError(f"{path}: {error.strerror}", todo="make it readable") from error
         raise OutageError(f"{path}: {error.strerror}; that says nothing about the checkpoint") from error
 
 

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.job_note import BeforeWork
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import FIX, EndCause, EndKind
 from unbroken.slurm.job_end import NOT_TO_BLAME, EndState
 
 # So many jobs in a row that could not reach their disk or their files stop a run.
 UNAVAILABLE_IN_A_ROW = 2
-_NOT_TO_BLAME = {ending.value for ending in NOT_TO_BLAME}
-# The cause of a job of which neither the controller nor accounting knows how it ended.
-UNKNOWN = "UNKNOWN"
 # Slurm took the job away, or nobody knows: the segment did nothing wrong.
-TAKEN_AWAY = {ending.value for ending in EndState if ending.is_interruption} | {UNKNOWN}
-_MEND = "fix the cause, then start snakemake again"
+TAKEN_AWAY = frozenset(state for state in EndState if state.is_interruption) | {EndState.UNKNOWN}
+# What says nothing against the checkpoint from which an attempt resumed.
+_OF_OTHERS = {EndCause.STORAGE, EndCause.KILLED_STOPPING, EndCause.NO_RESULTS}
 
 
 class Next(Enum):
@@ -38,13 +35,19 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class NextAction:
-    """What follows and, in one line, why; the line of a stop says what to type.
+    """What follows, what was found, and of a stop what to do before a new start.
 
     Of all others it is what the last attempt said, if that settled nothing.
     """
 
     kind: Next
-    why: str = ""
+    found: str = ""
+    todo: str = ""
+
+    @property
+    def why(self) -> str:
+        """Return why, in one line that says what to type."""
+        return f"{self.found}; {self.todo}, then start snakemake again" if self.todo else self.found
 
     @property
     def stops(self) -> bool:
@@ -84,42 +87,45 @@ def canceled(slurm_job: str) -> str:
 
 def next_action(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> NextAction:
     """Return what follows these attempts of one start of snakemake, oldest first, with their causes."""
-    if why := _why_stop(attempts, rules, now):
-        return NextAction(Next.STOP, why)
+    if stop := _stop(attempts, rules, now):
+        return stop
     if _goes_back(attempts, rules, now):
         return NextAction(Next.FALL_BACK)
-    if not attempts or attempts[-1].outcome.settles:
+    if not attempts or attempts[-1].kind.settles:
         return NextAction(Next.RESUME)
     last = attempts[-1]
-    if last.cause == EndState.OUT_OF_MEMORY.value:
-        return NextAction(Next.MORE_MEMORY, last.message)
-    has_failed = last.outcome is Outcome.FAILED and not last.gets_more_margin and last.cause not in TAKEN_AWAY
-    return NextAction(Next.RETRY if has_failed else Next.RESUME, last.message)
+    if last.ran_out_of_memory:
+        return NextAction(Next.MORE_MEMORY, last.line())
+    is_its_own = last.kind is EndKind.FAILED or last.kind.is_before_work
+    has_failed = is_its_own and not last.gets_more_margin and last.job_state not in TAKEN_AWAY
+    return NextAction(Next.RETRY if has_failed else Next.RESUME, last.line())
 
 
-def _why_stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> str:
-    """Return why no further attempt is made, and what to do, in one line; empty if one is made."""
+def _stop(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> NextAction | None:
+    """Return why no further attempt is made; None if one is made."""
     if not attempts:
-        return ""
+        return None
     last = attempts[-1]
-    if last.cause == EndState.CANCELLED.value:
-        return canceled(last.slurm_job)
-    if last.is_hopeless or last.before_work == BeforeWork.REFUSED.value:
-        return f"no further attempt is made: {last.message}{_todo(last)}"
+    if last.job_state is EndState.CANCELLED:
+        return NextAction(Next.STOP, canceled(last.slurm_job))
+    if last.cause is EndCause.DIVERGED or last.kind is EndKind.REFUSED:
+        return NextAction(Next.STOP, f"no further attempt is made: {last.line()}", last.todo or FIX)
     absent = _unavailable_in_a_row(attempts)
     if len(absent) >= UNAVAILABLE_IN_A_ROW:
-        return f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}; {_told(last, now.log)}"
+        return _stop_by(last, now, f"{len(absent)} attempts in a row ended before their work{_on_nodes(absent)}")
     failures = failures_in_a_row(attempts, now.segment)
     if rules.retries is not None and failures > rules.retries:
-        return f"segment {now.segment} failed {failures} times; {_told(last, now.log)}"
+        return _stop_by(last, now, f"segment {now.segment} failed {failures} times")
     idle = idle_attempts(attempts, now.segment)
     # Want of memory is no reason to stop: the next attempt gets more.
-    if last.cause == EndState.OUT_OF_MEMORY.value or not _is_enough(idle, rules, now):
-        return ""
-    if _goes_back(attempts, rules, now):
-        return ""
+    if last.ran_out_of_memory or not _is_enough(idle, rules, now) or _goes_back(attempts, rules, now):
+        return None
     what = f"{len(idle)} attempts without progress{_on_nodes(idle)}, no further one is made"
-    return f"{what}{_from_both(idle, now)}; {_told(idle[-1], now.log)}"
+    return _stop_by(idle[-1], now, f"{what}{_from_both(idle, now)}")
+
+
+def _stop_by(last: Attempt, now: Situation, what: str) -> NextAction:
+    return NextAction(Next.STOP, f"{what}; last: {last.line(now.log)}", last.todo or FIX)
 
 
 def _goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> bool:
@@ -133,9 +139,7 @@ def _goes_back(attempts: Sequence[Attempt], rules: Rules, now: Situation) -> boo
 
 
 def _speaks_against(checkpoint: str, attempt: Attempt) -> bool:
-    of_machine = attempt.cause == EndState.OUT_OF_MEMORY.value or attempt.is_storage_failure
-    of_its_end = attempt.was_killed_stopping or attempt.lacks_results
-    of_others = attempt.before_work or of_machine or of_its_end
+    of_others = attempt.kind.is_before_work or attempt.ran_out_of_memory or attempt.cause in _OF_OTHERS
     return not of_others and attempt.from_checkpoint == checkpoint
 
 
@@ -148,7 +152,7 @@ def failures_in_a_row(attempts: Sequence[Attempt], segment: int) -> int:
     for attempt in reversed(list(_once_an_array(attempts))):
         if attempt.segment == segment and attempt.gets_more_margin:
             continue
-        if attempt.segment != segment or attempt.outcome is not Outcome.FAILED:
+        if attempt.segment != segment or not attempt.kind.is_failure or attempt.kind is EndKind.DIED:
             break
         count += 1
     return count
@@ -165,7 +169,7 @@ def idle_attempts(attempts: Sequence[Attempt], segment: int) -> list[Attempt]:
     for attempt in _once_an_array(attempts):
         # One that went on from an earlier checkpoint is a step forward only where it comes further than those before.
         is_behind = attempt.progress_from < best and attempt.progress_to <= best
-        if attempt.segment != segment or attempt.outcome.settles or (attempt.has_advanced and not is_behind):
+        if attempt.segment != segment or attempt.kind.settles or (attempt.has_advanced and not is_behind):
             idle = []
         elif _says_something(attempt):
             idle.append(attempt)
@@ -181,7 +185,7 @@ def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
     before: tuple[str, str] | None = None
     for attempt in attempts:
         array, _, task = attempt.slurm_job.partition("_")
-        never_ran = task and attempt.before_work == BeforeWork.NEVER_RAN.value
+        never_ran = task and attempt.kind is EndKind.NEVER_RAN
         place = (array, attempt.slurm_node) if never_ran else None
         if place is None or place != before:
             yield attempt
@@ -190,7 +194,7 @@ def _once_an_array(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
 
 def _says_something(attempt: Attempt) -> bool:
     """True unless the machine or the disk was taken away, or the program got too little time to stop."""
-    is_taken = attempt.cause in _NOT_TO_BLAME or attempt.before_work == BeforeWork.UNAVAILABLE.value
+    is_taken = attempt.job_state in NOT_TO_BLAME or attempt.kind is EndKind.UNAVAILABLE
     return not is_taken and not attempt.gets_more_margin
 
 
@@ -219,7 +223,7 @@ def _unavailable_in_a_row(attempts: Sequence[Attempt]) -> list[Attempt]:
     """The last attempt of each job; one job tries for a while itself."""
     jobs: list[Attempt] = []
     for attempt in reversed(attempts):
-        if attempt.before_work != BeforeWork.UNAVAILABLE.value:
+        if attempt.kind is not EndKind.UNAVAILABLE:
             break
         if not jobs or not attempt.slurm_job or attempt.slurm_job != jobs[-1].slurm_job:
             jobs.append(attempt)
@@ -230,12 +234,3 @@ def _on_nodes(attempts: Sequence[Attempt]) -> str:
     blamed = (attempt.slurm_node for attempt in attempts if not attempt.was_killed_stopping)
     nodes = list(dict.fromkeys(node for node in blamed if node))
     return f" on {', '.join(nodes)}" if nodes else ""
-
-
-def _told(last: Attempt, log: object) -> str:
-    where = f"; log: {log}" if log and str(log).partition("/")[0] + "/" not in last.message else ""
-    return f"last: {last.message}{where}{_todo(last)}"
-
-
-def _todo(last: Attempt) -> str:
-    return "" if "start again" in last.message or "start snakemake again" in last.message else f"; {_MEND}"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from unbroken.runs import formats
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress, parse_progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.system import fs, jsontext
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Record:
 
     run: str
     segment: int
-    outcome: Outcome
+    kind: EndKind
     has_worked: bool
     checkpoint: str
     progress: Progress
@@ -30,7 +30,7 @@ class Record:
 
     def write(self, path: Path) -> None:
         """Publishes the record in one step."""
-        data = {**vars(self), "outcome": self.outcome.value, "progress": self.progress.to_json()}
+        data = {**vars(self), "progress": self.progress.to_json()}
         path.parent.mkdir(parents=True, exist_ok=True)
         fs.write_atomic(path, json.dumps(formats.numbered(data, FORMAT), indent=2) + "\n")
         with contextlib.suppress(OSError):
@@ -50,7 +50,8 @@ def read_record(path: Path) -> Record | None:
         formats.refuse_newer(data, FORMAT, path)
         known = {name: value for name, value in data.items() if name in _FIELDS}  # a later version may have added some
         progress = parse_progress(data["progress"], str(path))
-        return Record(**{**known, "outcome": Outcome(data["outcome"]), "progress": progress})
+        kind = EndKind(data["kind"] if "kind" in data else data["outcome"])  # its name in format 1
+        return Record(**{**known, "kind": kind, "progress": progress})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

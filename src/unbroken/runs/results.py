@@ -13,8 +13,8 @@ from unbroken.errors import CheckpointError, ResultsError, StorageError
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt
 from unbroken.runs.layout import FILES_NOTE, RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_own
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.system import fs, jsontext
 from unbroken.system.clock import folder_stamp, utc_now
 from unbroken.system.flush import flush_tree
@@ -42,9 +42,10 @@ def has_results(places: RunFolder, checkpoint: Checkpoint, attempts: Sequence[At
     """
     if is_current(places, checkpoint) or not attempts:
         return True
-    told = (attempt for attempt in reversed(attempts) if attempt.lacks_results or attempt.outcome is Outcome.FINISHED)
-    last = next(told, None)
-    return last is not None and last.outcome is Outcome.FINISHED
+    for attempt in reversed(attempts):
+        if attempt.kind is EndKind.FINISHED or attempt.cause is EndCause.NO_RESULTS:
+            return attempt.kind is EndKind.FINISHED
+    return False
 
 
 def write(

@@ -70,15 +70,16 @@ def select(
             )
         return checkpoint
     if outage:
-        lasting = OutageError(f"runs.{run}: {outage}; no other checkpoint can be read; start again when it answers")
+        line = f"runs.{run}: {outage.text}; no other checkpoint can be read"
+        lasting = OutageError(line, todo="wait until it answers")
         lasting.since = outage.since
         raise lasting
     if back := _back_again(store, run, is_accepted, tell):
         return back
     if names or has_worked or (store.root / QUARANTINE).is_dir():
         raise NoCheckpointError(
-            f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}; "
-            f"put a good copy into {store.root} and start again, or begin anew with: unbroken restart {run}"
+            f"runs.{run}: no good checkpoint is left; the bad ones and their reasons are in {store.root / QUARANTINE}",
+            todo=f"put a good copy into {store.root}, or begin anew with: unbroken restart {run}",
         )
     return None
 

@@ -14,9 +14,9 @@ from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.store import Store
 from unbroken.segment.classify import is_finished
 from unbroken.system.clock import utc_now
@@ -47,7 +47,7 @@ def settle_rest(run: Run, segments: Sequence[int], tell: Callable[[str], None], 
     places = RunFolder(run.name, base)
     with lease.take(places.lease, segments[0], 0.0, tell) as held:
         first = settled_record(run, segments[0], places)
-        if first is None or first.outcome is not Outcome.FINISHED or first.has_worked:
+        if first is None or first.kind is not EndKind.FINISHED or first.has_worked:
             return False
         for segment in segments:
             held.confirm()
@@ -64,9 +64,9 @@ def settled_record(run: Run, segment: int, places: RunFolder) -> Record | None:
         # Results that are missing or of an earlier goal are made by the engine, so in a job.
         has_final = final.is_current(places, newest)
         has_worked = segment <= newest.passport.segment
-        return _record(run, segment, Outcome.FINISHED, newest, has_worked) if has_final else None
+        return _record(run, segment, EndKind.FINISHED, newest, has_worked) if has_final else None
     if newest.passport.segment > segment or is_already_done(History(places.history).attempts(), segment, newest):
-        return _record(run, segment, Outcome.PAUSED, newest, has_worked=True)
+        return _record(run, segment, EndKind.PAUSED, newest, has_worked=True)
     return None
 
 
@@ -77,10 +77,10 @@ def is_already_done(attempts: Sequence[Attempt], segment: int, newest: Checkpoin
 
 def _stands(attempt: Attempt, newest: Checkpoint) -> bool:
     left = attempt.to_checkpoint or attempt.from_checkpoint
-    if not attempt.outcome.settles or left is None:
+    if not attempt.kind.settles or left is None:
         return False
     return int(left.partition("_")[0]) <= newest.passport.sequence
 
 
-def _record(run: Run, segment: int, outcome: Outcome, newest: Checkpoint, has_worked: bool) -> Record:
-    return Record(run.name, segment, outcome, has_worked, newest.name, newest.passport.progress, utc_now())
+def _record(run: Run, segment: int, kind: EndKind, newest: Checkpoint, has_worked: bool) -> Record:
+    return Record(run.name, segment, kind, has_worked, newest.name, newest.passport.progress, utc_now())

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import replace
 
 from unbroken.errors import CancelledSegment, StalledError, UnbrokenError
 from unbroken.runs import attempts as endings
-from unbroken.runs import driver_start, policy
+from unbroken.runs import driver_start, job_note, policy
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.failure_limits import next_action
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.job_note import BeforeWork
 from unbroken.runs.lease import Lease
-from unbroken.runs.outcome import EndCause, Outcome
+from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.runs.store import Store
-from unbroken.segment.classify import Judgement, has_newer
+from unbroken.segment.classify import complete
 from unbroken.segment.job import Job
 from unbroken.segment.supervisor import Work
 from unbroken.slurm.job_end import EndState
@@ -43,7 +41,7 @@ class AttemptLog:
 
     def refuse_same_again(self) -> None:
         """Raises as `goes_back` where that is known before a checkpoint is looked at."""
-        if (recent := self._recent()) and recent[-1].before_work:
+        if (recent := self._recent()) and recent[-1].kind.is_before_work:
             self.goes_back()
 
     def goes_back(self) -> bool:
@@ -55,8 +53,8 @@ class AttemptLog:
         rules = policy.Rules(self._job.run.attempts_without_progress)
         action = next_action(self._job.places, recent, rules, self._job.segment, own_spare_nodes)
         if action.stops:
-            was_cancelled = recent[-1].cause == EndState.CANCELLED.value
-            raise (CancelledSegment if was_cancelled else StalledError)(f"runs.{self._job.run.name}: {action.why}")
+            made = CancelledSegment if recent[-1].job_state is EndState.CANCELLED else StalledError
+            raise made(f"runs.{self._job.run.name}: {action.found}", todo=action.todo)
         return action.kind is policy.Next.FALL_BACK
 
     def _recent(self) -> list[Attempt]:
@@ -75,17 +73,17 @@ class AttemptLog:
         if attempt := endings.note_died(self._history, previous, store, until_utc):
             self._job.tell(f"attempt {previous.token} (segment {previous.segment}): {attempt.message}")
 
-    def close(self, work: Work, judgement: Judgement) -> None:
-        """Adds the line of an attempt that has worked."""
-        self._history.append(self._worked(work, judgement))
+    def close(self, work: Work, end: SegmentEnd) -> None:
+        """Say to the job how an attempt that has worked ended, and add its line."""
+        end = complete(end, work)
+        job_note.tell_end(end)
+        self._history.append(self._worked(work, end))
 
-    def note_before_work(
-        self, why: BeforeWork, message: str, began_utc: str, end_cause: EndCause | None = None
-    ) -> None:
-        """Adds the line of one that never came to its work; a disk that takes nothing hides no other error."""
+    def note_before_work(self, end: SegmentEnd, began_utc: str) -> None:
+        """The same for one that never came to its work; a disk that takes nothing hides no other error."""
         last = next(reversed(self._history.attempts()), None)
-        cause = end_cause.value if end_cause else ""
-        attempt = replace(self._without_work(last, why, message, began_utc), end_cause=cause)
+        attempt = self._without_work(last, end, began_utc)
+        job_note.tell_end(attempt)
         if last and (last.slurm_job, last.message) == (attempt.slurm_job, attempt.message) and last.slurm_job:
             return  # the same job tries for a while
         with contextlib.suppress(OSError, UnbrokenError):
@@ -95,74 +93,41 @@ class AttemptLog:
     def note_results(self, checkpoint: Checkpoint, began_utc: str) -> None:
         """Add the line of a finish whose results were made by a later attempt, unless a line says so already."""
         attempts = self._history.attempts()
-        if any(attempt.outcome is Outcome.FINISHED and _left(attempt) == checkpoint.name for attempt in attempts):
+        if any(attempt.kind is EndKind.FINISHED and _left(attempt) == checkpoint.name for attempt in attempts):
             return
         message = f"goal reached: {describe_done(checkpoint)}; nothing was left to compute, its results were written"
-        made = self._without_work(next(reversed(attempts), None), BeforeWork.REFUSED, message, began_utc)
-        done = checkpoint.passport.progress
-        self._history.append(
-            replace(
-                made, outcome=Outcome.FINISHED, before_work="", from_checkpoint=checkpoint.name,
-                progress_from=done.done, progress_to=done.done, unit=done.unit,
-            )
-        )  # fmt: skip
-
-    def _without_work(self, last: Attempt | None, why: BeforeWork, message: str, began_utc: str) -> Attempt:
-        claim = self._held.claim
-        return endings.before_work(
-            last,
-            self._job.segment,
-            why,
-            message.removeprefix(f"runs.{self._job.run.name}: "),
-            token=claim.token,
-            driver_attempt=self._job.driver_attempt,
-            started_utc=began_utc,
-            host=claim.host,
-            pid=os.getpid(),
-            slurm_job=claim.slurm_job,
-            slurm_node=claim.slurm_node,
-            slurm_cluster=claim.slurm_cluster,
-            mem_mb=self._job.run.mem_mb,
-            start=claim.start,
+        end, done = SegmentEnd(kind=EndKind.FINISHED, message=message), checkpoint.passport.progress
+        made = replace(
+            self._without_work(next(reversed(attempts), None), end, began_utc),
+            from_checkpoint=checkpoint.name,
+            progress_from=done.done,
+            progress_to=done.done,
+            unit=done.unit,
         )
+        job_note.tell_end(made)
+        self._history.append(made)
 
-    def _worked(self, work: Work, judgement: Judgement) -> Attempt:
-        origin, last, publisher = work.task.origin, work.last, work.publisher
-        advanced = last is not None and has_newer(last, origin)
-        progress = last.passport.progress if last else None
-        return Attempt(
-            token=self._held.claim.token,
+    def _without_work(self, last: Attempt | None, end: SegmentEnd, began_utc: str) -> Attempt:
+        end = replace(end, message=end.message.removeprefix(f"runs.{self._job.run.name}: "))
+        number, who = self._job.driver_attempt, self._held.claim.of_attempt
+        return endings.before_work(last, self._job.segment, end, driver_attempt=number, started_utc=began_utc, **who)
+
+    def _worked(self, work: Work, end: SegmentEnd) -> Attempt:
+        publisher = work.publisher
+        return Attempt.of(
+            end,
+            **self._held.claim.of_attempt,
             segment=self._job.segment,
             driver_attempt=self._job.driver_attempt,
-            outcome=judgement.outcome,
             started_utc=publisher.started_utc,
             ended_utc=utc_now(),
-            from_checkpoint=origin.name if origin else None,
-            to_checkpoint=last.name if last and advanced else None,
-            progress_from=origin.passport.progress.done if origin else 0.0,
-            progress_to=progress.done if progress else 0.0,
-            unit=progress.unit if progress else "",
             work_seconds=round(publisher.worked_seconds, 3),
             saves=publisher.saves,
             save_seconds=round(publisher.save_seconds, 3),
             stop_seconds=None if work.stop_seconds is None else round(work.stop_seconds, 3),
             unused_seconds=round(work.deadline.left_seconds(), 3),
             exit_code=work.exit_code,
-            host=self._held.claim.host,
-            pid=os.getpid(),
-            slurm_job=self._held.claim.slurm_job,
-            message=judgement.message,
-            slurm_node=self._held.claim.slurm_node,
-            slurm_cluster=self._held.claim.slurm_cluster,
-            cause=EndState.OUT_OF_MEMORY.value if work.is_out_of_memory else "",
-            mem_mb=self._job.run.mem_mb,
-            is_hopeless=work.is_hopeless,
-            is_storage_failure=judgement.is_storage_failure,
-            start=self._held.claim.start,
-            times=work.moments.times(),
             slurm_partition=work.slurm_job.partition if work.slurm_job else "",
-            end_cause=judgement.end_cause.value if judgement.end_cause else "",
-            killed_after_seconds=None if work.killed_after_seconds is None else round(work.killed_after_seconds, 3),
         )
 
 

@@ -1,32 +1,23 @@
-"""The judgement over an attempt: by what is in the store, not by the exit code."""
+"""How an attempt at work ended: by what is in the store, not by the exit code."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from unbroken.program.contract import EXIT_FINISHED, EXIT_PAUSED
 from unbroken.program.stop_reason import StopReason
+from unbroken.runs.attempts import has_newer, reached
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.killed_stop import killed_words
-from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.segment.supervisor import Work
+from unbroken.slurm.job_end import EndState
 from unbroken.system import fs
 
 # A TERM so late in a segment is its limit and not a preemption.
 NEARLY_ALL = 0.9
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """How the attempt ended and, in one line, why."""
-
-    outcome: Outcome
-    message: str
-    is_storage_failure: bool = False
-    is_partial: bool = False  # the job had less time than a segment, and has used it
-    end_cause: EndCause | None = None
 
 
 def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
@@ -39,44 +30,51 @@ def is_finished(checkpoint: Checkpoint | None, run: Run | None) -> bool:
     return run.is_content_with(passport.progress)
 
 
-def judge(work: Work) -> Judgement:
+def judge(work: Work) -> SegmentEnd:
     """Finished, paused with a newer checkpoint, interrupted, or failed; doubt is failure."""
-    last, origin = work.last, work.task.origin
+    last = work.last
     if last is not None and is_finished(last, work.job.run):
-        return Judgement(Outcome.FINISHED, f"goal reached: {describe_done(last)}")
-    has_advanced = last is not None and has_newer(last, origin)
+        return SegmentEnd(kind=EndKind.FINISHED, message=f"goal reached: {describe_done(last)}")
+    has_advanced = last is not None and has_newer(last, work.task.origin)
     left = describe_exit(work.exit_code)
-    where = f"; read {work.job.log}"
     if work.stop_reason is StopReason.STALLED:
-        minutes = work.job.run.stall_minutes
-        return Judgement(Outcome.FAILED, f"no progress in {minutes:g} minutes (stall_minutes){where}")
+        return _failed(work, f"no progress in {work.job.run.stall_minutes:g} minutes (stall_minutes)")
     if work.stop_reason is not None and work.stop_reason.is_interruption and not _is_nearly_over(work):
         saved = f"saved at {describe_done(last)}" if last is not None else "nothing to save yet"
-        return Judgement(Outcome.INTERRUPTED, f"{work.stop_reason.value}; {saved}; start again and it goes on")
+        return SegmentEnd(kind=EndKind.INTERRUPTED, message=f"{work.stop_reason.value}; {saved}")
     if work.exit_means == EXIT_FINISHED:
-        return Judgement(Outcome.FAILED, _doubtful_end(last) + where)
+        return _failed(work, _doubtful_end(last))
     if work.exit_means == EXIT_PAUSED or work.stop_reason is not None:
-        if has_advanced and last is not None and (minutes := _minutes_if_partial(work)) is not None:
-            had = f"this segment has had {minutes:.3g} of {work.job.run.segment_minutes:g} minutes"
-            told = f"saved at {describe_done(last)}; {had} and goes on in the next job"
-            return Judgement(Outcome.INTERRUPTED, told, is_partial=True)
         if has_advanced and last is not None:
-            return Judgement(Outcome.PAUSED, f"paused at {describe_done(last)}; the program {left}")
+            return _paused(work, last, left)
         said = f"; {work.error}" if work.error else ""
-        return Judgement(Outcome.FAILED, f"the program {left} and left no newer checkpoint{said}{where}")
+        return _failed(work, f"the program {left} and left no newer checkpoint{said}")
     kept = f"; kept: {describe_done(last)}" if last is not None and has_advanced else "; nothing new was saved"
     said = f": {work.error}" if work.error else ""
-    return Judgement(Outcome.FAILED, f"the program {left}{said}{kept}{where}")
+    return _failed(work, f"the program {left}{said}{kept}")
 
 
-def explained(judgement: Judgement, work: Work) -> Judgement:
-    """The same with what the engine knows of it, and what the program could not know: memory or the disk ran out."""
-    return _with_stop(_with_memory(_with_disk(_with_engine(judgement, work), work), work), work)
+def _failed(work: Work, message: str) -> SegmentEnd:
+    return SegmentEnd(kind=EndKind.FAILED, message=message, log=str(work.job.log))
 
 
-def has_newer(last: Checkpoint, origin: Checkpoint | None) -> bool:
-    """True if the attempt brought the run forward; a checkpoint at the same place is no progress."""
-    return origin is None or last.passport.progress.done > origin.passport.progress.done
+def _paused(work: Work, last: Checkpoint, left: str) -> SegmentEnd:
+    if (minutes := _minutes_if_partial(work)) is None:
+        return SegmentEnd(kind=EndKind.PAUSED, message=f"paused at {describe_done(last)}; the program {left}")
+    had = f"this segment has had {minutes:.3g} of {work.job.run.segment_minutes:g} minutes"
+    message = f"saved at {describe_done(last)}; {had} and goes on in the next job"
+    return SegmentEnd(kind=EndKind.INTERRUPTED, message=message, cause=EndCause.PARTIAL)
+
+
+def explained(end: SegmentEnd, work: Work) -> SegmentEnd:
+    """Return the end with what the engine knows, and what the program could not know: memory or the disk ran out."""
+    return _with_stop(_with_memory(_with_disk(_with_engine(end, work), work), work), work)
+
+
+def complete(end: SegmentEnd, work: Work) -> SegmentEnd:
+    """Return the end with all that is measured: checkpoints, progress, times, and whether memory ran out."""
+    state = EndState.OUT_OF_MEMORY if work.is_out_of_memory else None
+    return replace(reached(end, work.task.origin, work.last), job_state=state, times=work.moments.times())
 
 
 def describe_exit(code: int | None) -> str:
@@ -91,34 +89,36 @@ def describe_exit(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
-def _with_engine(judgement: Judgement, work: Work) -> Judgement:
-    why = "" if judgement.outcome is not Outcome.FAILED else work.engine.why_nothing_newer(work.task)
-    return replace(judgement, message=f"{judgement.message}; {why}") if why else judgement
+def _with_engine(end: SegmentEnd, work: Work) -> SegmentEnd:
+    why = "" if end.kind is not EndKind.FAILED else work.engine.why_nothing_newer(work.task)
+    return replace(end, message=f"{end.message}; {why}") if why else end
 
 
-def _with_disk(judgement: Judgement, work: Work) -> Judgement:
-    """A program that failed on a full disk says so in its own words only; the bytes are added here."""
+def _with_disk(end: SegmentEnd, work: Work) -> SegmentEnd:
+    """Return the end of a program that failed on a full disk with the bytes: its own words do not say them."""
     needed = sum(entry.size_bytes for entry in work.last.passport.files.values()) if work.last else 0
-    disk = "" if judgement.outcome.settles else fs.full_disk_words(work.job.places.root, needed)
-    if not disk:
-        return replace(judgement, is_storage_failure=fs.tells_of_storage(judgement.message))
-    return replace(judgement, message=f"{judgement.message}; {disk}", is_storage_failure=True)
+    disk = "" if end.kind.settles else fs.full_disk_words(work.job.places.root, needed)
+    if not disk and (end.kind.settles or not fs.tells_of_storage(work.error)):
+        return end
+    message = f"{end.message}; {disk}" if disk else end.message
+    return replace(end, message=message, cause=end.cause or EndCause.STORAGE)
 
 
-def _with_memory(judgement: Judgement, work: Work) -> Judgement:
-    """The kernel says nothing to a program that it kills because it is out of memory; here the reason is added."""
-    if judgement.outcome.settles or not work.is_out_of_memory:
-        return judgement
+def _with_memory(end: SegmentEnd, work: Work) -> SegmentEnd:
+    """Return the end with the reason that the kernel does not tell a program that it kills."""
+    if end.kind.settles or not work.is_out_of_memory:
+        return end
     more = f"the next attempt asks for {work.job.run.memory_growth:g} times as much (memory_growth)"
-    return replace(judgement, message=f"{judgement.message}; killed: out of memory; {more}")
+    return replace(end, message=f"{end.message}; killed: out of memory; {more}")
 
 
-def _with_stop(judgement: Judgement, work: Work) -> Judgement:
-    """Return the judgement with the stop that was killed; a run at its goal was not hurt by it."""
-    if work.killed_after_seconds is None or judgement.outcome is Outcome.FINISHED:
-        return judgement
-    said = killed_words(work.killed_after_seconds, work.moments.so_far)
-    return replace(judgement, message=f"{judgement.message}; {said}", end_cause=EndCause.KILLED_STOPPING)
+def _with_stop(end: SegmentEnd, work: Work) -> SegmentEnd:
+    """Return the end with the stop that was killed; a run at its goal was not hurt by it."""
+    if work.killed_after_seconds is None or end.kind is EndKind.FINISHED:
+        return end
+    seconds, said = work.killed_after_seconds, killed_words(work.killed_after_seconds, work.moments.so_far)
+    message = f"{end.message}; {said}"
+    return replace(end, message=message, cause=EndCause.KILLED_STOPPING, killed_after_seconds=round(seconds, 3))
 
 
 def _is_nearly_over(work: Work) -> bool:

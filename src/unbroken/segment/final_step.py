@@ -15,6 +15,7 @@ from unbroken.runs import results as final
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.history import Attempt
 from unbroken.runs.progress import overshoot
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.segment.engine_errors import engine_errors
 from unbroken.segment.job import Job
 from unbroken.system import fs
@@ -51,12 +52,10 @@ def write_results(
         job.tell(line)
 
 
-def message_of(error: UnbrokenError, checkpoint: Checkpoint) -> str:
-    """Return how the history says that the results were not written."""
-    why = str(error)
-    if isinstance(error, ResultsError):
-        return why
-    return f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}; {AGAIN}"
+def end_without_results(error: UnbrokenError, checkpoint: Checkpoint) -> SegmentEnd:
+    """Return the end of an attempt whose results were not written."""
+    why = error.text if isinstance(error, ResultsError) else _not_written(checkpoint, str(error))
+    return SegmentEnd(kind=EndKind.FAILED, message=why, log=error.log, cause=EndCause.NO_RESULTS)
 
 
 def _write(
@@ -78,5 +77,8 @@ def _write(
 
 
 def _refused(job: Job, checkpoint: Checkpoint, why: str) -> ResultsError:
-    what = f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}"
-    return ResultsError(f"runs.{job.run.name}: {what}; {AGAIN}; read {job.log}")
+    return ResultsError(f"runs.{job.run.name}: {_not_written(checkpoint, why)}", log=job.log)
+
+
+def _not_written(checkpoint: Checkpoint, why: str) -> str:
+    return f"the goal is reached ({describe_done(checkpoint)}), but its results were not written: {why}; {AGAIN}"

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -32,24 +32,23 @@ from unbroken.runs.adopted import refuse_unfinished
 from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.claim import Claim
 from unbroken.runs.identity import identity_of, usable_identities
-from unbroken.runs.job_note import BeforeWork, kind_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
-from unbroken.runs.outcome import EndCause, Outcome
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.progress import amount
 from unbroken.runs.record import Record
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.select import refusal, select
 from unbroken.runs.store import Store
 from unbroken.segment import salvage
 from unbroken.segment.already_done import is_already_done
 from unbroken.segment.attempt_log import AttemptLog
-from unbroken.segment.classify import Judgement, explained, is_finished, judge
+from unbroken.segment.classify import explained, is_finished, judge
 from unbroken.segment.deadline import NO_LIMIT_MINUTES
 from unbroken.segment.engine_errors import engine_errors
 from unbroken.segment.environment import environment_for
-from unbroken.segment.final_step import message_of, write_results
+from unbroken.segment.final_step import end_without_results, write_results
 from unbroken.segment.job import Job
 from unbroken.segment.job_time import job_time
 from unbroken.segment.orphans import is_program_gone, name_orphans
@@ -107,7 +106,7 @@ def run_segment(job: Job, engine: Engine, prepare: Callable[[Lease], Job] | None
                 _tell_what_was_given(job, engine)
             with SecondPlaceCopier(job, held, alarm, engine) as copier:
                 record = _Segment(job, engine, held, alarm, copier).run()
-                copier.is_last = record.outcome is Outcome.FINISHED
+                copier.is_last = record.kind is EndKind.FINISHED
             return record
 
 
@@ -117,10 +116,19 @@ def _tell_what_was_given(job: Job, engine: Engine) -> None:
     job.tell(f"engine {engine.name}, {length}attempt {job.driver_attempt}: {job.run.note}")
 
 
-def _kind_of(judgement: Judgement) -> type[SegmentError]:
-    if judgement.outcome is not Outcome.INTERRUPTED:
-        return SegmentError
-    return PartialSegment if judgement.is_partial else InterruptedSegment
+def _error_of(run: str, end: SegmentEnd) -> SegmentError:
+    """Return the error by which a segment leaves that is not settled."""
+    if end.kind is not EndKind.INTERRUPTED:
+        return SegmentError(f"runs.{run}: {end.message}", log=end.log, todo=end.todo)
+    made = PartialSegment if end.cause is EndCause.PARTIAL else InterruptedSegment
+    return made(f"runs.{run}: {end.goes_on}")
+
+
+def _end_by(error: UnbrokenError) -> SegmentEnd:
+    """Return the end of an attempt whose work was ended by an error."""
+    storage = EndCause.STORAGE if isinstance(error, StorageError) else None
+    cause = EndCause.DIVERGED if isinstance(error, DivergedError) else storage
+    return SegmentEnd(kind=EndKind.FAILED, message=error.text, log=error.log, todo=error.todo, cause=cause)
 
 
 @dataclass
@@ -137,7 +145,7 @@ class _Segment:
         self.store = Store(self.job.places.checkpoints)
         self.rejections = Rejections(self.store, self.job.tell)
         self.attempts = AttemptLog(self.job, self.held)
-        self.end_cause: EndCause | None = None  # of an error that is raised now
+        self.cause: EndCause | None = None  # of an error that is raised now
         self.tidy = Tidy(self.job.places, self.store, self.held.claim.token, self.job.tell)
 
     def run(self) -> Record:
@@ -150,16 +158,14 @@ class _Segment:
         self._or_noted(write) if has_no_line else write()
         done = f"{amount(record.progress.done)} {record.progress.unit}"
         doubts = self._doubts(record)
-        self.job.tell(
-            f"{record.outcome.value}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}"
-        )
+        self.job.tell(f"{record.kind}{', with doubts' if doubts else ''}: {done}, checkpoint {record.checkpoint}")
         return record
 
     def _doubts(self, record: Record) -> Sequence[str]:
         """Return why a finished result may not be that of one uninterrupted run."""
         with suppress(OSError, UnbrokenError):  # the record is written: nothing that is only told ends the segment
             newest = next(reversed(self.store.readable()), None)
-            if record.outcome is Outcome.FINISHED and newest is not None:
+            if record.kind is EndKind.FINISHED and newest is not None:
                 return self.engine.result_doubts(self.job.run, newest)
         return ()
 
@@ -170,10 +176,10 @@ class _Segment:
             with fs.os_errors(self.job.places.root):
                 return step()
         except UnbrokenError as error:
-            why = kind_of(error)
+            end = replace(job_note.end_before_work(error), cause=self.cause)
             # What the policy says is no attempt, and a run of another job, or of a newer unbroken, has none of ours.
-            if why is not BeforeWork.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
-                self.attempts.note_before_work(why, str(error), began, self.end_cause)
+            if end.kind is not EndKind.HELD and not isinstance(error, StalledError | CancelledSegment | FormatError):
+                self.attempts.note_before_work(end, began)
             raise
 
     def _prepare(self) -> Work | Record:
@@ -277,10 +283,10 @@ class _Segment:
         if is_finished(origin, self.job.run):
             self._repeat_results(origin)
             has_worked = self.job.segment <= origin.passport.segment
-            return self._record(Outcome.FINISHED, origin, has_worked)
+            return self._record(EndKind.FINISHED, origin, has_worked)
         if origin.passport.segment > self.job.segment or is_already_done(self.attempts.all(), self.job.segment, origin):
             self.job.tell("this segment's work is already done: the record is made anew from the store")
-            return self._record(Outcome.PAUSED, origin, has_worked=True)
+            return self._record(EndKind.PAUSED, origin, has_worked=True)
         return None
 
     def _work(self, work: Work) -> Record:
@@ -292,60 +298,57 @@ class _Segment:
             with fs.os_errors(self.job.places.root), engine_errors(self.job, self._refused):
                 work.run()
                 is_rejected = self.rejections.apply(work)
-                judgement = explained(judge(work), work)
+                end = explained(judge(work), work)
         except UnbrokenError as raised:
-            error, judgement = raised, Judgement(Outcome.FAILED, str(raised), isinstance(raised, StorageError))
-            work.is_hopeless = isinstance(raised, DivergedError)
+            error, end = raised, _end_by(raised)
         self.held.confirm()  # first of all: a successor that took us for dead has removed our attempt folder
         if is_rejected:
             work.task.attempt_folder.close()
             self._remove_attempt_folder(work.task)
             return self._work(self._or_noted(lambda: self._new_work(self._select())))
         work.publisher.prune()
-        judgement, error = self._close(work, judgement, error)
+        end, error = self._close(work, end, error)
         if error is not None:
             raise error
-        if not judgement.outcome.settles or work.last is None:
-            raise _kind_of(judgement)(f"runs.{self.job.run.name}: {judgement.message}")
-        return self._record(judgement.outcome, work.last, has_worked=True)
+        if not end.kind.settles or work.last is None:
+            raise _error_of(self.job.run.name, end)
+        return self._record(end.kind, work.last, has_worked=True)
 
     def _refused(self, why: str) -> SegmentError:
-        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}; read {self.job.log}")
+        return SegmentError(f"runs.{self.job.run.name}: engine {self.engine.name}: {why}", log=self.job.log)
 
     def _close(
-        self, work: Work, judgement: Judgement, error: UnbrokenError | None
-    ) -> tuple[Judgement, UnbrokenError | None]:
+        self, work: Work, end: SegmentEnd, error: UnbrokenError | None
+    ) -> tuple[SegmentEnd, UnbrokenError | None]:
         """Clears the attempt folder, which may be what fills the disk, and adds the attempt to the history.
 
         In between, the results of a run at its goal are written; what becomes of that is how the attempt ends.
         """
         root = work.task.attempt_folder.root
         work.task.attempt_folder.close()
-        is_at_goal = error is None and judgement.outcome is Outcome.FINISHED
+        is_at_goal = error is None and end.kind is EndKind.FINISHED
         try:
             with fs.storage_errors(root):
                 self._remove_attempt_folder(work.task)
             if is_at_goal and work.last is not None:
                 _keep_times(work)
-                judgement, error = self._with_results(judgement, work.last)
+                end, error = self._with_results(end, work.last)
                 self.tidy.remove_attempt_folder(root)
-            self.attempts.close(work, judgement)
+            self.attempts.close(work, end)
         except StorageError:
             if error is None:  # else it would hide the first one
                 raise
-        return judgement, error
+        return end, error
 
-    def _with_results(self, judgement: Judgement, last: Checkpoint) -> tuple[Judgement, UnbrokenError | None]:
+    def _with_results(self, end: SegmentEnd, last: Checkpoint) -> tuple[SegmentEnd, UnbrokenError | None]:
         """Write the results; returns how the attempt ends, and the error by which it does."""
         try:
             write_results(self.job, self.engine, last, self.attempts.all(), self.held.confirm)
         except LeaseError:
             raise
         except UnbrokenError as error:
-            is_storage = isinstance(error, StorageError)
-            failed = Judgement(Outcome.FAILED, message_of(error, last), is_storage, end_cause=EndCause.NO_RESULTS)
-            return failed, error
-        return judgement, None
+            return end_without_results(error, last), error
+        return end, None
 
     def _new_work(self, origin: Checkpoint | None) -> Work:
         environment = environment_for(self.job, origin)
@@ -372,11 +375,11 @@ class _Segment:
 
     def _repeat_results(self, checkpoint: Checkpoint) -> None:
         """Make the results that an earlier attempt could not make, or that are gone; computes nothing."""
-        began, self.end_cause = utc_now(), EndCause.NO_RESULTS
+        began, self.cause = utc_now(), EndCause.NO_RESULTS
         write_results(self.job, self.engine, checkpoint, self.attempts.all(), self.held.confirm)
         self.attempts.note_results(checkpoint, began)
-        self.end_cause = None
+        self.cause = None
 
-    def _record(self, outcome: Outcome, checkpoint: Checkpoint, has_worked: bool) -> Record:
+    def _record(self, kind: EndKind, checkpoint: Checkpoint, has_worked: bool) -> Record:
         run, segment = self.job.run.name, self.job.segment
-        return Record(run, segment, outcome, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())
+        return Record(run, segment, kind, has_worked, checkpoint.name, checkpoint.passport.progress, utc_now())

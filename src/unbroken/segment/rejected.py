@@ -8,6 +8,7 @@ from pathlib import Path
 from unbroken.errors import DivergedError, SegmentError
 from unbroken.program.verdict import Kind, Verdict, read_verdict
 from unbroken.runs.checkpoint import Checkpoint, describe_done
+from unbroken.runs.segment_end import FIX
 from unbroken.runs.store import Store
 from unbroken.segment.supervisor import Work
 
@@ -32,9 +33,7 @@ class Rejections:
             kept = (
                 f"the checkpoint of before is kept ({describe_done(work.last)})" if work.last else "nothing was saved"
             )
-            raise DivergedError(
-                f"runs.{run}: {verdict.message}; {kept}; fix the cause, then start again; {_read(work)}"
-            )
+            raise DivergedError(f"runs.{run}: {verdict.message}; {kept}", log=work.job.log, todo=FIX)
         if origin is None or work.last is not origin:
             found = "it was given none" if origin is None else "it has gone on from it and saved"
             raise SegmentError(f"runs.{run}: the program calls its checkpoint bad ({verdict.message}), but {found}")
@@ -47,13 +46,9 @@ class Rejections:
         if self._aside is not None:
             self._store.put_back(*self._aside)
             found = f"and {self._aside[1]}, the one after it, too: the fault may be the program's or the machine's"
-            raise DivergedError(f"{bad}, {found}; nothing was set aside; {_read(work)}")
+            raise DivergedError(f"{bad}, {found}; nothing was set aside", log=work.job.log)
         if len(self._store.readable()) == 1:
-            raise DivergedError(f"{bad}, and there is no other; nothing was set aside; {_read(work)}")
+            raise DivergedError(f"{bad}, and there is no other; nothing was set aside", log=work.job.log)
         target = self._store.quarantine(origin.name, verdict.message, is_whole=True)
         self._aside = target, origin.name
         self._tell(f"bad checkpoint {origin.name}: {verdict.message}; moved to {target}; taking the one before")
-
-
-def _read(work: Work) -> str:
-    return f"read {work.job.log}"

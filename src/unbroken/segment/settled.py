@@ -9,9 +9,9 @@ from unbroken.errors import FormatError, LeaseError
 from unbroken.runs import lease
 from unbroken.runs.checkpoint import age_by_name
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.record import Record, read_record
 from unbroken.runs.run import Run
+from unbroken.runs.segment_end import EndKind
 from unbroken.segment.already_done import settle, settled_record
 
 
@@ -66,9 +66,9 @@ def _has_right_record(run: Run, segment: int, folder: RunFolder) -> bool:
         return expected is not None
     if found is None or expected is None or not _is_of(found, folder, segment):
         return False
-    if found.outcome is Outcome.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
+    if found.kind is EndKind.PAUSED and age_by_name(found.checkpoint) < age_by_name(expected.checkpoint):
         return True  # later segments have gone on from it, perhaps to the goal
-    return (found.outcome, found.checkpoint) == (expected.outcome, expected.checkpoint)
+    return (found.kind, found.checkpoint) == (expected.kind, expected.checkpoint)
 
 
 def _is_newer_than_the_one_before(segment: int, folder: RunFolder) -> bool:

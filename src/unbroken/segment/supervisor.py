@@ -69,7 +69,6 @@ class Work:
     left_seconds_at_stop: float | None = None
     stop_seconds: float | None = None  # of a stop that ended by itself
     killed_after_seconds: float | None = None  # of one that did not: from the request to the kill
-    is_hopeless: bool = False
     _stop_asked: float = 0.0
     _has_saved_since: bool = False
     _told: bool = False

@@ -7,7 +7,7 @@ Measured with Slurm 22.05: `squeue --states=all` shows the present start only; `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from unbroken.slurm.cluster import may_ask_here
 from unbroken.slurm.states import ALIVE, STARTED
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 10.0
 SLACK_SECONDS = 5.0
 
 
-class EndState(Enum):
+class EndState(StrEnum):
     """Slurm's own words [man sacct: JOB STATE CODES]; what is not here counts as FAILED."""
 
     COMPLETED = "COMPLETED"
@@ -32,6 +32,12 @@ class EndState(Enum):
     BOOT_FAIL = "BOOT_FAIL"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"  # neither the controller nor accounting knows
+
+    @classmethod
+    def of(cls, word: str) -> EndState:
+        """Return the state that Slurm names so."""
+        return cls(word) if word in cls.__members__ else cls.FAILED
 
     @property
     def is_interruption(self) -> bool:
@@ -65,6 +71,7 @@ _WORDS = {
     EndState.BOOT_FAIL: "the node did not boot",
     EndState.OUT_OF_MEMORY: "the job ran out of memory",
     EndState.CANCELLED: "the job was cancelled",
+    EndState.UNKNOWN: "Slurm does not know how the job ended",
 }
 
 
@@ -126,6 +133,6 @@ def _unix(text: str) -> float | None:
 def _ended(state: str, at_unix: float | None) -> JobEnd:
     """From `TIMEOUT` or `CANCELLED by 1000`."""
     word, _, rest = state.partition(" ")
-    ending = EndState(word) if word in EndState.__members__ else EndState.FAILED
+    ending = EndState.of(word)
     is_certain = ending not in {EndState.NODE_FAIL, EndState.BOOT_FAIL}
     return JobEnd(ending, is_certain, rest.removeprefix("by ").strip(), at_unix)

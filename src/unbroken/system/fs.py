@@ -32,6 +32,7 @@ DRAFT_SECONDS = 3600.0
 FULL_BYTES = 1024 * 1024
 # What is free where nobody counts it.
 UNCOUNTED = sys.maxsize
+UNTOUCHED = "earlier checkpoints are untouched"
 # ioctl_ficlone(2): on XFS, Btrfs and others.
 _FICLONE = 0x40049409
 _COPY_BYTES = 4 * 1024 * 1024
@@ -100,7 +101,7 @@ def storage_errors(path: Path, needed_bytes: int = 0) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _STORAGE_ERRNOS:
             raise
-        raise StorageError(_storage_line(path, needed_bytes, error)) from error
+        raise _storage_error(path, needed_bytes, error) from error
 
 
 @contextmanager
@@ -112,24 +113,23 @@ def os_errors(path: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno in _STORAGE_ERRNOS:
                 raise
-            named = f"{error.filename or path}: {error.strerror or error}"
-            raise OutageError(f"{named}; earlier checkpoints are untouched; start again when that is over") from error
+            line = f"{error.filename or path}: {error.strerror or error}; {UNTOUCHED}"
+            raise OutageError(line, todo="wait until that is over") from error
 
 
-def _storage_line(path: Path, needed_bytes: int, error: OSError) -> str:
+def _storage_error(path: Path, needed_bytes: int, error: OSError) -> StorageError:
     line = f"{error.filename or path}: {error.strerror}"
     if error.errno in _FULL_ERRNOS:
         line = f"{error.filename2 or error.filename or path}: {error.strerror}"  # the second one is what a copy writes
         free = free_bytes(path)
         missing = max(needed_bytes - free, 0)
-        if free == UNCOUNTED:
-            return f"{line}; earlier checkpoints are untouched; free room and start again"
-        line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
-        is_full = not free and error.errno == errno.ENOSPC
-        line += "" if missing or is_full else ": a quota, or the number of files, is used up"
-        return f"{line}; earlier checkpoints are untouched; free room and start again"
+        if free != UNCOUNTED:
+            line += f"; {needed_bytes:,} bytes needed, {free:,} free, {missing:,} missing"
+            is_full = not free and error.errno == errno.ENOSPC
+            line += "" if missing or is_full else ": a quota, or the number of files, is used up"
+        return StorageError(f"{line}; {UNTOUCHED}", todo="free room")
     advice = "make it writable" if error.errno != errno.EXDEV else "keep the run's folder on one file system"
-    return f"{line}; earlier checkpoints are untouched; {advice} and start again"
+    return StorageError(f"{line}; {UNTOUCHED}", todo=advice)
 
 
 def write_new(path: Path, text: str) -> None:

@@ -177,7 +177,8 @@ class GromacsEngine(Engine):
         os.rename(self.folder(task), aside)
         raise DivergedError(
             f"runs.{task.run.name}: {found.illness}; its files, {name} among them, are in {aside}, nothing of them "
-            "counts; fix the system, or the limit, then start again"
+            "counts",
+            todo="fix the system, or the limit",
         )
 
     def _note_progress(self, task: Task, log: Log) -> None:

@@ -6,7 +6,7 @@ const AT_A_TIME = 100; // runs in the list, before "show more"
 const IN_TIMELINE = 25;
 const HAND = 8; // of those that need one, before the list
 const OLD_SECONDS = 1800; // of a page that nobody promised to write again
-const ENDINGS = { died: "killed", failed: "failed", finished: "finished" };
+const ENDINGS = { died: "killed", failed: "failed", refused: "failed", unavailable: "failed", "never ran": "failed", finished: "finished" };
 
 const byId = (id) => document.getElementById(id);
 
@@ -184,8 +184,8 @@ function showWhatNeedsAHand() {
 }
 
 function endingsOf(run) {
-  return (run.attempts ?? []).filter((each) => ENDINGS[each.outcome]).map((each) => ({
-    run: run.name, at: utc(each.ended), how: ENDINGS[each.outcome], what: each.cause || each.message, done: each.to,
+  return (run.attempts ?? []).filter((each) => ENDINGS[each.kind]).map((each) => ({
+    run: run.name, at: utc(each.ended), how: ENDINGS[each.kind], what: each.why || each.message, done: each.to,
   }));
 }
 
@@ -230,7 +230,7 @@ function summaryOf(run) {
 
 function attemptsTable(run) {
   const rows = [...run.attempts].reverse().map((each) => [
-    link(each.log, String(each.segment)), each.cause || each.outcome, `${number(each.from)} → ${number(each.to)}`,
+    link(each.log, String(each.segment)), each.why || each.kind, `${number(each.from)} → ${number(each.to)}`,
     duration(each.work), each.node + (each.job ? `, job ${each.job}` : ""), moment(utc(each.began)), each.is_told ? each.message : "",
   ]);
   const title = run.attempts_made > rows.length ? `The last ${rows.length} of ${run.attempts_made} attempts` : "Attempts, the newest first";

@@ -14,21 +14,21 @@ from pathlib import Path
 
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs.attempts import note_died, times_path
+from unbroken.runs.attempts import note_died, reached, times_path
 from unbroken.runs.checkpoint import Checkpoint, describe_done
-from unbroken.runs.exec_note import STARTED, ExecNote, note_path, write_note
+from unbroken.runs.exec_note import ExecNote, note_path, write_note
 from unbroken.runs.history import Attempt, History
 from unbroken.runs.layout import RunFolder, top_folder
 from unbroken.runs.lease import Lease
 from unbroken.runs.moments import Moments
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover
+from unbroken.runs.segment_end import EndCause, EndKind, SegmentEnd
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.system.clock import utc_now
 from unbroken.system.host import own_start_unix
 
-_SAYS = {Outcome.FINISHED: "finished at", Outcome.PAUSED: "paused at", Outcome.INTERRUPTED: "told to leave; saved at"}
+_SAYS = {EndKind.FINISHED: "finished at", EndKind.PAUSED: "paused at", EndKind.INTERRUPTED: "told to leave; saved at"}
 
 
 class Account:
@@ -52,7 +52,7 @@ class Account:
         top = top_folder(Path.cwd())
         self._name, self._store = _name(places.root, top), places.root
         self._note = note_path(top, environment)
-        self._write_note(STARTED)
+        self._write_note(None)
 
     def note_died(self, store: Store) -> None:
         """Adds the lines of the holders before, as far as they were killed."""
@@ -73,61 +73,39 @@ class Account:
 
     def end(
         self,
-        outcome: Outcome,
+        kind: EndKind,
         origin: Checkpoint | None,
         last: Checkpoint | None,
         message: str = "",
-        is_hopeless: bool = False,
+        cause: EndCause | None = None,
     ) -> None:
         """Writes how the attempt ended; a disk that takes no line ends no training whose checkpoint is saved."""
         if self._has_ended:
             return
         self._has_ended = True
-        attempt = self._attempt(outcome, origin, last, message or _said(outcome, last), is_hopeless)
+        end = SegmentEnd(kind=kind, message=message or _said(kind, last), cause=cause, times=self._moments.times())
+        attempt = self._attempt(reached(end, origin, last))
         try:
             self._held.confirm()
             self._history.append(attempt)
         except (OSError, UnbrokenError) as error:
             self._tell(f"{self._history.path}: no line for this attempt ({error})")
-        self._write_note(outcome.value)
+        self._write_note(kind)
 
-    def _write_note(self, outcome: str) -> None:
-        write_note(self._note, ExecNote(self._name, str(self._store), outcome, self._segment))
+    def _write_note(self, kind: EndKind | None) -> None:
+        write_note(self._note, ExecNote(self._name, str(self._store), kind, self._segment))
 
-    def _attempt(
-        self, outcome: Outcome, origin: Checkpoint | None, last: Checkpoint | None, message: str, is_hopeless: bool
-    ) -> Attempt:
-        claim = self._held.claim
-        begun = origin.passport.progress.done if origin else 0.0
-        progress = last.passport.progress if last else None
-        has_advanced = progress is not None and (origin is None or progress.done > begun)
-        return Attempt(
-            token=claim.token,
+    def _attempt(self, end: SegmentEnd) -> Attempt:
+        return Attempt.of(
+            end,
+            **self._held.claim.of_attempt,
             segment=self._segment,
-            driver_attempt=1,
-            outcome=outcome,
             started_utc=self._started_utc,
             ended_utc=utc_now(),
-            from_checkpoint=origin.name if origin else None,
-            to_checkpoint=last.name if last and has_advanced else None,
-            progress_from=begun,
-            progress_to=progress.done if progress else 0.0,
-            unit=progress.unit if progress else "",
             work_seconds=round(self._moments.watch.clock() - self._started, 3),
             saves=self._saves,
             save_seconds=round(self._save_seconds, 3),
-            stop_seconds=None,
-            unused_seconds=None,
-            exit_code=EXIT_PAUSED if outcome in (Outcome.PAUSED, Outcome.INTERRUPTED) else None,
-            host=claim.host,
-            pid=claim.pid,
-            slurm_job=claim.slurm_job,
-            message=message,
-            slurm_node=claim.slurm_node,
-            slurm_cluster=claim.slurm_cluster,
-            is_hopeless=is_hopeless,
-            start=claim.start,
-            times=self._moments.times(),
+            exit_code=EXIT_PAUSED if end.kind in (EndKind.PAUSED, EndKind.INTERRUPTED) else None,
             slurm_partition=self._slurm_job.partition if self._slurm_job else "",
         )
 
@@ -135,7 +113,7 @@ class Account:
 def next_segment(places: RunFolder) -> int:
     """The one behind the last that has paused or finished."""
     attempts = History(places.history).attempts()
-    return 1 + max((attempt.segment for attempt in attempts if attempt.outcome.settles), default=0)
+    return 1 + max((attempt.segment for attempt in attempts if attempt.kind.settles), default=0)
 
 
 def _name(folder: Path, top: Path) -> str:
@@ -143,9 +121,9 @@ def _name(folder: Path, top: Path) -> str:
     return str(folder.relative_to(top)) if folder.is_relative_to(top) and folder != top else str(folder)
 
 
-def _said(outcome: Outcome, last: Checkpoint | None) -> str:
-    if outcome in _SAYS:
-        return f"{_SAYS[outcome]} {describe_done(last)}" if last else outcome.value
+def _said(kind: EndKind, last: Checkpoint | None) -> str:
+    if kind in _SAYS:
+        return f"{_SAYS[kind]} {describe_done(last)}" if last else kind
     error = getattr(sys, "last_value", None)  # what ends the process
     if error is None:
         return "the process ended before its training was finished"

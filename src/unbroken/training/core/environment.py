@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Protocol
 
 from unbroken.program.contract import HANDOVER_FILE, READY
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.passport import FILE_NAME
 from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import SaveSchedule
 
@@ -193,7 +193,7 @@ class SavePlace(Protocol):
 
     def note(self, moment: str) -> None: ...
 
-    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None: ...
+    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -233,7 +233,7 @@ class Outbox:
     def note(self, moment: str) -> None:
         """Nothing to do: the process that started us sees it."""
 
-    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
         """Nothing to do: the process that started us writes the history."""
 
     def close(self) -> None:

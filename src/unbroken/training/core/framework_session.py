@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from unbroken.program.contract import EXIT_PAUSED
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover, Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.training.core import once
 from unbroken.training.core.environment import Contract, Reporter, Signals, schedule_of
 from unbroken.training.core.run_directory import connect
@@ -125,7 +125,7 @@ class FrameworkSession:
 
     def leave(self) -> NoReturn:
         """Ends the process as paused."""
-        self._place.note_end(Outcome.PAUSED if self._pace.is_time_up else Outcome.INTERRUPTED)
+        self._place.note_end(EndKind.PAUSED if self._pace.is_time_up else EndKind.INTERRUPTED)
         self._place.close()
         sys.exit(EXIT_PAUSED)
 

@@ -13,8 +13,8 @@ from typing import NoReturn
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.program.verdict import Kind
 from unbroken.runs.adopted import read_handed
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Metric, Progress
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.position import Course, Placed
 from unbroken.training.core.process_group import Processes
@@ -211,6 +211,6 @@ class Loop(Placed, ABC):
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         give_verdict(kind, message)
         if self._link:
-            self._link.place.note_end(Outcome.FAILED, message, is_hopeless=kind is Kind.HOPELESS)
+            self._link.place.note_end(EndKind.FAILED, message, EndCause.DIVERGED if kind is Kind.HOPELESS else None)
         self._clean_up()
         sys.exit(f"unbroken: {message}")

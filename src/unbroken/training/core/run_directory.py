@@ -24,10 +24,10 @@ from unbroken.runs.checkpoint import Checkpoint, describe_done
 from unbroken.runs.holder import Life, life_of
 from unbroken.runs.known_formats import refuse_newer
 from unbroken.runs.layout import RunFolder
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.own_folder import confirm_all_own
 from unbroken.runs.passport import Passport
 from unbroken.runs.progress import Handover
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.runs.select import select
 from unbroken.runs.store import Store
 from unbroken.slurm.this_job import job_around_us
@@ -112,7 +112,7 @@ class Home:
             self._account = Account(self.places, self._lease, self._slurm_job, tell) if has_history else None
             self.origin = self._last = self._open()
         except BaseException as error:
-            self.note_end(Outcome.FAILED, str(error))
+            self.note_end(EndKind.FAILED, str(error))
             self.close()
             raise
 
@@ -135,7 +135,7 @@ class Home:
         if self._last.passport.is_finished:
             once.note_finished(self.places.base)
             final.write(self.places, self._last, _copy_final, (), self._lease.confirm, self._tell)
-            self.note_end(Outcome.FINISHED)
+            self.note_end(EndKind.FINISHED)
         return self._last
 
     def reject(self, reason: str) -> Path | None:
@@ -152,7 +152,7 @@ class Home:
             )
         else:
             return self._take_the_one_before(self.origin.name, reason)
-        self.note_end(Outcome.FAILED, reason)
+        self.note_end(EndKind.FAILED, reason)
         self.close()
         return None
 
@@ -167,15 +167,15 @@ class Home:
         if self._account:
             self._account.note(moment)
 
-    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
         """How this process ends; where several are told, the first counts."""
         if self._account and os.getpid() == self._pid:
-            self._account.end(outcome, self.origin, self._last, message, is_hopeless)
+            self._account.end(kind, self.origin, self._last, message, cause)
 
     def close(self) -> None:
         """Lets others write the folder; who has not said how it ends has failed."""
         atexit.unregister(self.close)
-        self.note_end(Outcome.FAILED)
+        self.note_end(EndKind.FAILED)
         if os.getpid() == self._pid:  # not a fork that ends like its parent
             self._lease.__exit__()
 

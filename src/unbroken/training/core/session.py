@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Progress
+from unbroken.runs.segment_end import EndKind
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -97,7 +97,7 @@ class Connection(ABC):
     def close_place(self, is_paused: bool) -> None:
         """Lets others go on: the last checkpoint of this process is published."""
         if is_paused:
-            self.place.note_end(Outcome.PAUSED if self.pace.is_time_up else Outcome.INTERRUPTED)
+            self.place.note_end(EndKind.PAUSED if self.pace.is_time_up else EndKind.INTERRUPTED)
         self.place.close()
 
     def with_pace(self, progress: Progress) -> Progress:

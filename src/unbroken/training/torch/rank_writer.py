@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.program.memory import available_bytes
-from unbroken.runs.outcome import Outcome
 from unbroken.runs.progress import Handover
+from unbroken.runs.segment_end import EndCause, EndKind
 from unbroken.training.core import once
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
@@ -174,7 +174,7 @@ class _Nowhere:
     def note(self, moment: str) -> None:
         return
 
-    def note_end(self, outcome: Outcome, message: str = "", is_hopeless: bool = False) -> None:
+    def note_end(self, kind: EndKind, message: str = "", cause: EndCause | None = None) -> None:
         return
 
     def close(self) -> None:
