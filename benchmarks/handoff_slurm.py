@@ -10,6 +10,8 @@ from support.chains import by_part
 from support.measure import machine, options, publish, spread, table
 from support.slurm import ASKING, Lab, Load
 
+from unbroken.cli.run_command import DETACHED
+
 # All that the laboratory's nodes take at once; what jobs ask grows with their number, what the driver asks does not.
 AT_WORK = 16
 # What `by_part` calls the sum.
@@ -25,7 +27,7 @@ def handoff(here: Lab, seconds: float, segments: int) -> str:
         "plain plugin, its own defaults": plain("--slurm-init-seconds-before-status-checks", "40"),
         "plain plugin, our profile": plain(),
         "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
-        "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
+        "detached": slurm.chain(here, seconds, segments, "slurm", *DETACHED),
     }
     parts = {name: by_part(gaps) for name, gaps in found.items()}
     rows = [[name, str(len(gaps)), spread(parts[name][ALL], 1)] for name, gaps in found.items()]
@@ -42,7 +44,7 @@ def handoff_by_default(here: Lab, seconds: float, segments: int) -> str:
     found = {
         "`--array=1-N%1`": slurm.by_hand(here, seconds, segments, is_array=True),
         "attached": slurm.chain(here, seconds, segments, "slurm", "--executor", "unbroken"),
-        "detached": slurm.chain(here, seconds, segments, "slurm-detached"),
+        "detached": slurm.chain(here, seconds, segments, "slurm", *DETACHED),
     }
     rows = [[name, str(len(gaps)), spread(by_part(gaps)[ALL], 1)] for name, gaps in found.items()]
     return table(["Slurm's own SchedulerParameters", "hand-offs", "seconds"], rows)

@@ -19,6 +19,7 @@ from support import slurm
 from support.measure import ROOT, SNAKEMAKE, machine, options, publish, spread, table
 from support.slurm import Lab
 
+from unbroken.cli.run_command import DETACHED
 from unbroken.runs.history import History
 from unbroken.runs.layout import RunFolder
 
@@ -131,7 +132,7 @@ def measure(here: Lab, minutes: int, segments: int, copies: int, queued: int, fi
     """All chains at once; a table."""
     ways = {
         "`--array=1-N%1`": lambda: array(here, minutes, segments),
-        "detached": lambda: chain(here, minutes, segments, "slurm-detached"),
+        "detached": lambda: chain(here, minutes, segments, "slurm", *DETACHED),
         "attached": lambda: chain(here, minutes, segments, "slurm"),
     }
     with full_queue(here, queued):

@@ -49,7 +49,7 @@ SAVING_LOOK_SECONDS = 1.0
 BUSY_SECONDS = 15.0
 ONLY_ONE = (
     "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
-    "--profile slurm"
+    "snakemake --profile slurm"
 )
 # The file server, for a moment.
 AWAY = (OSError, OutageError)

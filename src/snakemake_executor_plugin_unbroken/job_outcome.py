@@ -13,6 +13,8 @@ from unbroken.slurm.job_end import EndState
 # Slurm took the job away; the segment did nothing wrong.
 TAKEN_AWAY = frozenset(ending.value for ending in EndState if ending.is_interruption)
 UNKNOWN = "UNKNOWN"
+# It hangs in its end (unbroken.slurm.queue.hangs).
+HANGS = "COMPLETING"
 RESUME = NextAction(Next.RESUME)
 
 
@@ -24,6 +26,7 @@ class Evidence:
     attempt: Attempt | None  # its line in the history
     action: NextAction = RESUME  # by the policy
     is_held: bool = False  # it left because another job does the run's work
+    has_tried: bool = True  # else the run had stopped before
 
 
 def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
@@ -35,6 +38,9 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
         return NextAction(Next.WAIT, f"{start}: another job holds the run; the same segment goes on after it")
     if evidence.action.stops:
         return NextAction(Next.STOP, f"{start}; this run stops: {evidence.action.why}")
+    if evidence.state == HANGS:
+        hangs = f"{segment.name}: job {job_id} has been COMPLETING for minutes (its node or its epilog hangs)"
+        return NextAction(Next.RESUME, f"{hangs}; the same segment goes on without it")
     if _follows(evidence) is Next.RETRY:
         log = segment.places.log(segment.number)
         why = f": {evidence.attempt.line()}" if evidence.attempt else f" and left no record; log: {log}"
@@ -47,7 +53,7 @@ def verdict(segment: Segment, job_id: str, evidence: Evidence) -> NextAction:
 
 
 def _follows(evidence: Evidence) -> Next:
-    if evidence.state in TAKEN_AWAY or evidence.state == UNKNOWN:
+    if evidence.state in TAKEN_AWAY or evidence.state == UNKNOWN or not evidence.has_tried:
         return Next.RESUME  # where accounting lost the job, the policy is what ends it
     attempt = evidence.attempt
     if evidence.state == "OUT_OF_MEMORY" or attempt is None:

@@ -13,7 +13,7 @@ from snakemake_executor_plugin_unbroken.segments import Out, Segment, pause_line
 from unbroken.job import array
 from unbroken.job.spec import JobSpec
 from unbroken.job.stop_note import stop_of
-from unbroken.job.unrecorded import is_held, line_of, unrecorded
+from unbroken.job.unrecorded import has_tried, is_held, line_of, unrecorded
 from unbroken.runs import driver_start, policy, submissions
 from unbroken.runs.attempts import all_attempts, note, with_causes
 from unbroken.runs.failure_limits import next_action
@@ -117,7 +117,8 @@ class ChainWatch:
 
         file = segment.places.log(segment.number)
         action = next_action(segment.places, recent, rules, segment.number, spare, file if file.exists() else "")
-        return verdict(segment, end.job_id, Evidence(end.state, own[-1] if own else None, action))
+        evidence = Evidence(end.state, own[-1] if own else None, action, has_tried=has_tried(job))
+        return verdict(segment, end.job_id, evidence)
 
     def _attempts(self, segment: Segment, job: EndedJob, log: Callable[[str], None]) -> list[Attempt]:
         """Return the history with the lines of jobs that could not write them, also where the disk takes none."""
@@ -126,7 +127,7 @@ class ChainWatch:
         found = unrecorded(segment.places, segment.key, driver_start.current(), log, segment.number)
         lost += [attempt for attempt in found if attempt.slurm_job not in known]
         attempts = [*all_attempts(segment.places), *lost]
-        has_run = job.has_started or job.state == UNKNOWN
+        has_run = has_tried(job) and (job.has_started or job.state == UNKNOWN)
         if has_run and all(attempt.slurm_job != job.job_id for attempt in attempts):
             line = line_of(segment.places, job, segment.number, attempts[-1] if attempts else None)
             if not note(segment.places, line, log):
@@ -165,7 +166,7 @@ class ChainWatch:
         by_chain = array.by_chain(jobs)
         for out in outs:
             own = by_chain.get(out.segment.key, [])
-            alive = [job for job in own if job.is_alive]
+            alive = array.alive_of(own, out.segment.key)
             if alive:
                 self._note_alive(out, alive, now, log)
             else:

@@ -132,6 +132,8 @@ class Console:
             self._is_end_told = self._is_end_told or text.startswith(_FAILED)
             is_told_better = _EXIT_CODE.match(text) or _ALL_WELL.match(text)
             return bool(is_told_better or (self._is_end_told and _AT_LEAST_ONE.match(text)))
+        if self._jobs and text.startswith("unbroken: "):
+            self._tell_news()  # of which this line may be one
         return event in _CHATTER_EVENTS or record.getMessage() in self._told_again or _CHATTER.match(text) is not None
 
     def _job(self, fields: dict[str, Any]) -> None:

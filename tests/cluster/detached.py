@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from cluster.lab import Cluster
 from cluster.site_scripts import IN_QUEUE
-from support.workdir import ROOT, WorkDir
+from support.workdir import WorkDir
+
+from unbroken.cli.run_command import DETACHED
 
 # The proofs at full size: UNBROKEN_FULL=1.
 IS_FULL = os.environ.get("UNBROKEN_FULL", "") == "1"
@@ -16,7 +18,13 @@ PATIENCE_SECONDS = 2400.0 if IS_FULL else 600.0
 
 def detached(work: WorkDir) -> WorkDir:
     """The same working directory, whose drivers only submit from now on."""
-    work.profile = ROOT / "profiles" / "slurm-detached"
+    work.words = DETACHED
+    return work
+
+
+def attached(work: WorkDir) -> WorkDir:
+    """The same working directory, whose drivers wait for the jobs from now on."""
+    work.words = ()
     return work
 
 

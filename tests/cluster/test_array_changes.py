@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from cluster.both_ways import BOTH_WAYS, Chain, arrays, assert_done_once, steps, until
+from cluster.both_ways import BOTH_WAYS, DRIVEN, STEPS, Chain, arrays, assert_done_once, steps, until
 from cluster.detached import closed
 from cluster.endings import BREAKS_ON_A_NODE, HUNGRY
 from cluster.lab import Cluster
@@ -218,6 +218,31 @@ def test_scancel_of_the_task_at_work_stops_the_run_and_the_next_start_goes_on(
 
 @pytest.mark.slow
 @BOTH_WAYS
+def test_a_start_right_after_scancel_goes_on_and_the_task_that_starts_meanwhile_counts_as_no_attempt(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    work.configure({"a": steps(4)})
+    chain = Chain(work, cluster, is_attached)
+    work.write("steps.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STEPS}")
+    chain.start()
+    chain.let(1)
+    chain.reaches(2)
+    canceled = chain.working()
+
+    cluster.run("scancel", canceled)  # it has KillWait to save
+    cluster.wait_until(lambda: set(cluster.jobs("running")) - {canceled})
+    chain.drivers = [again := work.start(*DRIVEN)]
+    until(lambda: again.text)
+    chain.let("all")
+    said = chain.end()
+
+    history = work.history("a")
+    assert [attempt.kind for attempt in history if attempt.kind is EndKind.FAILED] == [], said
+    assert history[-1].kind is EndKind.FINISHED
+
+
+@pytest.mark.slow
+@BOTH_WAYS
 def test_scancel_of_a_waiting_task_takes_out_that_task_alone(
     work: WorkDir, cluster: Cluster, is_attached: bool
 ) -> None:
@@ -276,6 +301,23 @@ def test_scancel_of_all_waiting_tasks_loses_nothing(work: WorkDir, cluster: Clus
     chain.end()
 
     assert_done_once(work, 4)
+
+
+@BOTH_WAYS
+def test_after_the_last_attempt_that_is_allowed_no_task_starts(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    work.write("fails.py", "raise SystemExit('it is broken')")
+    run = {"engine": "torch", "segments": 5, "segment_minutes": 2, "attempts_without_progress": 9}
+    work.configure({"a": {**run, "settings": {"script": "fails.py", "goal": 5}}})
+    chain = Chain(work, cluster, is_attached)
+    chain.start("--retries", "1")
+    said = chain.end(code=1)
+
+    assert [attempt.kind for attempt in work.history("a")] == [EndKind.FAILED] * 2, said
+    assert cluster.starts(work.root) == 2
+    assert "the run stops: segment 1 failed 2 times; last: " in said
+    assert "canceled the waiting tasks" in said
 
 
 @pytest.mark.slow

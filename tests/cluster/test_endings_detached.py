@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cluster.detached import PATIENCE_SECONDS, detached, slurm_logs, submit, wait_for_jobs
+from cluster.detached import PATIENCE_SECONDS, attached, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import (
     BREAKS_ON_A_NODE,
     HUNGRY,
@@ -22,7 +22,6 @@ from cluster.endings import (
 )
 from cluster.lab import Cluster, LabError
 from support.workdir import (
-    ROOT,
     WorkDir,
     in_no_time,
     one_long_segment,
@@ -341,5 +340,4 @@ def test_a_run_is_extended_while_it_works(slurm_work: WorkDir, cluster: Cluster,
 
     history = assert_is_whole(work, tmp_path, 2000)
     assert [attempt.progress_to for attempt in history] == [1500, 2000]
-    work.profile = ROOT / "profiles" / "slurm"
-    assert work.plan() == 0
+    assert attached(work).plan() == 0

@@ -1,4 +1,4 @@
-"""`--profile slurm-detached`: chains of detached jobs, on a real cluster."""
+"""`unbroken run --detached`: chains of detached jobs, on a real cluster."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cluster.detached import IS_FULL, PATIENCE_SECONDS, closed, detached, slurm_logs, submit, wait_for_jobs
+from cluster.detached import IS_FULL, PATIENCE_SECONDS, attached, closed, detached, slurm_logs, submit, wait_for_jobs
 from cluster.endings import arrays, submitted, wait_until_it_hears
 from cluster.lab import Cluster
 from support.pages import facts_in
@@ -60,8 +60,7 @@ def test_a_campaign_reaches_its_goals_and_its_report_without_a_driver(
     assert [(run["name"], run["state"]) for run in told["runs"]] == [("a", "finished"), ("b", "finished")]
     assert told["promise"]["seconds"] == 0  # nobody will write another one
     assert "all runs are over: results/report.html" in slurm_logs(work)
-    work.profile = ROOT / "profiles" / "slurm"
-    assert work.plan() == 0
+    assert attached(work).plan() == 0
 
 
 # What jobs of a run ask for by other words than their segment's: as the controller shows it.
@@ -274,8 +273,7 @@ def test_a_driver_takes_the_waiting_tasks_over(work: WorkDir, cluster: Cluster, 
         submit(work)
         jobs = set(cluster.jobs())
 
-    work.profile = ROOT / "profiles" / "slurm"
-    done = work.start("--executor", "unbroken").wait(PATIENCE_SECONDS)
+    done = attached(work).start("--executor", "unbroken").wait(PATIENCE_SECONDS)
     wait_for_jobs(cluster)
 
     assert done.code == 0, done.text

@@ -89,6 +89,34 @@ os._exit(0)
     assert rows_in(tmp_path / "draft" / "book.db") == 1
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_database_of_a_program_that_was_killed_stays_as_it_is_when_it_is_copied(tmp_path, mode):
+    """What our copy changed in it would look like a commit of the program."""
+    program = f"""
+import os, sqlite3
+book = sqlite3.connect("book.db", isolation_level=None)
+book.execute("PRAGMA journal_mode = {mode}")
+book.execute("PRAGMA cache_size = 10")
+book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
+book.execute("INSERT INTO rows VALUES (1, 'x')")
+book.execute("BEGIN")
+for number in range(3000):
+    book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path)
+    path = tmp_path / "book.db"
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if not each.name.endswith("-shm")}
+    stamp = state_stamp_of(path)
+
+    assert copy_database(path, tmp_path / "copy.db")
+
+    assert state_stamp_of(path) == stamp
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert has_journal(path)
+    assert rows_in(tmp_path / "copy.db") == 1
+
+
 def test_a_full_disk_is_told_and_no_torn_copy_is_left(tmp_path, book):
     book.execute("PRAGMA journal_mode = persist")
     fill(book)

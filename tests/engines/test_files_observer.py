@@ -1,19 +1,23 @@
 """What is known of a state file when it is complete: real files, and the kernel's own events."""
 
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.toyrun import until
 
-from unbroken.engines.files import moments, writers
+from unbroken.engines.files import moments, observer, writers
+from unbroken.engines.files.databases import copy_database
 from unbroken.engines.files.moments import MomentJournal, read_moments
 from unbroken.engines.files.observer import FileObserver, Moment
-from unbroken.engines.files.states import stamp_of
+from unbroken.engines.files.states import stamp_of, state_stamp_of
 from unbroken.engines.files.writers import ProgramLife
 from unbroken.errors import StorageError
 from unbroken.system.file_events import FileEvents, is_nobodys
@@ -502,6 +506,49 @@ def test_without_a_journal_nothing_is_known(tmp_path):
     assert read_moments(tmp_path / "none.jsonl") == {}
 
 
+# --- databases ---
+
+
+def test_whoever_only_reads_a_database_makes_no_commit_of_it(watched, tmp_path):
+    """A reader opens the write-ahead log for writing too, and closes it: then the outputs are longer."""
+    with closing(sqlite3.connect(tmp_path / "state", isolation_level=None)) as book:
+        book.execute("PRAGMA journal_mode = wal")
+        book.execute("CREATE TABLE steps (number INTEGER)")
+        watched.start()
+        log = tmp_path / "log"
+        log.write_text("one\n")
+        book.execute("INSERT INTO steps VALUES (1)")
+        watched.observer.settle()
+        time.sleep(0.05)  # ticks of the clock of files
+        log.write_text("one\ntwo\n")
+        assert copy_database(tmp_path / "state", tmp_path.with_suffix(".copy"))
+        watched.observer.settle()
+        moment = watched.observer.moment_of({"state": state_stamp_of(tmp_path / "state")})
+
+    assert moment is not None
+    assert (moment.blurred, moment.lengths["log"]) == ("", 4)
+
+
+def test_a_look_at_the_program_does_not_end_the_wait_for_a_quiet_moment(tmp_path):
+    """Only after some milliseconds without reports a log that was written in the same tick is as long as it was."""
+    stop = threading.Event()
+    with FileEvents(tmp_path) as events:
+
+        def look() -> None:
+            while not stop.wait(0.0005):
+                events.wake()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            found, is_quiet = observer._listen(events, time.monotonic() + 10)
+        finally:
+            stop.set()
+            looking.join()
+
+    assert (found, is_quiet) == ([], True)
+
+
 # --- a program that is killed closes its files as it dies ---
 
 TORN = """
@@ -513,6 +560,24 @@ save("first state", 0)
 time.sleep(0.3)
 open("ready", "w").close()
 save("second state", 60)
+"""
+
+
+STARTER = """
+import subprocess, sys, time
+open("first", "w").write("1")
+time.sleep(0.3)
+subprocess.call([sys.executable, "-c", sys.argv[1]])
+time.sleep(60)
+"""
+TORN_FIRST = """
+import os, time
+time.sleep(1.05)
+file = open("state", "w")
+file.write("first"); file.flush()
+time.sleep(0.05)
+open("pid", "w").write(str(os.getpid()) + ".")
+time.sleep(60)
 """
 
 
@@ -534,6 +599,27 @@ def test_a_state_that_the_death_of_its_program_closed_is_not_complete(tmp_path):
 
     assert (first, len(found)) == (1, 1)
     assert made.moments == {}
+
+
+def test_a_first_state_that_the_death_of_a_program_below_a_script_closed_is_not_complete(tmp_path):
+    """The script lives on, and it worked alone when its processes were last looked for."""
+    mark = f"UNBROKEN_SAVE={tmp_path}"
+    made = FileObserver(tmp_path, lambda name: name in ("state", "first"), is_alive=ProgramLife(mark).is_alive)
+    made.start()
+    script = subprocess.Popen(
+        [sys.executable, "-c", STARTER, TORN_FIRST], cwd=tmp_path, env={"UNBROKEN_SAVE": str(tmp_path)}
+    )
+    try:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("."))
+        until(lambda: "first" in made.moments)
+        os.kill(int((tmp_path / "pid").read_text().rstrip(".")), signal.SIGKILL)
+        time.sleep(0.5)
+    finally:
+        script.kill()
+        script.wait()
+    made.close()
+
+    assert set(made.moments) == {"first"}
 
 
 def test_a_program_that_leaves_one_of_its_old_processes_behind_is_not_trusted_for_a_while(tmp_path):

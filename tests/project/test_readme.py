@@ -16,7 +16,7 @@ from unbroken.config.package_files import root_folder
 
 ROOT = root_folder()
 # `make test` is what runs this; a cluster is not at hand here (tests/cluster will be).
-ELSEWHERE = ("make test", "snakemake --profile slurm")
+ELSEWHERE = ("make test", "snakemake --profile slurm", "unbroken run --detached")
 
 
 def commands(heading):

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ class Slurm:
         where = folder or Path().resolve()
         with (self.folder / "queue").open("a") as file:
             file.write(f"{user}|{node}|{number}|{state}|None|{key}-segments|{chain_comment(key)}|{where}\n")
+
+    def ending_for(self, seconds: float) -> None:
+        """Jobs that are COMPLETING have been so for that long, as squeue says when it is asked for their ends."""
+        since = int(time.time() - seconds)
+        self.answer("squeue", f'case "$*" in *=%e) echo {since};; *) cat {self.folder}/queue;; esac')
 
     @property
     def told(self) -> list[list[str]]:

@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -12,17 +13,17 @@ from support.slurm_commands import Slurm, chain_spec, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy
 
+from unbroken.cli.restart_command import restart
 from unbroken.job import left_out, requeue, run_end, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
-from unbroken.job.chain_job import ChainJob
+from unbroken.job.chain_job import ChainJob, wait_until_left
 from unbroken.job.next_attempt import Stop
 from unbroken.job.segment_process import PATIENCE
 from unbroken.runs.history import History
 from unbroken.runs.layout import NOTES, RunFolder
 from unbroken.runs.segment_end import EndKind
-from unbroken.slurm import queue as my_jobs
-from unbroken.slurm import tables
+from unbroken.slurm import queue, tables
 from unbroken.slurm.job_comment import chain_comment
 
 COMMAND = ("python", "--target-jobs", "toy_segment:run=demo,segment=007", "--attempt", "1", "--cores")
@@ -68,6 +69,17 @@ def test_a_job_hears_that_its_run_was_extended_while_it_worked(here: Path) -> No
 
     assert not job.now().is_over()
     assert (job.now().last_segment, job.now().next_segment()) == (9, 2)
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_task_waits_for_the_one_before_unless_that_one_hangs_in_its_end(slurm: Slurm, job: ChainJob) -> None:
+    slurm.shows("16_3", "COMPLETING")
+    slurm.ending_for(400)
+    began = time.monotonic()
+
+    wait_until_left(job)
+
+    assert time.monotonic() - began < queue.LEAVING_SECONDS / 10
 
 
 # --- room in the queue for other runs --------------------------------------------------------------------------------
@@ -205,6 +217,18 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     ]
 
 
+def test_a_run_that_was_left_out_is_submitted_by_no_job_once_it_is_restarted(slurm: Slurm, tmp_path: Path) -> None:
+    toy(Path(), 1)
+    chain_spec(tmp_path).write()
+    left_out.leave_out("demo")
+    left_out.leave_out("demo2")
+
+    restart("demo", Path())
+
+    assert (take_left_out(), take_left_out()) == ("demo2", "")
+    assert not left_out.any_left_out()
+
+
 def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm) -> None:
     told: list[str] = []
     left_out.leave_out("gone")
@@ -230,13 +254,13 @@ COMPLETING = {
 def test_the_controller_shows_how_it_ends_the_job_around_us(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ask", lambda *words, **more: f"{COMPLETING[state]}\n")
 
-    assert my_jobs.state_behind_completing("2", restarts=1) == state
+    assert queue.state_behind_completing("2", restarts=1) == state
 
 
 def test_a_controller_that_does_not_answer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ask", lambda *words, **more: None)
 
-    assert my_jobs.state_behind_completing("2", restarts=0) == ""
+    assert queue.state_behind_completing("2", restarts=0) == ""
 
 
 FULL = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"

@@ -119,6 +119,16 @@ def test_each_attempt_is_one_line_however_it_ended(ended: Attempt, line: str) ->
     assert [each.partition(" ")[2] for each in lines] == [line]
 
 
+def test_an_end_that_a_driver_says_before_the_history_was_read_is_told_once() -> None:
+    shown, stream = handler()
+    shown.handle(job(LogEvent.JOB_INFO))
+    note(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 2000 steps"))
+    shown.handle(record("unbroken: demo: stopped by Ctrl-C; saved at 38 of 2000 steps"))
+    shown.close()
+
+    assert len([line for line in stream.getvalue().splitlines() if "Ctrl-C" in line]) == 1
+
+
 def test_attempts_of_earlier_starts_are_not_told_again() -> None:
     note(attempt(EndKind.PAUSED))
     shown, stream = handler()

@@ -107,10 +107,12 @@ def test_a_task_of_an_array_gets_its_own(slurm: Slurm) -> None:
         CANCELLED,
         RUNNING,
         FAILED.replace("FAILED", "COMPLETED"),
-        FAILED.replace("75:0", f"{exit_code_for(EndKind.HELD, 1)}:0"),
+        *(FAILED.replace("75:0", f"{exit_code_for(kind, 1)}:0") for kind in (EndKind.HELD, EndKind.STOPPED)),
     ],
 )
-def test_one_that_waited_lives_ended_well_or_was_not_needed_gets_none(said: str, slurm: Slurm) -> None:
+def test_one_that_waited_lives_ended_well_was_not_needed_or_found_its_run_stopped_gets_none(
+    said: str, slurm: Slurm
+) -> None:
     slurm.shows(18, "FAILED")
     slurm.answer("scontrol", f"echo '{said}'")
 
@@ -149,8 +151,9 @@ def test_jobs_of_other_runs_and_folders_get_none(slurm: Slurm) -> None:
 
 def test_what_the_controller_has_forgotten_accounting_tells_of_the_newest_array(slurm: Slurm) -> None:
     for number in ("12", "18"):
-        assert submissions.take("demo", submissions.newest("demo"))
-        submissions.fill("demo", number)
+        submission = submissions.take("demo", submissions.newest("demo"))
+        assert submission is not None
+        submissions.fill(submission, number)
     rows = "18_1|COMPLETED|node1|0:0|%d\n18_2|FAILED|node2|75:0|%d\n18_3|RUNNING|node1|0:0|Unknown\n"
     slurm.answer("sacct", f'case "$*" in *"--jobs 18 "*) printf \'{rows % (BEGAN, BEGAN + 9)}\';; *) exit 1;; esac')
 

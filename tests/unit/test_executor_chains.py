@@ -18,6 +18,7 @@ from unbroken.job.spec import path_of, read
 from unbroken.job.stop_note import note_stop
 from unbroken.runs import submissions
 from unbroken.runs.history import History
+from unbroken.runs.job_note import exit_code_for
 from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import take
 from unbroken.runs.record import read_record
@@ -457,6 +458,45 @@ def test_a_run_whose_array_is_gone_is_submitted_again_and_that_uses_up_no_retry(
     ]
 
 
+def test_a_job_that_hangs_in_its_end_is_waited_for_for_minutes_and_not_for_ever(driver: Driver) -> None:
+    jobs = driver.plan(*segments(2))
+    driver.executor.run_job(jobs[0])
+    (info,) = driver.executor._chains._out.values()
+    shows(driver.slurm, "101_1 COMPLETING")
+    ends_as(driver.slurm, "101_1", "COMPLETING")
+    age()
+    driver.lines()
+
+    driver.slurm.ending_for(200)
+    assert [look(driver, [info]) for _ in range(4)] == [[info]] * 4
+    driver.slurm.ending_for(400)
+    assert [look(driver, [info]) for _ in range(2)] == [[info], []]
+    handed_over(driver)
+
+    assert (driver.failed, jobs[0].attempt, driver.slurm.said("--dependency")) == ([], 1, [])
+    assert driver.lines() == [
+        "demo segment 1: job 101_1 has been COMPLETING for minutes (its node or its epilog hangs); the same segment "
+        "goes on without it",
+        "demo: submitted array of 4 tasks 102",
+    ]
+
+
+def test_a_driver_that_starts_waits_for_a_job_in_its_end_and_not_for_one_that_hangs(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission("17")
+    shows(driver.slurm, "17_2 COMPLETING")
+    driver.slurm.ending_for(200)
+    driver.executor.run_job(driver.plan(*segments(2))[0])
+    assert driver.lines() == ["demo segment 1: job 17_2 is ending; the segment goes on as soon as it has left"]
+
+    driver.slurm.ending_for(400)
+    again = Driver(monkeypatch, driver.slurm)
+    again.executor.run_job(again.plan(*segments(2))[0])
+
+    assert again.lines() == ["demo: submitted array of 4 tasks 101"]
+
+
 def test_a_run_of_which_slurm_knows_nothing_any_more_is_submitted_again(driver: Driver) -> None:
     jobs = driver.plan(*segments(2))
     driver.executor.run_job(jobs[0])
@@ -530,6 +570,20 @@ def test_without_a_note_the_driver_asks_the_policy_which_ends_a_run_that_brings_
     assert (driver.failed, job.attempt) == ([job], job.restart_times + 1)
     assert "this run stops: " in driver.lines()[0]
     assert handed_over(driver) == []
+
+
+def test_a_task_that_found_its_run_stopped_by_an_earlier_start_costs_no_attempt(driver: Driver) -> None:
+    job = driver.job(segment())
+    info = driver.out(job, segment())
+    RunFolder("demo").root.mkdir(parents=True)
+    ends_as(driver.slurm, "17_2", "FAILED", exit_code_for(EndKind.STOPPED, 1))
+
+    assert driver.executor._close(info, out_of(info), ended(job_id="17_2"))
+
+    assert driver.lines()[0] == (
+        "demo segment 1: job 17_2 ended as FAILED, no failure; the same segment goes on from the newest checkpoint"
+    )
+    assert (driver.failed, job.attempt, History(RunFolder("demo").history).attempts()) == ([], 1, [])
 
 
 def test_a_canceled_run_stops_and_says_how_to_go_on(driver: Driver) -> None:

@@ -71,8 +71,9 @@ def test_a_job_is_the_same_chain_at_each_start_also_with_more_segments() -> None
 def test_two_jobs_of_a_rule_are_two_chains(here: Path) -> None:
     one, two = work(output=["a"]), work(output=["b"])
 
-    assert submissions.take(one.key, None)
-    submissions.fill(one.key, "17")
+    submission = submissions.take(one.key, None)
+    assert submission is not None
+    submissions.fill(submission, "17")
 
     found = submissions.newest(one.key)
     assert found is not None and found.job_id == "17"

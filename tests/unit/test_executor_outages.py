@@ -44,9 +44,10 @@ def driver(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def submission(job_id: str = "", age_seconds: float = AGED_SECONDS, key: str = "demo") -> None:
     """What another start of snakemake, or a job, has submitted, or is about to."""
-    assert submissions.take(key, submissions.newest(key))
+    taken = submissions.take(key, submissions.newest(key))
+    assert taken is not None
     if job_id:
-        submissions.fill(key, job_id, Words.WORDS)
+        submissions.fill(taken, job_id, Words.WORDS)
     found = submissions.newest(key)
     assert found is not None
     os.utime(found.path, (time.time() - age_seconds,) * 2)

@@ -243,7 +243,7 @@ def test_exactly_one_of_many_processes_may_submit_the_jobs_of_a_run(here: Path) 
 
     def try_it() -> None:
         barrier.wait()
-        won.append(submissions.take(segment().key, None))
+        won.append(submissions.take(segment().key, None) is not None)
 
     threads = [threading.Thread(target=try_it) for _ in range(8)]
     for thread in threads:
@@ -255,9 +255,10 @@ def test_exactly_one_of_many_processes_may_submit_the_jobs_of_a_run(here: Path) 
 
 
 def test_a_submission_says_as_which_job_and_with_which_words_a_run_was_submitted(here: Path) -> None:
-    submissions.take(segment().key, None)
+    taken = submissions.take(segment().key, None)
+    assert taken is not None
     empty = submissions.newest(segment().key)
-    submissions.fill(segment().key, "17", ["-p", "short"])
+    submissions.fill(taken, "17", ["-p", "short"])
     filled = submissions.newest(segment().key)
 
     assert empty is not None and empty.is_being_filled and empty.job_id == ""
@@ -266,19 +267,21 @@ def test_a_submission_says_as_which_job_and_with_which_words_a_run_was_submitted
 
 
 def test_after_a_job_that_ended_one_process_may_submit_the_next(here: Path) -> None:
-    submissions.take(segment().key, None)
-    submissions.fill(segment().key, "17")
+    taken = submissions.take(segment().key, None)
+    assert taken is not None
+    submissions.fill(taken, "17")
     old = submissions.newest(segment().key)
 
-    assert [submissions.take(segment().key, old), submissions.take(segment().key, old)] == [True, False]
+    assert [submissions.take(segment().key, old) is not None for _ in range(2)] == [True, False]
     newest = submissions.newest(segment().key)
     assert newest is not None and (newest.number, newest.job_id) == (2, "")
 
 
 def test_after_a_refusal_another_process_may_submit(here: Path) -> None:
-    assert submissions.take(segment().key, None)
+    taken = submissions.take(segment().key, None)
+    assert taken is not None
 
-    submissions.give_back(segment().key)
+    submissions.give_back(taken)
 
     assert submissions.newest(segment().key) is None
     assert submissions.take(segment().key, None)
@@ -306,10 +309,11 @@ def test_a_torn_submission_is_not_waited_for(here: Path) -> None:
 
 
 def test_the_submissions_of_other_runs_stay(here: Path) -> None:
-    submissions.take("demo", None)
+    taken = submissions.take("demo", None)
     submissions.take("demo2", None)
+    assert taken is not None
 
-    submissions.give_back("demo")
+    submissions.give_back(taken)
 
     assert submissions.newest("demo") is None
     assert submissions.newest("demo2") is not None

@@ -151,6 +151,17 @@ def test_an_array_waits_for_the_end_of_all_jobs_of_its_run_and_then_has_no_begin
     assert slurm.said("--begin") == []
 
 
+def test_behind_an_array_of_which_a_task_hangs_the_next_one_waits_for_the_others(spec: JobSpec, slurm: Slurm) -> None:
+    slurm.shows("16_3", "COMPLETING")
+    slurm.shows("16_4", "RUNNING")
+    slurm.shows("17", "RUNNING")
+    slurm.ending_for(400)
+
+    assert array.submit(spec, at_work="16_4").answer is Answer.DONE
+
+    assert slurm.said("--dependency") == ["afterany:16_4:17"]
+
+
 @pytest.mark.parametrize("waits", ["101_[2-4%1]", "101_4", "101"])
 def test_where_tasks_wait_nothing_is_submitted(waits: str, spec: JobSpec, slurm: Slurm) -> None:
     slurm.shows("101_1", "RUNNING")
@@ -341,6 +352,18 @@ def test_what_another_process_submits_after_slurm_was_asked_is_not_submitted_twi
     assert slurm.told == []
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_submission_that_took_so_long_that_another_process_made_the_next_one_leaves_that_alone(
+    is_taken: bool, spec: JobSpec, slurm: Slurm
+) -> None:
+    note = Path(".snakemake/unbroken/chains/demo/2.json").resolve()
+    slurm.takes(f'echo \'{{"job": "30"}}\' > {note}' + ("" if is_taken else f'; echo "{FULL}" >&2; exit 1'))
+
+    array.submit(replace(spec, submission=replace(spec.submission, most_tasks=1)))
+
+    assert submissions.job_ids("demo") == (["101", "30"] if is_taken else ["30"])
+
+
 def test_while_another_process_submits_slurm_is_not_even_asked(spec: JobSpec, slurm: Slurm) -> None:
     slurm.answer("squeue", f"touch {slurm.folder}/asked")
     assert submissions.take("demo", None)
@@ -363,8 +386,9 @@ def test_a_process_that_was_killed_over_its_submission_keeps_nobody_from_it(spec
 def test_while_another_user_s_job_does_the_run_nothing_is_submitted(
     is_out: bool, spec: JobSpec, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submissions.take("demo", None)
-    submissions.fill("demo", "30")
+    submission = submissions.take("demo", None)
+    assert submission is not None
+    submissions.fill(submission, "30")
     slurm.shows(30, "RUNNING" if is_out else "COMPLETED", user="ada")
     slurm.answer("squeue", f'case "$*" in *--me*) exit 0;; *) cat {slurm.folder}/queue;; esac')
     monkeypatch.setattr(os, "getuid", lambda: 4711)

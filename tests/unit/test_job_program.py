@@ -62,7 +62,8 @@ def test_a_task_does_the_first_segment_without_a_record_and_submits_the_next_arr
     row = f"me||101_[1-9%1]|PENDING|Dependency|demo-segments|{chain_comment('demo')}|{Path().resolve()}"
     slurm.takes(f"echo '{row}' >> {slurm.folder}/queue")
 
-    done = job(chain_spec(tmp_path, **QUICK))
+    # Long enough to be at work still when the next array is submitted.
+    done = job(chain_spec(tmp_path, **{**QUICK, "segment_minutes": 0.08}))
 
     assert done.returncode == 0, done.stderr
     record = read_record(RunFolder("demo").record(2))
@@ -136,6 +137,35 @@ def test_a_run_that_stops_cancels_what_waits_and_notes_why_for_its_driver(tmp_pa
     assert why.startswith("no further attempt is made: ") and "seed" in why
     assert f"the run stops: {why}" in done.stderr
     assert slurm.told == []
+
+
+def test_a_task_that_starts_after_its_run_has_stopped_makes_no_attempt_and_says_so_by_its_code(
+    tmp_path: Path, slurm: Slurm
+) -> None:
+    slurm.shows("17_[2-4%1]", "PENDING")
+    note_stop("demo", START, "it was canceled")
+
+    done = job(chain_spec(tmp_path, **QUICK))
+
+    assert done.returncode == exit_code_for(EndKind.STOPPED, 1)
+    assert (outcomes(), canceled(slurm)) == ([], "--state=PENDING 17\n")
+    assert stop_of("demo", START) == "it was canceled"
+
+
+def test_a_task_that_waited_for_the_one_before_works_for_the_start_of_snakemake_that_came_meanwhile(
+    tmp_path: Path, slurm: Slurm
+) -> None:
+    chain_spec(tmp_path, start="20270101T000000Z-5e6f7a8b", goal=3, segments=1).write()
+    newer = path_of("demo").read_text()
+    slurm.shows("17_1", "COMPLETING")
+    leaves = f"echo '{newer}' > {path_of('demo').resolve()}; : > {slurm.folder}/queue"
+    slurm.answer("squeue", f"cat {slurm.folder}/queue; {leaves}")
+    note_stop("demo", START, "it was canceled")
+
+    done = job(chain_spec(tmp_path, **QUICK))
+
+    assert (done.returncode, outcomes()) == (0, [EndKind.FINISHED]), done.stderr
+    assert History(RunFolder("demo").history).attempts()[-1].start == "20270101T000000Z-5e6f7a8b"
 
 
 def test_a_task_whose_files_are_away_leaves_the_others_in_the_queue(tmp_path: Path, slurm: Slurm) -> None:

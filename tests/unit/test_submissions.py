@@ -18,14 +18,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submit(number: int, *words: str) -> None:
-    assert submissions.take("demo", submissions.newest("demo"))
-    submissions.fill("demo", str(number), words)
+    submission = submissions.take("demo", submissions.newest("demo"))
+    assert submission is not None
+    submissions.fill(submission, str(number), words)
 
 
 def take_after_all_have_looked(barrier: object) -> bool:
     newest = submissions.newest("demo")
     barrier.wait()  # type: ignore[attr-defined]
-    return submissions.take("demo", newest)
+    return submissions.take("demo", newest) is not None
 
 
 def in_process(barrier: object, answers: object) -> None:
@@ -85,12 +86,29 @@ def test_while_slurm_is_asked_it_is_being_filled_and_after_minutes_it_is_not() -
 
 def test_one_that_was_refused_is_given_back() -> None:
     submit(17)
-    assert submissions.take("demo", submissions.newest("demo"))
+    submission = submissions.take("demo", submissions.newest("demo"))
+    assert submission is not None
 
-    submissions.give_back("demo")
+    submissions.give_back(submission)
 
     newest = submissions.newest("demo")
     assert newest is not None and newest.job_id == "17"
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_who_is_so_late_that_another_process_has_submitted_writes_on_its_own_submission(is_refused: bool) -> None:
+    late = submissions.take("demo", None)
+    assert late is not None
+    quick = submissions.take("demo", late)
+    assert quick is not None
+
+    submissions.give_back(late) if is_refused else submissions.fill(late, "17", ["-p", "short"])
+    found = submissions.newest("demo")
+    submissions.fill(quick, "40", ["-p", "long"])
+
+    assert found is not None and found.is_being_filled
+    assert submissions.job_ids("demo") == ([] if is_refused else ["17"]) + ["40"]
+    assert submissions.words_of_newest("demo") == ["-p", "long"]
 
 
 def test_what_waiting_tasks_were_changed_to_is_noted_with_them() -> None:

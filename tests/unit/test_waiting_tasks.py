@@ -149,8 +149,9 @@ class Waiting:
             (self.tasks / number).mkdir(parents=True)
             for name, value in {"TimeLimit": "1:00:00", "Partition": "short", "MinMemoryNode": "100M"}.items():
                 (self.tasks / number / name).write_text(value)
-        submissions.take("demo", None)
-        submissions.fill("demo", "101", BEFORE)
+        submission = submissions.take("demo", None)
+        assert submission is not None
+        submissions.fill(submission, "101", BEFORE)
         slurm.answer("squeue", QUEUE.format(folder=slurm.folder))
         slurm.answer("scancel", f'echo "$@" >> {slurm.folder}/canceled')
         self.updates("true")
@@ -266,7 +267,9 @@ def test_the_same_words_in_another_order_change_nothing(waiting: Waiting) -> Non
 
 
 def test_tasks_of_which_nothing_is_known_are_left_as_they_are(waiting: Waiting) -> None:
-    submissions.give_back("demo")
+    submission = submissions.newest("demo")
+    assert submission is not None
+    submissions.give_back(submission)
 
     assert followed(waiting, "-t", "120") == []
     assert (waiting.canceled, asked(waiting.slurm)) == ("", [])

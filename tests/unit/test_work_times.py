@@ -27,8 +27,9 @@ SUBMITTED = 1_000_000_000.0
 def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Snakemake's note about the record of a job on Slurm, from when it was submitted."""
     monkeypatch.chdir(tmp_path)
-    assert submissions.take("demo", None)
-    submissions.fill("demo", "17")
+    submission = submissions.take("demo", None)
+    assert submission is not None
+    submissions.fill(submission, "17")
     places = RunFolder("demo")
     record = Record("demo", 1, EndKind.PAUSED, True, "c", Progress(10), "2026-11-21T00:01:00Z")
     record.write(places.record(1))
@@ -98,7 +99,9 @@ def test_what_cannot_be_known_is_left_as_it_is(noted: Path, spoilt: str) -> None
         os.utime(noted, (SUBMITTED, SUBMITTED))
     if spoilt == "not on Slurm":
         History(places.history).append(ATTEMPT)
-        submissions.give_back("demo")
+        submission = submissions.newest("demo")
+        assert submission is not None
+        submissions.give_back(submission)
     before = noted.read_bytes()
     give_true_times([toy_run()], Path())
     assert noted.read_bytes() == before

@@ -34,7 +34,7 @@ from unbroken.cli.each_run import ask_each
 from unbroken.cli.exec_commands import accept_command_line
 from unbroken.cli.logs import show_log
 from unbroken.cli.restart_command import cancel_its_waiting
-from unbroken.cli.run_command import Detached, Profile, Slurm, chosen_profile, command_for, targets_of
+from unbroken.cli.run_command import DETACHED, Detached, Profile, Slurm, chosen_profile, command_for, targets_of
 from unbroken.cli.say import HERE, Config, Directory, RunName, RunNames, as_seen, complain, say
 from unbroken.cli.status_table import most_needed, print_table
 from unbroken.cli.usage import UsageError, one_line
@@ -161,7 +161,8 @@ def run(
     """Starts Snakemake with the installed workflow; again after any failure. What stands behind -- is Snakemake's."""
     chosen = chosen_profile(slurm, detached, profile)
     targets = targets_of(tuple(runs_of(directory, CONFIG, must_exist=True)), runs, directory) if runs else []
-    words, typed = command_for(targets, directory, chosen, context.obj or [])
+    own = DETACHED if detached else ()
+    words, typed = command_for(targets, directory, chosen, [*own, *(context.obj or [])])
     become_snakemake(words, typed)
 
 

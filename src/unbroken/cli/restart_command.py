@@ -10,6 +10,7 @@ from pathlib import Path
 from unbroken.cli.exec_commands import begin_anew
 from unbroken.cli.say import HERE, Directory, RunName, say
 from unbroken.errors import ConfigError
+from unbroken.job import left_out
 from unbroken.job.array import cancel_waiting
 from unbroken.report.known import existing_run_folder
 from unbroken.runs import lease, submissions
@@ -49,14 +50,17 @@ def restart(run: RunName, directory: Directory = HERE) -> None:
 
 
 def cancel_its_waiting(run: str, directory: Path) -> None:
-    """Cancel the waiting tasks of a run: one of them would begin it again before its user is ready."""
-    if not submissions.any_of(run, directory) or not has_command("squeue"):
-        return
-    numbers = cancel_waiting(run, directory)
+    """Cancel the waiting tasks of a run: one of them would begin it again before its user is ready.
+
+    So would a job of another run that submits it when the queue has room.
+    """
+    has_had = submissions.any_of(run, directory) and has_command("squeue")
+    numbers = cancel_waiting(run, directory) if has_had else []
     if numbers is None:
         raise ConfigError([f"{run}: Slurm does not say whether jobs of it wait; nothing was done; try again later"])
     if numbers:
         say(f"{run}: canceled the waiting tasks: {in_short(numbers)}")
+    left_out.forget(run, directory)
 
 
 def _numbered(path: Path) -> Iterator[Path]:

@@ -20,11 +20,14 @@ from unbroken.runs.elsewhere import own_snakefile
 from unbroken.runs.run import Run
 
 CONFIG = Path("config/config.yaml")
-_DETACHED = "slurm-detached"
+_SLURM = "slurm"
+# The same profile with and without a driver, so that a cluster has one site.yaml. Snakemake wants the second word with
+# the first: no driver is left that would remove temporary files, and unbroken has none.
+DETACHED = ("--immediate-submit", "--notemp")
 _NUMBERED = re.compile(r"(?P<start>.*/)(?P<number>\d+)(?P<end>\.json)")
 
 Slurm = Annotated[bool, typer.Option("--slurm", help="As Slurm jobs; waits for them. Stands for --profile slurm.")]
-Detached = Annotated[bool, typer.Option("--detached", help="As Slurm jobs; returns once they are submitted.")]
+Detached = Annotated[bool, typer.Option("--detached", help="The same jobs; returns once they are submitted.")]
 Profile = Annotated[str | None, typer.Option("--profile", help="A profile of yours, by name or folder.")]
 
 
@@ -49,7 +52,7 @@ def chosen_profile(slurm: bool, detached: bool, profile: str | None) -> str | No
     asked = [name for name, is_given in given.items() if is_given]
     if len(asked) > 1:
         raise ConfigError([f"run: found {' and '.join(asked)}; type one of them"])
-    return "slurm" if slurm else _DETACHED if detached else profile
+    return _SLURM if slurm or detached else profile
 
 
 def targets_of(runs: Sequence[Run], names: Sequence[str], directory: Path) -> list[str]:
@@ -72,7 +75,7 @@ def folder_of_profile(name: str, directory: Path) -> str:
     for folder in (directory / name, own):
         if folder.is_dir():
             return str(folder)
-    if name in ("slurm", _DETACHED) and not user_folder(name).is_dir():
+    if name == _SLURM and not user_folder(name).is_dir():
         raise ConfigError([f"{own}: not found; type: unbroken profile {name} --to {own}, then fill in its site.yaml"])
     return name
 

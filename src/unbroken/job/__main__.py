@@ -51,25 +51,31 @@ def main(words: Sequence[str] | None = None) -> int:
     except UnbrokenError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return exit_code_for(EndKind.REFUSED, 1)
-    os.environ[driver_start.START] = job.spec.start
     try:
-        return _do_next_segment(job)
-    except Stop as stop:
-        job.log(f"the run stops: {stop}")
-        note_stop(job.key, job.spec.start, str(stop))
-        end_run(job, my_jobs() or [])
-        return 1
+        refuse_newer(job.spec.folder)
+        wait_until_left(job)
+        # Somebody may have started snakemake while it waited.
+        return _do_next_segment(ChainJob(job.now(), job.job_id))
     except FormatError as error:  # the tasks behind may be those of the newer one, so none is canceled
         job.log(str(error))
         return exit_code_for(EndKind.REFUSED, 1)
 
 
 def _do_next_segment(job: ChainJob) -> int:
-    refuse_newer(job.spec.folder)
-    wait_until_left(job)
+    os.environ[driver_start.START] = job.spec.start
     requeue.has_come_back(job.job_id)
     _log_missing_commands(job)
     work = RuleWork(job) if job.spec.is_rule else Work(job)
+    try:
+        return _do(job, work)
+    except Stop as stop:
+        job.log(f"the run stops: {stop}")
+        note_stop(job.key, job.spec.start, str(stop))
+        end_run(job, my_jobs() or [])
+        return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
+
+
+def _do(job: ChainJob, work: Work) -> int:
     code, end = work.do()
     if end is not None and end.kind is EndKind.HELD:
         leave_to_owner(job)

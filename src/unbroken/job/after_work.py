@@ -14,7 +14,7 @@ from unbroken.job.run_end import end_run
 from unbroken.job.segment_process import give_up_at, is_being_ended, rest_seconds
 from unbroken.runs import attempts as endings
 from unbroken.runs import policy
-from unbroken.runs.history import History
+from unbroken.runs.history import Attempt, History
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.commands import ask, has_command
 from unbroken.slurm.queue import MyJob, ended_states, my_jobs, state_behind_completing
@@ -41,17 +41,36 @@ def look_after_the_rest(job: ChainJob, has_no_room: bool) -> None:
     if job.now().is_over():
         end_run(job, jobs)
     elif numbers := array.waiting(jobs, job.key):
+        _stop_after_last_attempt(job, is_leaving)
         _learn(job, numbers)
     elif job.now().submission.refills:  # there may be too little time in the seconds (KillWait) of a job at its limit
         _go_on(job, has_no_room or is_leaving)
 
 
+def _stop_after_last_attempt(job: ChainJob, is_leaving: bool) -> None:
+    """Stop if this job has failed and no further attempt is made: else a task would start only to say so.
+
+    How Slurm ends a job is not known before it has left, and then the next task asks.  A rule's job has asked already.
+    """
+    own = _own_attempt(job)
+    segment = job.now().next_segment()
+    if own is None or own.kind is not EndKind.FAILED or segment is None or job.spec.is_rule:
+        return
+    if not is_leaving and not is_being_ended():
+        next_attempt(job, segment)
+
+
+def _own_attempt(job: ChainJob) -> Attempt | None:
+    """Return the run's last attempt if this job has made it."""
+    last = History(job.folder.history).attempts()[-1:]
+    return last[0] if last and last[0].slurm_job == job.job_id else None
+
+
 def _learn(job: ChainJob, numbers: Sequence[str]) -> None:
     if job.spec.is_rule:
         return _give_memory(job, numbers)
-    last = History(job.folder.history).attempts()[-1:]
-    if last and last[0].slurm_job == job.job_id:
-        for line in waiting_tasks.learn(job.spec, numbers, last[0]):
+    if (own := _own_attempt(job)) is not None:
+        for line in waiting_tasks.learn(job.spec, numbers, own):
             job.log(line)
 
 

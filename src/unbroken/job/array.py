@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,7 +23,7 @@ from unbroken.slurm.commands import ask
 from unbroken.slurm.excluded_nodes import more_to_exclude, without_exclude
 from unbroken.slurm.job_comment import chain_comment, chain_in
 from unbroken.slurm.nodes import numbers_of, own_partition, spare_nodes
-from unbroken.slurm.queue import MyJob, job_of_anyone, my_jobs
+from unbroken.slurm.queue import MyJob, hangs, job_of_anyone, my_jobs
 from unbroken.slurm.refusals import Refusal, kind_of
 from unbroken.slurm.sbatch import sbatch
 
@@ -74,8 +74,8 @@ def is_of(job: MyJob, key: str, base: Path = Path()) -> bool:
 
 
 def alive_of(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[MyJob]:
-    """Return the jobs and tasks of a chain that wait or run."""
-    return [job for job in jobs if job.is_alive and is_of(job, key, base)]
+    """Return the jobs and tasks of a chain that wait or run, without those that hang in their end."""
+    return [job for job in jobs if job.is_alive and is_of(job, key, base) and not hangs(job)]
 
 
 def by_chain(jobs: Sequence[MyJob], base: Path = Path()) -> dict[str, list[MyJob]]:
@@ -151,13 +151,24 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if newest is not None and not others and _is_of_another_user(newest):
         return Submitted(Answer.LATER, said=f"another user's job {newest.job_id} is in the queue for it")
-    if not submissions.take(spec.key, newest):
+    own = submissions.take(spec.key, newest)
+    if own is None:
         return Submitted(Answer.LATER, said="another process submits it just now")
-    # The whole arrays: behind one task, the next array would start together with a task that was requeued meanwhile.
-    behind = arrays_of([*others, *(job.job_id for job in alive_of(jobs, spec.key))])
-    done = _submit_what_fits(spec, wanted, behind)
-    submissions.fill(spec.key, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(spec.key)
+    done = _submit_what_fits(spec, wanted, [*others, *_behind(jobs, spec.key)], lambda: submissions.renew(own))
+    submissions.fill(own, done.job_id, spec.submission.words) if done.job_id else submissions.give_back(own)
     return done
+
+
+def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
+    """Return the arrays and jobs of a chain whose end the next array waits for.
+
+    The whole arrays: behind one task, it would start together with a task that was requeued meanwhile.  But the task
+    alone where another one of its array hangs, which may take for ever.
+    """
+    alive = alive_of(jobs, key)
+    hanging = arrays_of(job.job_id for job in jobs if job.is_leaving and is_of(job, key) and job not in alive)
+    arrays = ((job.job_id, job.job_id.partition("_")[0]) for job in alive)
+    return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
 
 
 def wake_scheduler(key: str, job_id: str) -> None:
@@ -180,8 +191,8 @@ def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int
     return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
 
 
-def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Submitted:
-    """Halve the array until the site takes it, down to a single job."""
+def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:
+    """Halve the array until the site takes it, down to a single job; `renew` before each further question."""
     size = wanted
     while True:
         words = _words(spec, size, behind)
@@ -196,7 +207,7 @@ def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str]) -> Subm
         if size == 1:
             return Submitted(Answer.FULL, said=_one_line(answer.said))
         size = _smaller(size, kind)
-        submissions.renew(spec.key)
+        renew()
 
 
 def _smaller(size: int, kind: Refusal) -> int:

@@ -7,15 +7,14 @@ import sys
 import time
 from dataclasses import dataclass
 
-from unbroken.job.array import is_of
+from unbroken.job.array import alive_of
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, newest, path_of
 from unbroken.runs.layout import RunFolder
-from unbroken.slurm.queue import my_jobs
+from unbroken.slurm.queue import LEAVING_SECONDS, my_jobs
 from unbroken.system.clock import utc_now
 
-# How long a job that Slurm ends may take to leave (KillWait), and how often the queue is asked.
-LEAVING_SECONDS = 300.0
+# How often the queue is asked.
 LOOK_SECONDS = 1.0
 
 
@@ -58,11 +57,12 @@ class ChainJob:
 def wait_until_left(job: ChainJob) -> None:
     """Wait until the task before has left: the next one of an array starts while Slurm still ends it.
 
-    Until then nobody can say how it ended.
+    Until then nobody can say how it ended.  One that hangs in its end is not waited for: the lease says whether it
+    still works.
     """
     give_up = time.monotonic() + LEAVING_SECONDS
     while time.monotonic() < give_up and not is_being_ended():
-        jobs = my_jobs() or []
-        if not any(other.is_leaving and is_of(other, job.key) and other.job_id != job.job_id for other in jobs):
+        leaving = [other for other in my_jobs() or [] if other.is_leaving and other.job_id != job.job_id]
+        if not alive_of(leaving, job.key):
             return
         time.sleep(LOOK_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 import uuid
@@ -22,6 +23,12 @@ def leave_out(run: str) -> None:
     """Note that the queue had no room for any job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
     (NOTES / f"{quote(run, safe='')}{LEFT_OUT}").touch()
+
+
+def forget(run: str, base: Path = Path()) -> None:
+    """Let no job submit a run later: it begins again when its user starts it."""
+    for path in (base / NOTES).glob(f"{glob.escape(quote(run, safe=''))}{LEFT_OUT}*"):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ class RuleWork(Work):
         if rule_state.is_done(job.key):
             return 0, None
         state = self._state_before()
+        self.has_tried = True
         kills = _memory_kills()
         code = self._run_rule(1 + len(state.killed_jobs))
         if code == 0:

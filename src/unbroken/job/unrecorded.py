@@ -42,6 +42,11 @@ def is_held(job: EndedJob) -> bool:
     return said_by_exit_code(job.exit_code) is EndKind.HELD
 
 
+def has_tried(job: EndedJob) -> bool:
+    """Return False for a job that left because its run had stopped before: it was no attempt."""
+    return said_by_exit_code(job.exit_code) is not EndKind.STOPPED
+
+
 def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None) -> Attempt:
     """Return what the history is to say of a job that ended before it could say it itself."""
     where = f" on {job.node}" if job.node else ""
@@ -69,7 +74,7 @@ def why_no_job(folder: RunFolder, queue: Queue) -> str:
 
 
 def _leaves_line(job: EndedJob) -> bool:
-    return job.has_started and job.state != "COMPLETED" and not is_held(job)
+    return job.has_started and job.state != "COMPLETED" and has_tried(job) and not is_held(job)
 
 
 def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:

@@ -24,6 +24,7 @@ class Work:
         self._job = job
         self._page = PageKeeper()
         self._has_successor = False
+        self.has_tried = False  # an attempt was to be made
         self.has_no_room = False  # the queue took no further job, and there is little time to ask it twice
         self.is_followed = False  # the segment was done, more are to be done, and a task behind this one does them
 
@@ -52,6 +53,7 @@ class Work:
     def _do(self, segment: int) -> tuple[int, SegmentEnd | None]:
         job = self._job
         attempt = next_attempt(job, segment)
+        self.has_tried = True
         job.log(f"segment {segment} of {job.now().last_segment}")
         words = job.command_for(segment, attempt)
         return SegmentProcess(job.folder, segment, job.job_id, words, job.log).run(self._look_ahead)

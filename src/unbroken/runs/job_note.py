@@ -22,7 +22,7 @@ FILE = "UNBROKEN_JOB_NOTE"
 GIVE_UP = "UNBROKEN_GIVE_UP_AT"
 _BEGUN, _END, _SINCE = "begun", "end", "since"
 # What a job's exit code says where its disk takes nothing; the first two are EX_CONFIG and EX_TEMPFAIL of sysexits.h.
-_EXIT_CODES = {EndKind.REFUSED: 78, EndKind.UNAVAILABLE: 75, EndKind.HELD: 83}
+_EXIT_CODES = {EndKind.REFUSED: 78, EndKind.UNAVAILABLE: 75, EndKind.HELD: 83, EndKind.STOPPED: 84}
 
 
 def end_before_work(error: UnbrokenError) -> SegmentEnd:

@@ -25,6 +25,7 @@ class EndKind(StrEnum):
     UNAVAILABLE = "unavailable"  # a disk or a file is missing, which may pass by itself
     NEVER_RAN = "never ran"  # Slurm says that the job is over, and nothing of unbroken ran in it or could leave a line
     HELD = "held"  # another job does this run's work, or this one was asked to leave while it waited
+    STOPPED = "stopped"  # the run had stopped before; no attempt was made
 
     @property
     def settles(self) -> bool:
@@ -45,7 +46,7 @@ class EndKind(StrEnum):
 # What to do before a new start, where nothing more is known.
 FIX = "fix the cause"
 _SETTLING = frozenset({EndKind.FINISHED, EndKind.PAUSED})
-_BEFORE_WORK = frozenset({EndKind.REFUSED, EndKind.UNAVAILABLE, EndKind.NEVER_RAN, EndKind.HELD})
+_BEFORE_WORK = frozenset({EndKind.REFUSED, EndKind.UNAVAILABLE, EndKind.NEVER_RAN, EndKind.HELD, EndKind.STOPPED})
 
 
 class EndCause(StrEnum):

@@ -64,32 +64,32 @@ def any_of(run: str, base: Path = Path()) -> bool:
     return bool(_paths(run, base))
 
 
-def take(key: str, after: Submission | None) -> bool:
-    """Return True if the caller, and no other process, may submit the run's jobs now."""
+def take(key: str, after: Submission | None) -> Submission | None:
+    """Return the caller's own submission if it, and no other process, may submit the run's jobs now; else None."""
     number = after.number + 1 if after else 1
     folder = CHAINS / key
     folder.mkdir(parents=True, exist_ok=True)
     taken = folder / f"{number}.json"
     if not fs.create_exclusive(taken, _text("")):
-        return False
+        return None
     paths = _paths(key, Path())
     if paths[-1][0] > number:  # others have submitted so often meanwhile that the file of that number is gone
         taken.unlink(missing_ok=True)
-        return False
+        return None
     for old, path in paths[:-KEPT]:
         if old < number - KEPT:
             with suppress(OSError):
                 path.unlink()
-    return True
+    return Submission(taken, number, "", 0.0, os.getuid())
 
 
-def fill(key: str, job_id: str, words: Sequence[str] = ()) -> None:
+def fill(own: Submission, job_id: str, words: Sequence[str] = ()) -> None:
     """Write the number of the array, or job, that was submitted, and sbatch's words for it.
 
-    A reader sees the file with the number or without.
+    A reader sees the file with the number or without.  `own` is what `take` gave: Slurm may have been asked for so long
+    that another process has taken the next one.
     """
-    if paths := _paths(key, Path()):
-        fs.write_atomic(paths[-1][1], _text(job_id, words))
+    fs.write_atomic(own.path, _text(job_id, words))
 
 
 def words_of_newest(key: str) -> list[str] | None:
@@ -110,18 +110,16 @@ def note_words(key: str, words: Sequence[str]) -> None:
         fs.write_atomic(found.path, _text(found.job_id, words))
 
 
-def renew(key: str) -> None:
+def renew(own: Submission) -> None:
     """Say that Slurm is still asked, which may take minutes for each answer."""
-    if paths := _paths(key, Path()):
-        with suppress(OSError):
-            os.utime(paths[-1][1])
+    with suppress(OSError):
+        os.utime(own.path)
 
 
-def give_back(key: str) -> None:
-    """Let others submit: the one that was taken last was refused."""
-    if paths := _paths(key, Path()):
-        with suppress(OSError):
-            paths[-1][1].unlink()
+def give_back(own: Submission) -> None:
+    """Let others submit: this one was refused."""
+    with suppress(OSError):
+        own.path.unlink()
 
 
 def _read(number: int, path: Path) -> Submission | None:

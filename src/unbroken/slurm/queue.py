@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.slurm.job_comment import is_comment
+from unbroken.slurm.job_end import end_of
 from unbroken.slurm.reasons import needs_hand
 from unbroken.slurm.states import ALIVE
 from unbroken.slurm.tables import record, table
+
+# A job that Slurm ends leaves after KillWait and its epilog; after so long its node, or the epilog, hangs.
+LEAVING_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,15 @@ def _asked_for(*words: str) -> list[MyJob] | None:
         for number in (tasks_of(shown) if is_comment(comment) else [shown])
     ]
     return sorted(jobs, key=lambda job: number_of(job.job_id))
+
+
+def hangs(job: MyJob) -> bool:
+    """Return True if Slurm has been ending a job for so long that the next one starts without its end.
+
+    Its process may live nevertheless; the lease of its run keeps others from writing then.
+    """
+    since = end_of(job.job_id) if job.is_leaving else None
+    return since is not None and time.time() - since > LEAVING_SECONDS
 
 
 def ended_states(job_ids: Collection[str]) -> dict[str, str]:

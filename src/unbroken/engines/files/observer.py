@@ -37,6 +37,8 @@ ALIKE_SECONDS = 1.0
 REST_SECONDS = 0.05
 # A write is reported so soon after it shows in the size of the file, if its process is not kept waiting meanwhile.
 REPORTED_SECONDS = 0.005
+# So long, at most, a moment without reports is waited for.
+QUIET_WITHIN_SECONDS = 0.05
 # An output that was written again so often, and did not grow, is no file that is appended to.
 REWRITES = 2
 _WRITTEN = Happened.WRITTEN | Happened.CREATED | Happened.CLOSED | Happened.MOVED_TO
@@ -73,6 +75,7 @@ class _Batch:
     grown: dict[str, int] = field(default_factory=dict)  # of the last one that can change its length: no close
     last: dict[str, int] = field(default_factory=dict)  # the place of the last event of each file
     changed: dict[str, int] = field(default_factory=dict)  # the time of the last write of each output
+    logged: dict[str, int] = field(default_factory=dict)  # the place of the last write to each write-ahead log
     commits: dict[str, Stamp] = field(default_factory=dict)  # of databases
     late: set[str] = field(default_factory=set)  # written again while sizes were read
     seen: set[str] = field(default_factory=set)  # written, and not settled by a moment yet
@@ -377,11 +380,8 @@ class FileObserver:
             self._read(batch, more)
             more = events.next(0)
             if not more and batch.doubtful():
-                until = until or time.monotonic() + 2 * REPORTED_SECONDS
-                began = time.monotonic()
-                # A write shows in the size a moment before it is reported.
-                more = events.next(min(REPORTED_SECONDS, until - began))
-                batch.is_quiet = not more and time.monotonic() - began >= REPORTED_SECONDS
+                until = until or time.monotonic() + QUIET_WITHIN_SECONDS
+                more, batch.is_quiet = _listen(events, until)
             if not more:
                 break
             batch.events += more
@@ -395,6 +395,8 @@ class FileObserver:
                     batch.grown[event.name] = at
             if event.what & (_WRITTEN | _GONE):
                 batch.last[event.name] = at
+            if event.what & Happened.WRITTEN and event.name.endswith(LOG):
+                batch.logged[event.name] = at
             batch.is_torn |= bool(event.what & Happened.OVERFLOW)
         batch.seen = set(self._unsettled)
         return batch
@@ -468,6 +470,8 @@ class FileObserver:
         self._changed.add(event.name)
         kinds = self._kinds.setdefault(event.name, Counter())
         kinds.update(kind for kind in (Happened.WRITTEN, Happened.CLOSED, Happened.MOVED_TO) if event.what & kind)
+        if event.what & Happened.WRITTEN and event.name not in self._open:
+            self._is_alive()  # whoever writes is known before its end closes the file
         self._note_open(event)
         if not event.what & _COMPLETED:
             if event.what & Happened.WRITTEN:
@@ -487,12 +491,13 @@ class FileObserver:
     def _commit(self, event: FileEvent, batch: _Batch) -> list[Moment]:
         """Return the moment at which a database that is kept open was committed, by an event of its journal.
 
-        That is the first one after the database was written, or the last one of a write-ahead log.
+        That is the first one after the database was written, or the last write to a write-ahead log: who only reads
+        the database closes that too.
         """
         name = database_of(event.name)
         stamp = batch.stamps.get(name)
         if event.name.endswith(LOG):
-            is_commit = batch.last.get(event.name) == batch.at
+            is_commit = batch.logged.get(event.name) == batch.at
         else:
             known = self._fresh.get(name) or self.moments.get(name)
             is_new = stamp not in (batch.commits.get(name), known and known.stamp)
@@ -592,3 +597,17 @@ class FileObserver:
             return None
         self._changed_ns = found.st_mtime_ns
         return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _listen(events: FileEvents, until: float) -> tuple[list[FileEvent], bool]:
+    """Wait for what is not reported yet, and return it; and True if nothing was for long enough.
+
+    A write shows in the size a moment before it is reported.
+    """
+    began = time.monotonic()
+    ends = min(began + REPORTED_SECONDS, until)
+    while True:
+        found = events.next(ends - time.monotonic())  # empty also if another thread has woken it
+        now = time.monotonic()
+        if found or now >= ends:
+            return found, not found and now - began >= REPORTED_SECONDS

@@ -13,8 +13,10 @@ from unbroken.program.guard import marked
 
 # A process that was there so long is no helper that was started for a moment.
 LONG_SECONDS = 1.0
-# Its end says for so long that the program may be dying; new processes are looked for as often.
+# Its end says for so long that the program may be dying.
 DYING_SECONDS = 2.0
+# New processes are looked for so often, at most.
+SCAN_SECONDS = 0.5
 _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
 
 
@@ -23,7 +25,7 @@ class ProgramLife:
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._since: dict[int, float] = {}  # when each of its processes was first seen
+        self._begun: dict[int, float] = {}  # when each of its processes began, in seconds since the boot
         self._next_scan = self._dying_until = 0.0
         self._was_seen = False
 
@@ -32,16 +34,16 @@ class ProgramLife:
 
         True where none was ever seen: it may have cleared its environment.
         """
-        now = time.monotonic()
-        dead = [pid for pid in self._since if not _is_working(pid)]
-        if any(now - self._since.pop(pid) >= LONG_SECONDS for pid in dead):
+        now, since_boot = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        dead = [pid for pid in self._begun if not _is_working(pid)]
+        if any(since_boot - self._begun.pop(pid) >= LONG_SECONDS for pid in dead):
             self._dying_until = now + DYING_SECONDS
-        if now >= self._next_scan or not self._since:
-            self._next_scan = now + DYING_SECONDS
+        if now >= self._next_scan or not self._begun:
+            self._next_scan = now + SCAN_SECONDS
             found = [pid for pid, _ in marked(self._mark) if _is_working(pid) and not _is_guard(pid)]
-            self._since = {pid: self._since.get(pid, now) for pid in found}
-            self._was_seen |= bool(found)
-        return not self._was_seen or (bool(self._since) and now >= self._dying_until)
+            self._begun = {pid: began for pid in found if (began := _began(pid)) is not None}
+            self._was_seen |= bool(self._begun)
+        return not self._was_seen or (bool(self._begun) and now >= self._dying_until)
 
 
 def _is_working(pid: int) -> bool:
@@ -51,6 +53,15 @@ def _is_working(pid: int) -> bool:
     except OSError:
         return False
     return fields[0] not in ("Z", "X") and not int(fields[6]) & _EXITING
+
+
+def _began(pid: int) -> float | None:
+    """Return when a process began, in seconds since the boot [proc(5), /proc/pid/stat, starttime]."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _is_guard(pid: int) -> bool:
