@@ -67,7 +67,7 @@ def test_without_anybody_around_nothing_is_told() -> None:
     job_note.tell_begun({job_note.FILE: "/proc/1/fd/999999"})
 
 
-@pytest.mark.parametrize("kind", [EndKind.REFUSED, EndKind.UNAVAILABLE, EndKind.HELD, EndKind.STOPPED])
+@pytest.mark.parametrize("kind", [kind for kind in EndKind if kind.is_before_work and kind is not EndKind.NEVER_RAN])
 def test_an_exit_code_says_the_same_where_no_disk_takes_a_line(kind: EndKind) -> None:
     assert said_by_exit_code(exit_code_for(kind, 1)) is kind
     assert (exit_code_for(EndKind.FAILED, 3), said_by_exit_code(3)) == (3, EndKind.NEVER_RAN)
