@@ -31,7 +31,6 @@ from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
 from unbroken.runs import driver_start
 from unbroken.runs.layout import LOGS
-from unbroken.runs.run import Run
 from unbroken.segment.job import Assignment
 from unbroken.slurm import time_min
 
@@ -69,7 +68,8 @@ class ChainWords:
         """Return the words for sbatch of a segment's job: the same for all of a run whose segments ask for the same."""
         is_rule = isinstance(segment, Interruptible)
         own = early_signal(job.resources.get("runtime")) if is_rule else []
-        more = time_min.words(segment.run.least_minutes) if self.takes_less_time(segment.run) else []
+        is_less_enough = segment.run.least_minutes is not None and self._gives_all_time
+        more = time_min.words(segment.run.least_minutes) if is_less_enough else []
         name = f"--job-name={segment.rule if is_rule else segment.run.name}-segments"
         return [name, *own, *sbatch_words(self._executor, job), *more]
 
@@ -88,10 +88,6 @@ class ChainWords:
             before = f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"; {before}'
         own = shlex.join(["-m", "unbroken.job", str(spec_path)])
         return f"{before}{sys.executable} {own}", (sys.executable, "-m", "snakemake", *shlex.split(after))
-
-    def takes_less_time(self, run: Run) -> bool:
-        """Return True if jobs of the run may start with less time than a segment."""
-        return run.least_minutes is not None and self._gives_all_time
 
     @cached_property
     def _gives_all_time(self) -> bool:
@@ -148,8 +144,7 @@ class ChainSpecs:
         with _at_attempt(job, job.attempt + 1):
             if self._words.of_sbatch(job, segment) != words:
                 return "its resources depend on the attempt"
-        less = self._words.takes_less_time(segment.run)
-        return "the tasks of an array would all get segment_minutes: at_least" if less else ""
+        return ""
 
 
 def why_only_snakemake(job: Any, segment: Segment) -> str:
