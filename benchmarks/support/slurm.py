@@ -266,7 +266,7 @@ def _driving(here: Lab, runs: int, seconds: float, executor: str, state: str) ->
         command = [*SNAKEMAKE, "--snakefile", str(ROOT / "Snakefile"), *words]
         driver = subprocess.Popen(command, cwd=folder, env=here.environment, stdout=output, stderr=output)
     try:
-        here.cluster.wait_until(lambda: len(here.cluster.jobs(state)) == runs, PATIENCE_SECONDS)
+        here.cluster.wait_until(lambda: len(_arrays(here.cluster.jobs(state))) == runs, PATIENCE_SECONDS)
         if state == "running":
             here.cluster.wait_until(lambda: len(list(folder.glob("results/*/work/*/progress.json"))) == runs)
         began, cpu = time.time(), _cpu_seconds(driver.pid)
@@ -282,6 +282,11 @@ def _driving(here: Lab, runs: int, seconds: float, executor: str, state: str) ->
         here.cluster.run("scancel", "--user", here.cluster.plan.user)
         with suppress(Exception):
             here.wait_for_jobs()
+
+
+def _arrays(jobs: Sequence[str]) -> set[str]:
+    """Return the numbers of jobs, and of the arrays of tasks, once each."""
+    return {job.partition("_")[0] for job in jobs}
 
 
 def _cpu_seconds(pid: int) -> float:
