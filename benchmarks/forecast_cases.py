@@ -25,7 +25,7 @@ from support.forecast_world import HOUR, State, World, again, begin, go_on
 from unbroken.accounting.forecast import Forecast, forecast
 from unbroken.accounting.forecast_words import MANY, budget_words, least_segments
 from unbroken.runs.history import Attempt, History
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.system.clock import unix_seconds
 
 RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "histories"
@@ -217,7 +217,7 @@ def recorded(folder: Path = RECORDED, kind: str = "") -> Iterator[Case]:
             needed = len({attempt.segment for attempt in attempts[place:]})
             done, now = past[-1].progress_to, _end(past[-1])
             length = _limit(attempts)
-            used = len({attempt.segment for attempt in attempts if attempt.outcome.settles}) - needed
+            used = len({attempt.segment for attempt in attempts if attempt.kind.settles}) - needed
             least = least_segments(past, done, goal)
             yield Case(family, place, forecast(past, done, goal, now, length), end - now, needed, None, used, least)
             began = _begin(after)
@@ -237,7 +237,7 @@ def _end(attempt: Attempt) -> float:
 
 
 def _limit(attempts: Sequence[Attempt]) -> float | None:
-    known = [a.work_seconds + a.unused_seconds for a in attempts if a.unused_seconds and a.outcome is Outcome.PAUSED]
+    known = [a.work_seconds + a.unused_seconds for a in attempts if a.unused_seconds and a.kind is EndKind.PAUSED]
     return statistics.median(known) if known else None
 
 

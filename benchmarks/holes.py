@@ -75,7 +75,7 @@ def row(here: Lab, pair: Pair, most: int) -> list[str]:
     jobs = {number: rest for number, *rest in (line.split("|") for line in said.splitlines())}
     limit, submitted, began, _ = jobs[first.slurm_job]
     done = _unix(jobs[attempts[-1].slurm_job][3])
-    unused = 0.0 if first.outcome.value == "finished" else first.unused_seconds or 0.0
+    unused = 0.0 if first.kind.value == "finished" else first.unused_seconds or 0.0
     way = f"`segment_minutes: {most}`" if pair.is_plain else f"`{{at_least: {AT_LEAST}, at_most: {most}}}`"
     cells = (_unix(began) - _unix(submitted)) / 60, first.work_seconds / 60, (done - _unix(submitted)) / 60
     waited, worked, whole = (f"{minutes:.1f}" for minutes in cells)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from unbroken.runs.history import Attempt
-from unbroken.runs.outcome import Outcome
+from unbroken.runs.segment_end import EndKind
 from unbroken.runs.times import NO_TIMES, Times
 from unbroken.system.clock import utc_text
 
@@ -133,12 +133,12 @@ def _work(world: World, state: State, rng: random.Random) -> None:
     state.worked += used
     state.moment += used
     if state.done >= world.goal:
-        _end(world, state, rng, Outcome.FINISHED)
+        _end(world, state, rng, EndKind.FINISHED)
     elif rng.random() < 1 - math.exp(-world.kills * used / world.length):
         told = rng.random() < world.preempted
-        _end(world, state, rng, Outcome.INTERRUPTED if told else Outcome.DIED)
+        _end(world, state, rng, EndKind.INTERRUPTED if told else EndKind.DIED)
     elif left - used < 1e-6:
-        _end(world, state, rng, Outcome.PAUSED)
+        _end(world, state, rng, EndKind.PAUSED)
     elif state.worked - state.saved_at >= world.save:
         state.saved, state.saved_at = state.done, state.worked
         state.saves += 1
@@ -165,19 +165,19 @@ def _advance(world: World, state: State, piece: float, rate: float) -> float:
     return used
 
 
-def _end(world: World, state: State, rng: random.Random, outcome: Outcome) -> None:
-    if outcome is not Outcome.DIED:
+def _end(world: World, state: State, rng: random.Random, outcome: EndKind) -> None:
+    if outcome is not EndKind.DIED:
         state.saved, state.saved_at = state.done, state.worked
     state.attempts.append(_line(world, state, outcome))
-    state.segment += outcome is Outcome.PAUSED
-    if outcome is not Outcome.FINISHED:
+    state.segment += outcome is EndKind.PAUSED
+    if outcome is not EndKind.FINISHED:
         state.moment += 0.0 if world.queue is None else rng.uniform(0, 20)
         _submit(world, state, rng)
 
 
-def _line(world: World, state: State, outcome: Outcome) -> Attempt:
+def _line(world: World, state: State, outcome: EndKind) -> Attempt:
     """As it stands in a history: of a killed job its last checkpoint, in a new one its last sign of life as well."""
-    killed = outcome is Outcome.DIED
+    killed = outcome is EndKind.DIED
     worked = state.saved_at if killed else state.worked
     began = state.moment - state.worked
     times = Times(
@@ -194,7 +194,7 @@ def _line(world: World, state: State, outcome: Outcome) -> Attempt:
         token=len(state.attempts) + 1,
         segment=state.segment,
         driver_attempt=1,
-        outcome=outcome,
+        kind=outcome,
         started_utc=utc_text(began),
         ended_utc=utc_text(began + worked),
         from_checkpoint=f"{state.from_done}",

@@ -123,7 +123,7 @@ def test_an_end_that_a_driver_says_before_the_history_was_read_is_told_once() ->
     shown, stream = handler()
     shown.handle(job(LogEvent.JOB_INFO))
     note(attempt(EndKind.INTERRUPTED, "stopped by Ctrl-C; saved at 38 of 2000 steps"))
-    shown.handle(record("unbroken: demo: stopped by Ctrl-C; saved at 38 of 2000 steps"))
+    shown.handle(record("unbroken: demo: stopped by Ctrl-C; saved at 38 of 2000 steps; start again and it goes on"))
     shown.close()
 
     assert len([line for line in stream.getvalue().splitlines() if "Ctrl-C" in line]) == 1

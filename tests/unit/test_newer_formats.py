@@ -185,7 +185,7 @@ def test_a_history_that_cannot_be_read_hides_the_account_of_no_other_run(
     assert code == 1
     assert [line for line in lines if "demo" in line] == [
         "unbroken: results/demo/history.jsonl: Is a directory; earlier checkpoints are untouched; "
-        "start again when that is over"
+        "wait until that is over, then start again"
     ]
     assert any("other" in line for line in lines), lines
 
