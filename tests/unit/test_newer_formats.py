@@ -184,7 +184,7 @@ def test_a_history_that_cannot_be_read_hides_the_account_of_no_other_run(
     assert code == 1
     assert [line for line in lines if "demo" in line] == [
         "unbroken: results/demo/history.jsonl: Is a directory; earlier checkpoints are untouched; "
-        "start again when that is over"
+        "wait until that is over, then start again"
     ]
     assert any("other" in line for line in lines), lines
 
@@ -389,15 +389,18 @@ def test_the_first_format_is_written_without_a_number_and_read_with_one(base: Pa
     places = job(base).places
     record, line = places.record(DONE), places.history.read_text().splitlines()[-1]
     claim = sorted(places.lease.glob("*.json"))[-1]
-    for text in (record.read_text(), line, claim.read_text()):
-        assert "format" not in json.loads(text)
+    assert "format" not in json.loads(claim.read_text())
+    assert [json.loads(text)["format"] for text in (record.read_text(), line)] == [2, 2]
     assert not (places.checkpoints / "format.json").exists()
     was, held = read_record(record), lease.newest_claim(places.lease)
 
-    more = {"format": 1, "a_key_of_tomorrow": [1]}
-    record.write_text(json.dumps({**json.loads(record.read_text()), **more}))
-    claim.write_text(json.dumps({**json.loads(claim.read_text()), **more}))
-    places.history.write_text(json.dumps({**json.loads(line), **more}) + "\n")
+    def in_the_first(text: str) -> str:
+        data = json.loads(text) | {"format": 1, "a_key_of_tomorrow": [1]}
+        return json.dumps({"outcome" if key == "kind" else key: value for key, value in data.items()})
+
+    for path in (record, claim):
+        path.write_text(in_the_first(path.read_text()))
+    places.history.write_text(in_the_first(line) + "\n")
 
     assert read_record(record) == was and was is not None
     assert lease.newest_claim(places.lease) == held and held is not None

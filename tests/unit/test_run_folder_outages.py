@@ -59,7 +59,7 @@ def test_a_holder_that_the_disk_does_not_answer_is_not_lost(places: RunFolder, m
     with lease.take(places.lease, 1, 0.0, print) as held:
         with monkeypatch.context() as patch:
             patch.setattr(lease.os, "listdir", failing(errno.EIO))
-            with pytest.raises(OutageError, match="Input/output error; start again when that is over"):
+            with pytest.raises(OutageError, match="Input/output error; wait until that is over, then start again"):
                 held.confirm()
         held.confirm()
         assert not held.is_lost

@@ -148,6 +148,7 @@ OLD = {
         ({"outcome": "paused"}, EndKind.PAUSED, None, None),
         ({"before_work": "never ran", "cause": "NODE_FAIL"}, EndKind.NEVER_RAN, None, EndState.NODE_FAIL),
         ({"cause": "OUT_OF_MEMORY"}, EndKind.FAILED, None, EndState.OUT_OF_MEMORY),
+        ({"cause": "LAUNCH_FAILED"}, EndKind.FAILED, None, EndState.FAILED),
         ({"is_hopeless": True, "is_storage_failure": False}, EndKind.FAILED, EndCause.DIVERGED, None),
         ({"is_storage_failure": True}, EndKind.FAILED, EndCause.STORAGE, None),
         (

@@ -13,6 +13,7 @@ from typing import Any
 
 from unbroken.runs import formats
 from unbroken.runs.segment_end import EndCause, SegmentEnd
+from unbroken.slurm.job_end import EndState
 from unbroken.system import fs, jsontext
 
 FORMAT = 2  # of each line
@@ -133,5 +134,5 @@ def _of_format_1(data: Mapping[str, Any]) -> dict[str, Any]:
         **data,
         "kind": data.get("before_work") or data["outcome"],
         "cause": EndCause.DIVERGED if data.get("is_hopeless") else cause,
-        "job_state": data.get("cause"),
+        "job_state": EndState.of(data["cause"]) if data.get("cause") else None,
     }
