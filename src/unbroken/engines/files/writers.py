@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from unbroken.program.guard import marked
 
 # A process that was there so long is no helper that was started for a moment.
 LONG_SECONDS = 1.0
-# Its end says for so long that the program may be dying.
+# Its end says for so long that the program may be dying; new processes are looked for as often.
 DYING_SECONDS = 2.0
-# New processes are looked for so often, at most.
+# A look at all processes of a machine takes milliseconds: where there may be new ones, it is at most so often.
 SCAN_SECONDS = 0.5
 _EXITING = 0x4  # of `flags` [linux/sched.h, PF_EXITING], set before a process that ends closes its files
 
@@ -26,7 +26,8 @@ class ProgramLife:
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self._begun: dict[int, float] = {}  # when each of its processes began, in seconds since the boot
-        self._next_scan = self._dying_until = 0.0
+        self._scanned = -float("inf")
+        self._dying_until = 0.0
         self._was_seen = False
 
     def is_alive(self) -> bool:
@@ -38,8 +39,9 @@ class ProgramLife:
         dead = [pid for pid in self._begun if not _is_working(pid)]
         if any(since_boot - self._begun.pop(pid) >= LONG_SECONDS for pid in dead):
             self._dying_until = now + DYING_SECONDS
-        if now >= self._next_scan or not self._begun:
-            self._next_scan = now + SCAN_SECONDS
+        may_have_more = not self._begun or _has_new_child(self._begun)
+        if now - self._scanned >= (SCAN_SECONDS if may_have_more else DYING_SECONDS):
+            self._scanned = now
             found = [pid for pid, _ in marked(self._mark) if _is_working(pid) and not _is_guard(pid)]
             self._begun = {pid: began for pid in found if (began := _began(pid)) is not None}
             self._was_seen |= bool(self._begun)
@@ -62,6 +64,15 @@ def _began(pid: int) -> float | None:
     except OSError:
         return None
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _has_new_child(known: Collection[int]) -> bool:
+    """Return True if a process has started one that is not known [proc(5), /proc/pid/task/tid/children]."""
+    for pid in known:
+        with suppress(OSError):  # gone, or a kernel without the file
+            if any(int(child) not in known for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+                return True
+    return False
 
 
 def _is_guard(pid: int) -> bool:
