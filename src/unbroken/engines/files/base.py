@@ -109,6 +109,8 @@ class Supervisor(ABC):
         moment = self.observed.moment_of(stamps)
         if moment is not None and not moment.blurred:
             return moment.lengths, ""
+        if name := self.observed.without_time(stamps):
+            return None, name
         return self._lengths_by_time(max((stamp[2] for stamp in stamps.values()), default=0))
 
     def lengths_when(self, name: str) -> tuple[Mapping[str, int] | None, str]:

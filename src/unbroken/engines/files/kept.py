@@ -422,8 +422,8 @@ class KeptFiles:
         if moment is not None and not moment.blurred:
             self._unknown = moment.unknown
             return {name: size for name, size in moment.lengths.items() if name not in moment.unknown}, ""
-        if changed := next((name for name in sorted(stamps) if self._says_no_time(name)), ""):
-            return None, changed
+        if name := self._observed.without_time(stamps):
+            return None, name
         written_ns = max((stamp[2] for stamp in stamps.values()), default=0)
         lengths = {}
         for name in self._growing():
@@ -435,15 +435,6 @@ class KeptFiles:
                     continue
                 lengths[name] = state.st_size
         return lengths, ""
-
-    def _says_no_time(self, name: str) -> bool:
-        """Return True for a database whose time is not that of its last commit.
-
-        With a journal beside it the time may be that of a transaction that was not committed, and is rolled back.
-        Whoever opens it last moves the log of a killed program into it.
-        """
-        path = self.folder / name
-        return is_database(path) and (has_journal(path) or self._observed.moment(name) is not None)
 
     # --- inside ---
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from unbroken.engines.files.databases import is_database
+from unbroken.engines.files.databases import has_journal, is_database
 from unbroken.engines.files.moments import FILE_NAME, MomentJournal, read_moments
 from unbroken.engines.files.observer import FileObserver, Moment
 from unbroken.engines.files.saves import SaveCycle
@@ -139,3 +139,12 @@ class ObservedFiles:
         if any(moment.stamp != stamps[moment.name] for moment in found):
             return None
         return max(found, key=lambda each: each.at, default=None)
+
+    def without_time(self, names: Iterable[str]) -> str:
+        """Return the name of a database whose time is not that of its last commit; empty if there is none.
+
+        With a journal beside it the time may be that of a transaction that was not committed, and is rolled back.
+        Whoever opens it last moves the log of a killed program into it.
+        """
+        databases = [name for name in sorted(names) if is_database(self.root / name)]
+        return next((name for name in databases if has_journal(self.root / name) or self.moment(name)), "")
