@@ -41,6 +41,10 @@ class LabError(Exception):
     """The laboratory cannot be started or has lost a daemon; the text names the log to read."""
 
 
+# A requeued job that cannot be altered yet is tried so often, five times a second.
+MOST_TRIES = 50
+
+
 class Cluster:
     """A running cluster; `stop` leaves nothing behind."""
 
@@ -369,20 +373,22 @@ class Cluster:
         Not in the same second, in which a node still takes the new credential for the one that was revoked.  A task is
         named A_3: the number of its array alone would stand for all tasks that wait, which would lose their age.
         """
-        log, seen, resting = self.folder / "log" / "slurmctld.log", 0, set[str]()
+        log, seen, resting = self.folder / "log" / "slurmctld.log", 0, dict[str, int]()
         while not self._stops.wait(0.2):
             with log.open() as lines:
                 lines.seek(seen)
                 while (line := lines.readline()).endswith("\n"):
                     seen = lines.tell()
-                    resting.update(re.findall(r"Requeuing JobId=(\d+(?:_\d+)?)", line))
+                    resting |= dict.fromkeys(re.findall(r"Requeuing JobId=(\d+(?:_\d+)?)", line), MOST_TRIES)
             for job in list(resting):
+                resting[job] -= 1
                 try:
                     self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
                 except (LabError, subprocess.TimeoutExpired) as error:
-                    if "contact" in str(error):
-                        continue  # the controller is away
-                resting.discard(job)
+                    # The controller is away, or the job is still leaving its node.
+                    if "contact" in str(error) or resting[job] > 0:
+                        continue
+                del resting[job]
 
     def _daemon(self, name: str, program: str, *words: str) -> None:
         """Starts a daemon that dies with us, whatever kills us."""

@@ -37,8 +37,8 @@ ALIKE_SECONDS = 1.0
 REST_SECONDS = 0.05
 # A write is reported so soon after it shows in the size of the file, if its process is not kept waiting meanwhile.
 REPORTED_SECONDS = 0.005
-# So long, at most, a moment without reports is waited for.
-QUIET_WITHIN_SECONDS = 0.05
+# So long, at most, a moment without reports is waited for: what is written meanwhile costs an exact length.
+QUIET_WITHIN_SECONDS = 2 * REPORTED_SECONDS
 # An output that was written again so often, and did not grow, is no file that is appended to.
 REWRITES = 2
 _WRITTEN = Happened.WRITTEN | Happened.CREATED | Happened.CLOSED | Happened.MOVED_TO
