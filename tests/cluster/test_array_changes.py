@@ -1,5 +1,7 @@
 """What changes while tasks of a run's array wait: the config, the goal, what a failure taught, and `scancel`."""
 
+import shutil
+
 import pytest
 import yaml
 from cluster.both_ways import BOTH_WAYS, DRIVEN, STEPS, Chain, arrays, assert_done_once, steps, until
@@ -361,3 +363,27 @@ def test_waiting_tasks_ask_for_more_memory_after_one_ran_out_of_it(
     assert [cgroup_cluster.asked_memory(attempt.slurm_job) for attempt in history] == ["400M", "800M"]
     assert len(arrays(history)) == 1
     assert "the waiting tasks now ask for 800 MB; to start with that, set mem_mb: 800" in said
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_where_snakemakes_folder_was_removed_the_log_is_named_and_the_next_start_does_the_rest(
+    work: WorkDir, cluster: Cluster, is_attached: bool
+) -> None:
+    """`rm -rf .snakemake` is a habit; what the waiting tasks are told lies in there."""
+    work.configure({"a": steps(3)})
+    chain = Chain(work, cluster, is_attached)
+    chain.start()
+    chain.reaches(1)
+
+    shutil.rmtree(work.root / ".snakemake")
+    chain.let("all")
+    until(lambda: not cluster.jobs())
+    if is_attached:
+        chain.drivers[0].wait(240)
+    chain.restart()
+    said = chain.end()
+
+    assert "spec.json: missing; start snakemake again" in said
+    assert not is_attached or "read logs/a/slurm-" in said or "this run stops" not in said
+    assert_done_once(work, 3)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
-from unbroken.job.spec import JobSpec
+from unbroken.job.spec import JobSpec, path_of
 from unbroken.runs import submissions
 from unbroken.runs.attempts import grown_memory, nodes_to_avoid, out_of_memory_kills_of
 from unbroken.slurm.commands import ask
@@ -171,6 +171,8 @@ def submit_knowing(
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
         others = [other.job_id]
+    if not path_of(spec.key).exists():  # somebody has removed .snakemake: its tasks would find nothing to do
+        spec.write()
     own = submissions.take(spec.key, newest)
     if own is None:
         return Submitted(Answer.SOON)

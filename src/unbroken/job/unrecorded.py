@@ -8,7 +8,7 @@ from unbroken.job.array import is_of
 from unbroken.runs import attempts, driver_start, submissions
 from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.job_note import said_by_exit_code
-from unbroken.runs.layout import RunFolder
+from unbroken.runs.layout import LOGS, RunFolder
 from unbroken.runs.obstacles import obstacle
 from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.ended_job import EndedJob, ended_in_accounting, ended_job
@@ -74,7 +74,13 @@ def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None
     where = f" on {job.node}" if job.node else ""
     found = obstacle(folder)
     message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
-    end = SegmentEnd(kind=said_by_exit_code(job.exit_code), message=message, job_state=EndState.of(job.state))
+    log = LOGS / folder.name / f"slurm-{job.job_id}.log"  # of a user's rule it lies elsewhere
+    end = SegmentEnd(
+        kind=said_by_exit_code(job.exit_code),
+        message=message,
+        log=str(log) if log.exists() else "",
+        job_state=EndState.of(job.state),
+    )
     return attempts.before_work(last, segment, end, slurm_job=job.job_id, slurm_node=job.node)
 
 
