@@ -16,6 +16,18 @@ from unbroken.errors import CheckpointError
 
 MODES = ["delete", "persist", "truncate", "wal"]
 ROWS = 3000
+# One row is committed, and the rows of a transaction are being written.
+IN_TRANSACTION = """
+import os, sqlite3
+book = sqlite3.connect("book.db", isolation_level=None)
+book.execute("PRAGMA journal_mode = {mode}")
+book.execute("PRAGMA cache_size = 10")
+book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
+book.execute("INSERT INTO rows VALUES (1, 'x')")
+book.execute("BEGIN")
+for number in range(3000):
+    book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
+"""
 
 
 @pytest.fixture
@@ -68,19 +80,7 @@ def test_nothing_is_copied_of_a_transaction_that_is_being_written(tmp_path, book
 
 
 def test_a_program_that_left_without_closing_its_database_has_all_in_it_that_was_committed(tmp_path):
-    program = """
-import os, sqlite3
-book = sqlite3.connect("book.db", isolation_level=None)
-book.execute("PRAGMA journal_mode = wal")
-book.execute("PRAGMA cache_size = 10")
-book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
-book.execute("INSERT INTO rows VALUES (1, 'x')")
-book.execute("BEGIN")
-for number in range(3000):
-    book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
-book.execute("ROLLBACK")
-os._exit(0)
-"""
+    program = IN_TRANSACTION.format(mode="wal") + 'book.execute("ROLLBACK")\nos._exit(0)\n'
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
     assert (tmp_path / "book.db-wal").stat().st_size > 0
 
@@ -92,18 +92,7 @@ os._exit(0)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_database_of_a_program_that_was_killed_stays_as_it_is_when_it_is_copied(tmp_path, mode):
     """What our copy changed in it would look like a commit of the program."""
-    program = f"""
-import os, sqlite3
-book = sqlite3.connect("book.db", isolation_level=None)
-book.execute("PRAGMA journal_mode = {mode}")
-book.execute("PRAGMA cache_size = 10")
-book.execute("CREATE TABLE rows (number INTEGER, filling TEXT)")
-book.execute("INSERT INTO rows VALUES (1, 'x')")
-book.execute("BEGIN")
-for number in range(3000):
-    book.execute("INSERT INTO rows VALUES (?, ?)", (number, "x" * 500))
-os.kill(os.getpid(), 9)
-"""
+    program = IN_TRANSACTION.format(mode=mode) + "os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path)
     path = tmp_path / "book.db"
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if not each.name.endswith("-shm")}
