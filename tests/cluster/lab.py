@@ -279,7 +279,9 @@ class Cluster:
 
     def start_slurmctld(self) -> None:
         """Starts the controller from the state it saved, and waits until it answers."""
-        self._daemon("slurmctld", "slurmctld", "-D")
+        # From 26.05 on it refuses to start without these, of which it writes one every few minutes only; -i lets it.
+        is_saved = all((self.folder / "state" / name).exists() for name in ("assoc_usage", "job_state"))
+        self._daemon("slurmctld", "slurmctld", "-D", *([] if is_saved else ["-i"]))
         self.wait_until(lambda: self._answers("scontrol", "ping"))
 
     def stop_accounting(self) -> None:
