@@ -345,7 +345,7 @@ def wait_for_kept(called: Called, name: str, text: str) -> None:
     def is_kept() -> bool:
         return any(text in path.read_text() for path in called.store().glob(f"checkpoints/0*/kept/{name}"))
 
-    called.wait_until(is_kept, 60)
+    called.wait_until(is_kept)
 
 
 def tear(called: Called, before: int, name: str, text: str, options: tuple[str, ...], more):
