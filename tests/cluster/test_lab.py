@@ -21,6 +21,8 @@ from cluster.lab_limits import (
 )
 from support.workdir import WorkDir
 
+from unbroken.slurm.refusals import SITE_IS_FULL
+
 WAITS = "--begin=now+2"
 
 
@@ -33,8 +35,9 @@ def array(cluster: Cluster) -> str:
 
 
 @contextmanager
-def refused(words: str) -> Iterator[None]:
-    with pytest.raises(LabError, match=re.escape(words)):
+def refused(*texts: str) -> Iterator[None]:
+    """Let Slurm refuse something by one of these texts."""
+    with pytest.raises(LabError, match="|".join(map(re.escape, texts))):
         yield
 
 
@@ -144,7 +147,7 @@ def test_the_array_size_of_a_site_holds_for_a_while(cluster: Cluster) -> None:
 def test_the_site_has_room_for_as_many_jobs_as_is_set(cluster: Cluster) -> None:
     with room_for_jobs(cluster, 5):
         cluster.array("true", 3, "--hold")
-        with refused("Resource temporarily unavailable"):
+        with refused(*SITE_IS_FULL):
             cluster.array("true", 3, "--hold", "--test-only")  # else sbatch tries for two minutes
         cluster.array("true", 2, "--hold")
     cluster.array("true", 6, "--hold")

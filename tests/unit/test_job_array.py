@@ -30,6 +30,8 @@ FAILED = "sbatch: error: Batch job submission failed:"
 NO_ARRAY = f"{FAILED} Invalid job array specification"
 FULL = f"{FAILED} Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 SITE_FULL = f"{FAILED} Resource temporarily unavailable"
+# What that of 26.05 says instead.
+SITE_FULL_26_05 = f"{FAILED} MaxJobCount limit reached"
 AWAY = f"{FAILED} Unable to contact slurm controller (connect failure)"
 WRONG = "sbatch: error: invalid partition specified: shrt"
 
@@ -220,20 +222,24 @@ def test_where_the_user_s_jobs_are_limited_half_as_many_are_tried_down_to_one(
     assert slurm.sizes == sizes
 
 
-def test_where_the_queue_of_the_whole_site_is_full_far_fewer_are_tried_at_once(tmp_path: Path, slurm: Slurm) -> None:
-    slurm.takes_tasks(1, SITE_FULL)
+@pytest.mark.parametrize("said", [SITE_FULL, SITE_FULL_26_05])
+def test_where_the_queue_of_the_whole_site_is_full_far_fewer_are_tried_at_once(
+    tmp_path: Path, slurm: Slurm, said: str
+) -> None:
+    slurm.takes_tasks(1, said)
 
     assert array.submit(chain_spec(tmp_path, segments=90, most_tasks=100)).tasks == 1
     assert slurm.sizes == [99, 12, 1]
 
 
-def test_an_sbatch_that_would_try_again_for_minutes_is_ended(tmp_path: Path, slurm: Slurm) -> None:
+@pytest.mark.parametrize(
+    "line", ["Slurm temporarily unable to accept job", "Slurm job queue full"], ids=["22.05", "26.05"]
+)
+def test_an_sbatch_that_would_try_again_for_minutes_is_ended(tmp_path: Path, slurm: Slurm, line: str) -> None:
     """At MaxJobCount; it has left nothing in the queue when it says so [measured, 22.05]."""
     slurm.takes_tasks(1, SITE_FULL)
     path = slurm.folder / "bin" / "sbatch"
-    sleeps = (
-        "{ echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying' >&2; exec sleep 600; }"
-    )
+    sleeps = f"{{ echo 'sbatch: error: {line}, sleeping and retrying' >&2; exec sleep 600; }}"
     path.write_text(path.read_text().replace("[ $n -le 1 ] ||", f"[ $n -le 1 ] || {sleeps} ||"))
     began = time.monotonic()
 
@@ -258,7 +264,7 @@ def test_sbatch_is_started_as_outside_of_the_job(spec: JobSpec, slurm: Slurm, mo
     ]
 
 
-@pytest.mark.parametrize("said", [FULL, SITE_FULL, NO_ARRAY])
+@pytest.mark.parametrize("said", [FULL, SITE_FULL, SITE_FULL_26_05, NO_ARRAY])
 def test_where_not_even_one_job_is_taken_the_queue_is_full_and_others_may_submit(
     said: str, spec: JobSpec, slurm: Slurm
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-# Slurm's own words, slurm_errno.c; the same from 20.11 to 25.05.
+# Slurm's own words, slurm_errno.c; the same from 20.11 to 26.05, as far as a release has them.
 _TRANSIENT = (
     "Unable to contact slurm controller",
     "Unable to contact slurmctld",
@@ -14,13 +14,16 @@ _TRANSIENT = (
     "Connection timed out",
     "Zero Bytes were transmitted or received",
     "Slurm backup controller in standby mode",
+    "Controller is in standby mode",
+    "Rate limit exceeded",
     "Slurm temporarily unable to accept job",
     "Transport endpoint is not connected",
 )
 # One text for several limits; the number of jobs is the one that time heals [slurm_errno.c].
 QUEUE_IS_FULL = ("job submit limit", "AssocMaxSubmitJobLimit", "QOSMaxSubmitJobPerUserLimit", "AssocGrpSubmitJobsLimit")
-# MaxJobCount of the whole site: sbatch itself has tried again for two minutes [measured, 22.05].
-SITE_IS_FULL = "Resource temporarily unavailable"
+# MaxJobCount of the whole site: sbatch itself has tried again for two minutes [measured, 22.05]; the second text from
+# 26.05 on.
+SITE_IS_FULL = ("Resource temporarily unavailable", "MaxJobCount limit reached")
 # At the start of a line, or quoted by the plugin.  A site's own check (job_submit) says why in earlier lines.
 _SAID = re.compile(r"(?:^|')(sbatch: (?:error|fatal): .+)", re.MULTILINE)
 
@@ -41,14 +44,14 @@ def kind_of(said: str) -> Refusal:
         return Refusal.NO_ARRAY
     if is_queue_full(said):
         return Refusal.FULL
-    if SITE_IS_FULL in said:
+    if any(words in said for words in SITE_IS_FULL):
         return Refusal.SITE_FULL
     return Refusal.NEVER if refusal(said) else Refusal.LATER
 
 
 def is_transient(text: str) -> bool:
     """Return True if the same command may succeed later."""
-    return any(words in text for words in (*_TRANSIENT, SITE_IS_FULL)) or is_queue_full(text)
+    return any(words in text for words in (*_TRANSIENT, *SITE_IS_FULL)) or is_queue_full(text)
 
 
 def is_queue_full(text: str) -> bool:

@@ -16,8 +16,9 @@ from unbroken.slurm.refusals import SITE_IS_FULL
 # sbatch itself tries for a while to reach a controller that is away.  Less than others wait for the process that
 # submits (unbroken.runs.submissions).
 PATIENCE_SECONDS = 150.0
-# The line behind which it does so at MaxJobCount.
-SLEEPS = "unable to accept job, sleeping and retrying"
+# The end of the line after which it does so at MaxJobCount: "Slurm temporarily unable to accept job, ..." or, from
+# 26.05 on, "Slurm job queue full, ..." [sbatch.c].
+SLEEPS = "sleeping and retrying"
 # `sbatch: Job 12 to start at 2026-11-26T08:51:12 using 1 processors on nodes node1 in partition short` [Slurm 22.05].
 _START = re.compile(r" to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB = re.compile(r"^(\d+)(?:;\S*)?\s*$", re.MULTILINE)
@@ -91,7 +92,7 @@ def _said_at_once(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
             said.append(line)
             if SLEEPS in line:
                 child.kill()
-                said.append(f"sbatch: error: {SITE_IS_FULL}\n")
+                said.append(f"sbatch: error: {SITE_IS_FULL[0]}\n")
         stdout = child.stdout.read() if child.stdout else ""
     late.cancel()
     return subprocess.CompletedProcess(words, child.returncode, stdout, "".join(said))
