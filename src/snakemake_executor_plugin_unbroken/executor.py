@@ -6,25 +6,20 @@ Snakemake's main thread hands jobs over, a few threads submit them, and one thre
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, ChainWords
-from snakemake_executor_plugin_unbroken.chains import Chains, segment_of
-from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
+from snakemake_executor_plugin_unbroken.chains import Chains
+from snakemake_executor_plugin_unbroken.internals import BatchStepExecutor, give_up, is_told_to_end, note_began
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
-from snakemake_executor_plugin_unbroken.slurm_plugin import (
-    OTHER_CLUSTER,
-    BatchStepExecutor,
-    is_told_to_end,
-    leave_own_job,
-)
-from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
 from unbroken.runs import driver_start
 from unbroken.runs.attempts import began_unix
 from unbroken.runs.layout import LOGS
@@ -41,10 +36,9 @@ class Executor(BatchStepExecutor):
         # Before the thread starts that looks after jobs.
         self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)  # it only submits
         self.latency_seconds = float(workflow.execution_settings.latency_wait)  # until a file is seen here
-        self._plain = PlainJobs(self)
+        self._plain: PlainJobs | None = None
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
-        specs = ChainSpecs(self, ChainWords(self), settings.ahead)
-        self._chains = Chains(self, specs, self._queue, settings.record_seconds)
+        self._chains = Chains(self, self._queue, settings.record_seconds)
         self._has_told_end = False
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
@@ -52,11 +46,10 @@ class Executor(BatchStepExecutor):
     def __post_init__(self) -> None:
         leave_own_job()
         refuse_log_folder(self.workflow, LOGS)
-        _refuse_other_clusters(self.workflow.rules)
         jobs = list(self.workflow.dag.needrun_jobs())
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
         if any(work_of(job) is None and not job.is_local for job in jobs):
-            self._plain.prepare()  # settings that cannot work are refused before anything is queued
+            self._plain_jobs()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
 
@@ -76,10 +69,10 @@ class Executor(BatchStepExecutor):
                 self.in_thread(self._chains.add, job, segment)
         if plain:
             if self.is_detached:
-                self._say_unordered(plain)
-            self._plain.run_jobs(plain)
+                self._log_unordered(plain)
+            self._plain_jobs().run_jobs(plain)
 
-    def _say_unordered(self, jobs: Sequence[Any]) -> None:
+    def _log_unordered(self, jobs: Sequence[Any]) -> None:
         """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
         for job in jobs:
             needed = [] if job.is_group() else self.workflow.dag.dependencies.get(job, {})
@@ -89,18 +82,18 @@ class Executor(BatchStepExecutor):
 
     def run_job(self, job: Any) -> None:
         """See to one job that was announced already, in this thread."""
-        segment = work_of(job)
-        if segment is not None:
+        if (segment := work_of(job)) is not None:
             self._chains.add(job, segment)
         else:
-            self._plain.run_job(job)
+            self._plain_jobs().run_job(job)
+
+    def _plain_jobs(self) -> PlainJobs:
+        """Return the executor of plain jobs, which is made for the first one."""
+        if self._plain is None:
+            self._plain = PlainJobs(self.workflow, self.logger)
+        return self._plain
 
     # --- what chains ask of us ---
-
-    def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]:
-        """Return all segments of a run that Snakemake is to run, in their order, with their jobs."""
-        found = [(segment, job) for job in self.workflow.dag.needrun_jobs() if (segment := work_of(job)) is not None]
-        return sorted([pair for pair in found if pair[0].key == run], key=lambda pair: pair[0].number)
 
     def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
         """Let a thread call something that may ask Slurm."""
@@ -120,7 +113,7 @@ class Executor(BatchStepExecutor):
         """Report that the segment's record is there."""
         if self.is_detached:
             self.submitted(info)
-        elif began := began_unix(segment.places, segment.number):
+        elif began := began_unix(segment.folder, segment.number):
             note_began(info.job, began)
         self.report_job_success(info)
 
@@ -138,18 +131,17 @@ class Executor(BatchStepExecutor):
     # --- in the thread that looks after jobs ---
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """End the jobs that are over, and yield the others."""
+        """End the jobs that are over, and yield the others; `active_jobs` are those of chains."""
         if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        segments = [info for info in active_jobs if segment_of(info) is not None]
         if is_told_to_end(self.workflow):
-            self._leave(segments)
+            self._leave(active_jobs)
         else:
-            for info in self._chains.check(segments):
+            for info in self._chains.check(active_jobs):
                 yield info
-        async for info in self._plain.check([info for info in active_jobs if segment_of(info) is None]):
-            yield info
+        if self._plain is not None:
+            await self._plain.check()
         self.next_seconds_between_status_checks = self._chains.interval_seconds
 
     def _leave(self, infos: Sequence[SubmittedJobInfo]) -> None:
@@ -158,28 +150,38 @@ class Executor(BatchStepExecutor):
             self._has_told_end = True
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
         for info in self._chains.leave(infos):
-            leave_to_next_start(self.workflow, info.job)
+            give_up(info.job)
+            self.workflow.scheduler.error_callback(info.job)  # without the red lines of `report_job_error`
 
     # --- the end ---
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel all jobs of the runs, also those that the other thread is just looking at, and all plain jobs."""
         self._chains.cancel()
-        self._plain.cancel([info for info in active_jobs if segment_of(info) is None])
+        if self._plain is not None:
+            self._plain.cancel_all()
 
     def shutdown(self) -> None:
         """Let what looks after jobs end, and submissions; then print what is left to say."""
         super().shutdown()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self._plain.shutdown()
+        if self._plain is not None:
+            self._plain.shutdown()  # its last submissions, old logs, its report; no thread of it sleeps
         self._queue.end()
         if self.is_detached:
             self.log(self._chains.summary())
 
 
-def _refuse_other_clusters(rules: Iterable[Any]) -> None:
-    """Raise WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
-    for rule in rules:
-        if "assignment" in dict(rule.params.items()) and (asked := set(OTHER_CLUSTER) & set(rule.resources)):
-            found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
-            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
+def leave_own_job() -> None:
+    """Forget the Slurm job around the driver, whose variables sbatch would take for options, as the plugin does."""
+    if "SLURM_JOB_ID" in os.environ:
+        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+            del os.environ[name]
+
+
+def refuse_log_folder(workflow: Any, ours: Path) -> None:
+    """Raise WorkflowError where logs of chains would lie in the plugin's log folder, in which it removes old ones."""
+    plugins = Path(workflow.workdir_init, workflow.executor_settings.logdir or ".snakemake/slurm_logs").resolve()
+    if Path(workflow.workdir_init, ours).resolve().is_relative_to(plugins):
+        found = f"--unbroken-logdir: found {plugins}, in which the Slurm plugin removes old logs; it contains {ours}"
+        raise WorkflowError(f"{found}; choose another folder, such as .snakemake/slurm_logs")
