@@ -37,8 +37,7 @@ from unbroken.slurm.reasons import advice
 from unbroken.system import fs
 
 NEVER = float("inf")
-# The file server, for a moment, and how often it is tried.
-AWAY = (OSError, OutageError)
+# How often a file server is tried that is away for a moment.
 AWAY_SECONDS = 10.0
 # A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.
 LEAVING_SECONDS = 150.0
@@ -86,14 +85,12 @@ class Chain:
         try:
             with fs.storage_errors(segment.folder.root):  # what a user has to fix is not waited for
                 self.due = time.monotonic() + self._seconds_to_next(segment)
-        except AWAY as error:
-            if self._host.is_detached:  # nobody looks later, and whoever typed the command reads why
+        except (OSError, UnbrokenError) as error:
+            if isinstance(error, OSError | OutageError) and not self._host.is_detached:
+                self._log_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
+                self.due = time.monotonic() + AWAY_SECONDS
+            else:  # without a driver nobody looks later, and whoever typed the command reads why
                 self._fail(segment, str(error), is_final=True)
-                return
-            self._log_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
-            self.due = time.monotonic() + AWAY_SECONDS
-        except UnbrokenError as error:
-            self._fail(segment, str(error), is_final=True)
         finally:
             self._is_seen_to = False
 

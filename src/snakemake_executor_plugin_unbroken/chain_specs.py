@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,8 +54,6 @@ class Host(Protocol):
     latency_seconds: float
 
     def format_job_exec(self, job: Any) -> str: ...
-    def in_thread(self, function: Callable[..., None], *arguments: object) -> None: ...
-    def submitted(self, info: SubmittedJobInfo) -> None: ...
     def succeeded(self, info: SubmittedJobInfo, segment: Segment) -> None: ...
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None: ...
     def log(self, line: str) -> None: ...
@@ -141,8 +138,8 @@ def _why_no_array(host: Host, job: Any, segment: Segment, words: list[str], ends
         return f"--resources limits {', '.join(limited)}"
     if any(submit_words(host, other, segment) != words for other in ends):
         return "its resources depend on the segment"
-    with _at_attempt(job, job.attempt + 1):
-        return "its resources depend on the attempt" if submit_words(host, job, segment) != words else ""
+    is_the_same = _at_attempt(job, job.attempt + 1, lambda: submit_words(host, job, segment)) == words
+    return "" if is_the_same else "its resources depend on the attempt"
 
 
 def why_only_snakemake(job: Any, segment: Segment) -> str:
@@ -169,19 +166,15 @@ def _is_as_it_came(job: Any, segment: Segment) -> bool:
 
 def _memory_by_attempt(job: Any) -> tuple[int, ...]:
     """Return the mem_mb of a job at each attempt that Snakemake would make; nothing where a job asks for none."""
-    found = list[object]()
-    for attempt in range(1, retries_of(job) + 2):
-        with _at_attempt(job, attempt):
-            found.append(job.resources.get("mem_mb"))
-    memory = tuple(mem_mb for mem_mb in found if isinstance(mem_mb, int))
-    return memory if len(memory) == len(found) else ()
+    attempts = range(1, retries_of(job) + 2)
+    found = tuple(_at_attempt(job, attempt, lambda: job.resources.get("mem_mb")) for attempt in attempts)
+    return found if all(isinstance(mem_mb, int) for mem_mb in found) else ()
 
 
-@contextmanager
-def _at_attempt(job: Any, attempt: int) -> Iterator[None]:
-    """Let a job of Snakemake be at another attempt inside the block."""
+def _at_attempt(job: Any, attempt: int, look: Callable[[], Any]) -> Any:
+    """Return what `look` returns while a job of Snakemake is at another attempt."""
     before, job.attempt = job.attempt, attempt
     try:
-        yield
+        return look()
     finally:
         job.attempt = before

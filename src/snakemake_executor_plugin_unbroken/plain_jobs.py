@@ -132,7 +132,6 @@ def _ended(numbers: Sequence[str]) -> dict[str, str]:
     if not numbers or (queue := my_jobs()) is None:
         return {}
     shown = {job.job_id: job.state for job in queue}
-    gone = [number for number in numbers if number not in shown]
-    known = dict.fromkeys(gone, UNKNOWN) | ended_states(gone)
-    known |= {number: shown[number] for number in numbers if number in shown}
-    return {number: state for number, state in known.items() if state not in ALIVE}
+    known = ended_states([number for number in numbers if number not in shown]) | shown
+    states = {number: known.get(number, UNKNOWN) for number in numbers}
+    return {number: state for number, state in states.items() if state not in ALIVE}

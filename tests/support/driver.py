@@ -15,7 +15,7 @@ from support.toyrun import KEYS, ROOT
 
 from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, chain_specs
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
-from snakemake_executor_plugin_unbroken.chains import SEGMENT
+from snakemake_executor_plugin_unbroken.executor import SEGMENT
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
 from unbroken.runs import driver_start
@@ -170,7 +170,7 @@ class Driver:
     def out(self, job: Any, segment: Segment, job_id: str = "17") -> SubmittedJobInfo:
         """A job of Snakemake's whose run has jobs in the queue, as this driver submitted them."""
         executor = self.executor
-        chain = executor._chains._chains.setdefault(segment.key, Chain(segment, executor, executor._queue))
+        chain = executor._chains.setdefault(segment.key, Chain(segment, executor, executor._queue))
         info = SubmittedJobInfo(job, external_jobid=job_id, aux={SEGMENT: segment})
         chain.active[segment] = info
         chain.found = Submitted(Answer.DONE, job_id, 1)
@@ -179,7 +179,7 @@ class Driver:
 
     def chain(self, segment: Segment) -> Chain:
         """What the driver knows of a run."""
-        return self.executor._chains._chains[segment.key]
+        return self.executor._chains[segment.key]
 
     def ends(self, info: SubmittedJobInfo, last: EndedJob) -> bool:
         """No job of the run is left; return False if it is too early to say what follows."""
@@ -196,11 +196,11 @@ class Driver:
 
     def active(self) -> list[SubmittedJobInfo]:
         """The jobs of Snakemake that wait for their records."""
-        return [info for chain in self.executor._chains._chains.values() for info in chain.active.values()]
+        return [info for chain in self.executor._chains.values() for info in chain.active.values()]
 
     def postponed(self) -> list[Any]:
         """The jobs that are seen to again later."""
-        chains = self.executor._chains._chains.values()
+        chains = self.executor._chains.values()
         return [info.job for chain in chains if chain.due != NEVER for info in chain.active.values()]
 
     def lines(self) -> list[str]:

@@ -244,5 +244,5 @@ def test_a_record_of_a_newer_unbroken_is_the_end_of_its_job(driver: Driver) -> N
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._chains.check([info]) == []
+    assert driver.executor.look_after([info]) == []
     assert (driver.done, driver.failed) == ([job], [])
