@@ -16,14 +16,7 @@ from typing import Any, Protocol
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.internals import (
-    asks_more_of_snakemake,
-    local_script,
-    plain_benchmark,
-    plain_tmpdir,
-    retries_of,
-    sbatch_words,
-)
+from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.segment_script import only_hands_on
 from unbroken.job.spec import JobSpec, RuleJob, SubmitOptions, path_of
@@ -72,20 +65,19 @@ def spec_of(host: Host, job: Any, segment: Segment) -> tuple[JobSpec, str]:
         planned = dict(_jobs_of_run(host, segment.key)) or {segment.number: job}
         keys, last = job.params.assignment.keys, max(segment.number, *planned)
         logs = LOGS / segment.key
-        why = why_only_snakemake(job, segment)
-        by_snakemake = RuleJob(job.rule.name, command=command, threads=int(job.threads))
-        rule_job = by_snakemake if why else _by_script(host, job)
+        by_script, why = _by_script(host, job, segment)
+        rule_job = by_script or RuleJob(job.rule.name, command=command, threads=int(job.threads))
         ends = [planned[min(planned)], planned[max(planned)]]
         why = why or _why_no_array(host, job, segment, words, ends)
     most = 1 if why else host.workflow.executor_settings.ahead
     submission = SubmitOptions(tuple(words), batch, str(logs), most, refills=host.is_detached or not why)
-    start, retries = driver_start.current(), retries_of(job)
+    start, retries = driver_start.current(), internals.retries_of(job)
     return JobSpec(segment.key, segment.run, keys, rule_job, submission, last, retries, start), why
 
 
 def _jobs_of_run(host: Host, key: str) -> Iterator[tuple[int, Any]]:
     """Yield the segments of a run that Snakemake is to run, by their numbers, and their jobs."""
-    for job in host.workflow.dag.needrun_jobs():
+    for job in internals.planned_jobs(host.workflow):
         if (segment := work_of(job)) is not None and segment.key == key:
             yield segment.number, job
 
@@ -96,7 +88,7 @@ def submit_words(host: Host, job: Any, segment: Segment) -> list[str]:
     own = early_signal(job.resources.get("runtime")) if segment.is_rule else []
     least = segment.run.least_minutes
     more = time_min.words(least) if least is not None and _gives_all_time() else []
-    return [name, *own, *sbatch_words(host, job), *more]
+    return [name, *own, *internals.sbatch_words(host, job), *more]
 
 
 def early_signal(runtime_minutes: object) -> list[str]:
@@ -122,15 +114,6 @@ def commands(host: Host, job: Any, segment: Segment) -> tuple[str, tuple[str, ..
     return batch, (sys.executable, "-m", "snakemake", *shlex.split(after), *more)
 
 
-def _by_script(host: Host, job: Any) -> RuleJob:
-    resources = {name: value for name, value in job.resources.items() if isinstance(value, int | float | str)}
-    resources.pop("tmpdir", None)
-    if tmpdir := plain_tmpdir(job):
-        resources["tmpdir"] = tmpdir
-    latency, benchmark = host.latency_seconds, plain_benchmark(job) or ""
-    return RuleJob(job.rule.name, str(local_script(job)), (), int(job.threads), resources, latency, benchmark)
-
-
 def _why_no_array(host: Host, job: Any, segment: Segment, words: list[str], ends: Sequence[Any]) -> str:
     """Return why the segments of a run cannot be one array; `ends` are the first and the last job of it."""
     limits = host.workflow.resource_settings.resources
@@ -142,18 +125,24 @@ def _why_no_array(host: Host, job: Any, segment: Segment, words: list[str], ends
     return "" if is_the_same else "its resources depend on the attempt"
 
 
-def why_only_snakemake(job: Any, segment: Segment) -> str:
-    """Return why a job needs a Snakemake of its own, which plans the workflow again; empty if it does not."""
-    script = local_script(job)
+def _by_script(host: Host, job: Any, segment: Segment) -> tuple[RuleJob | None, str]:
+    """Return how a task runs the rule's script itself, or why it needs a Snakemake, which plans the workflow again."""
+    script, tmpdir, benchmark = internals.local_script(job), internals.plain_tmpdir(job), internals.plain_benchmark(job)
     if script is None or not only_hands_on(script):
-        return "its rule has another script than unbroken's"
-    if asks_more_of_snakemake(job):
-        return "its rule needs more of Snakemake than to start a script (conda:, container:, shadow: ...)"
+        return None, "its rule has another script than unbroken's"
+    if internals.asks_more_of_snakemake(job):
+        return None, "its rule needs more of Snakemake than to start a script (conda:, container:, shadow: ...)"
     if not _is_as_it_came(job, segment):
-        return "the input, output, params or log of its rule were changed"
-    if plain_tmpdir(job) is None:
-        return "only Snakemake can say its resource tmpdir"
-    return "its benchmark: is repeated or extended" if plain_benchmark(job) is None else ""
+        return None, "the input, output, params or log of its rule were changed"
+    if tmpdir is None:
+        return None, "only Snakemake can say its resource tmpdir"
+    if benchmark is None:
+        return None, "its benchmark: is repeated or extended"
+    resources = {name: value for name, value in job.resources.items() if isinstance(value, int | float | str)}
+    resources = {**resources, "tmpdir": tmpdir}
+    if not tmpdir:
+        del resources["tmpdir"]  # the node's own
+    return RuleJob(job.rule.name, str(script), (), int(job.threads), resources, host.latency_seconds, benchmark), ""
 
 
 def _is_as_it_came(job: Any, segment: Segment) -> bool:
@@ -166,7 +155,7 @@ def _is_as_it_came(job: Any, segment: Segment) -> bool:
 
 def _memory_by_attempt(job: Any) -> tuple[int, ...]:
     """Return the mem_mb of a job at each attempt that Snakemake would make; nothing where a job asks for none."""
-    attempts = range(1, retries_of(job) + 2)
+    attempts = range(1, internals.retries_of(job) + 2)
     found = tuple(_at_attempt(job, attempt, lambda: job.resources.get("mem_mb")) for attempt in attempts)
     return found if all(isinstance(mem_mb, int) for mem_mb in found) else ()
 

@@ -17,8 +17,8 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
+from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
-from snakemake_executor_plugin_unbroken.internals import BatchStepExecutor, give_up, is_told_to_end, note_began
 from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
@@ -40,7 +40,7 @@ LIFE_SECONDS = 5.0
 SEGMENT = "unbroken"
 
 
-class Executor(BatchStepExecutor):
+class Executor(internals.BatchStepExecutor):
     """Runs the segments of each run as one job array, and takes their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
@@ -60,7 +60,7 @@ class Executor(BatchStepExecutor):
     def __post_init__(self) -> None:
         leave_own_job()
         refuse_log_folder(self.workflow, LOGS)
-        jobs = list(self.workflow.dag.needrun_jobs())
+        jobs = internals.planned_jobs(self.workflow)
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
         if any(work_of(job) is None and not job.is_local for job in jobs):
             self._plain_jobs()  # settings that cannot work are refused before anything is queued
@@ -89,8 +89,10 @@ class Executor(BatchStepExecutor):
     def _log_unordered(self, jobs: Sequence[Any]) -> None:
         """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
         for job in jobs:
-            needed = [] if job.is_group() else self.workflow.dag.dependencies.get(job, {})
-            if rules := sorted({other.rule.name for other in needed if work_of(other) is not None}):
+            needed = [
+                other.rule.name for other in internals.jobs_before(self.workflow, job) if work_of(other) is not None
+            ]
+            if rules := sorted(set(needed)):
                 what = f"{job.rule.name}: needs files of rule {', '.join(rules)}; without a driver its job starts now"
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
@@ -144,13 +146,13 @@ class Executor(BatchStepExecutor):
         if self.is_detached:
             self.submitted(info)
         elif began := began_unix(segment.folder, segment.number):
-            note_began(info.job, began)
+            internals.note_began(info.job, began)
         self.report_job_success(info)
 
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
         """Report that the segment failed, in one line why."""
         if is_final:
-            give_up(info.job)
+            internals.give_up(info.job)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 
@@ -165,7 +167,7 @@ class Executor(BatchStepExecutor):
         if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        if is_told_to_end(self.workflow):
+        if internals.is_told_to_end(self.workflow):
             self._leave(active_jobs)
         else:
             for info in self.look_after(active_jobs):
@@ -228,7 +230,7 @@ class Executor(BatchStepExecutor):
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
         for chain, segment, info in self._active(infos):
             if chain.active.pop(segment, None) is info:  # no thread reports its end any more
-                give_up(info.job)
+                internals.give_up(info.job)
                 self.workflow.scheduler.error_callback(info.job)  # without the red lines of `report_job_error`
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:

@@ -20,7 +20,6 @@ from snakemake_executor_plugin_slurm.partitions import read_partition_file
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
-from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
@@ -42,7 +41,7 @@ class HeldExecutor(SlurmExecutor):  # type: ignore[misc]  # the plugin publishes
         """Announce a job and submit it in the plugin's threads, also where it waits for others of an array."""
         self._submit_job(job)
 
-    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+    def cancel_jobs(self, active_jobs: list[Any]) -> None:
         """Cancel jobs, also those that its threads, or an sbatch that got the same Ctrl-C, would leave in the queue."""
         self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
         try:
@@ -64,16 +63,17 @@ class BatchStepExecutor(RemoteExecutor):  # type: ignore[misc]
 
 
 def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
-    """Return the arguments of sbatch for a job, without its name, log, comment and what it runs.
-
-    WorkflowError where its resources cannot work.
-    """
+    """Return sbatch's arguments for a job but its name, log, comment and command; WorkflowError if they cannot work."""
     validate_slurm_extra(job)
     settings = executor.workflow.executor_settings
     # The first account, as the plugin takes it; Slurm is not asked before, since sbatch refuses a wrong one.
     account = str(job.resources.get("slurm_account") or "").replace(",", " ").split()[:1]
     params = {"run_uuid": "", "slurm_logfile": "", "comment_str": "", "workdir": executor.workflow.workdir_init}
-    params |= {"account": shlex.join(["-A", *account] if account else []), "partition": _partition(executor, job)}
+    params["account"] = shlex.join(["-A", *account] if account else [])
+    # The plugin's choice, by its own method; without one, Slurm takes its default partition.
+    file = settings.partition_config or os.getenv("SNAKEMAKE_SLURM_PARTITIONS")
+    known = SimpleNamespace(_partitions=_read(file) if file else None, _fallback_partition="", logger=executor.logger)
+    params["partition"] = SlurmExecutor.get_partition_arg(known, job)
     avoided = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
     call = get_submit_command(job, params, settings=settings, failed_nodes=sorted(avoided)) + set_gres_string(job)
     for unnamed in ("--parsable ", "--job-name '' ", "--output '' ", "--comment '' "):
@@ -81,11 +81,14 @@ def sbatch_words(executor: RemoteExecutor, job: Any) -> list[str]:
     return shlex.split(call)[1:]
 
 
-def _partition(executor: RemoteExecutor, job: Any) -> str:
-    """Return the plugin's choice, by its own method; without one, Slurm takes its default partition."""
-    file = executor.workflow.executor_settings.partition_config or os.getenv("SNAKEMAKE_SLURM_PARTITIONS")
-    known = SimpleNamespace(_partitions=_read(file) if file else None, _fallback_partition="", logger=executor.logger)
-    return str(SlurmExecutor.get_partition_arg(known, job))
+def planned_jobs(workflow: Any) -> list[Any]:
+    """Return the jobs that Snakemake is to run."""
+    return list(workflow.dag.needrun_jobs())
+
+
+def jobs_before(workflow: Any, job: Any) -> list[Any]:
+    """Return the jobs whose outputs a job needs; none for a group."""
+    return [] if job.is_group() else list(workflow.dag.dependencies.get(job, {}))
 
 
 def is_told_to_end(workflow: Any) -> bool:
@@ -105,10 +108,9 @@ def give_up(job: Any) -> None:
 
 def local_script(job: Any) -> Path | None:
     """Return the script of a job's rule, if it is a file here."""
-    if not isinstance(job.rule.script, str):
-        return None
-    path = Path(str(job.rule.basedir.join(job.rule.script).get_path_or_uri(secret_free=True)))
-    return path if path.is_file() else None
+    script = job.rule.script
+    uri = job.rule.basedir.join(script).get_path_or_uri(secret_free=True) if isinstance(script, str) else ""
+    return Path(str(uri)) if Path(str(uri)).is_file() else None
 
 
 def asks_more_of_snakemake(job: Any) -> bool:
@@ -123,10 +125,9 @@ def asks_more_of_snakemake(job: Any) -> bool:
 def plain_tmpdir(job: Any) -> str | None:
     """Return a job's resource `tmpdir`; '' for the node's own, None if only Snakemake could say."""
     given = job.rule.resources.get("tmpdir")
-    if given is None or given.raw == "system_tmpdir":
-        return ""
-    found = _PLAIN_TEXT.fullmatch(str(given.raw))
-    return found and (found[1] or found[3])
+    raw = "system_tmpdir" if given is None else str(given.raw)
+    found = _PLAIN_TEXT.fullmatch(raw)
+    return "" if raw == "system_tmpdir" else found and (found[1] or found[3])
 
 
 def plain_benchmark(job: Any) -> str | None:
@@ -139,10 +140,8 @@ def plain_benchmark(job: Any) -> str | None:
 
 
 def note_began(job: Any, began_unix: float) -> None:
-    """Note when a job's work began: else its wait in the queue counts as run time in Snakemake's report.
-
-    It takes the time of its mark of an output under way; the job has removed that by now.
-    """
+    """Note when a job's work began: else its wait in the queue counts as run time in Snakemake's report."""
+    # It takes the time of its mark of an output under way; the job has removed that by now.
     persistence = job.rule.workflow.persistence
     with suppress(OSError, AttributeError):
         for path in map(str, job.output):

@@ -65,7 +65,16 @@ def test_the_module_that_knows_the_inside_has_at_most_150_lines() -> None:
     "inside",
     [
         *("_job_submission_executor", "_submit_job", "_wait_thread", "run_uuid", "get_submit_command"),
-        *("_user_kill", "restart_times", "_mark_incomplete", "shadow_depth", "benchmark_repeats", ".raw"),
+        *(
+            "_user_kill",
+            "restart_times",
+            "_mark_incomplete",
+            "shadow_depth",
+            "needrun_jobs",
+            ".dependencies",
+            "benchmark_repeats",
+            ".raw",
+        ),
         *("snakemake_executor_plugin_slurm.", "from snakemake."),
     ],
 )
