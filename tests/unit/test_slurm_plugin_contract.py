@@ -29,6 +29,7 @@ from support.workdir import ROOT
 from snakemake_executor_plugin_unbroken import internals
 from snakemake_executor_plugin_unbroken.executor import leave_own_job, refuse_log_folder
 from snakemake_executor_plugin_unbroken.internals import HeldExecutor
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 
 READ = "read the new release and change internals.py: "
 
@@ -106,6 +107,22 @@ def test_reports_go_through_three_methods_that_the_plugin_leaves_to_snakemake() 
     for name in ("report_job_submission", "report_job_success", "report_job_error"):
         requires(name not in vars(plugin.Executor), f"the plugin has its own {name}")
         requires(f"self.{name}" in source(plugin.Executor), f"the plugin does not call {name}")
+
+
+def test_jobs_that_are_out_stand_in_a_list_that_only_the_monitoring_thread_empties() -> None:
+    requires("self.active_jobs.append(job_info)" in source(RemoteExecutor.report_job_submission), "the list of jobs")
+    requires("with self.lock:" in source(RemoteExecutor.report_job_submission), "its lock")
+    requires("active_jobs" not in source(AbstractExecutor), "a report removes a job: drop `_forget`")
+
+
+def test_our_own_names_in_its_executor_are_not_the_plugins() -> None:
+    own = {name for kind in (PlainJobs, HeldExecutor) for name in vars(kind) if not name.startswith("__")}
+    own |= set(re.findall(r"self\.(_\w+)(?:: [^=]+)? = ", source(PlainJobs.__init__)))
+    overridden = {"run_jobs", "run_job", "run_job_pre", "cancel_jobs", "_wait_thread"}
+    overridden |= {"report_job_submission", "report_job_success", "report_job_error"}
+
+    taken = {name for name in own if name in dir(plugin.Executor) or f"self.{name} = " in source(plugin.Executor)}
+    requires(taken - {"_abc_impl"} == overridden, "it has names of ours")
 
 
 def test_each_job_is_announced_by_run_job_pre_when_it_is_submitted() -> None:
