@@ -89,11 +89,9 @@ class Executor(internals.BatchStepExecutor):
     def _log_unordered(self, jobs: Sequence[Any]) -> None:
         """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
         for job in jobs:
-            needed = [
-                other.rule.name for other in internals.jobs_before(self.workflow, job) if work_of(other) is not None
-            ]
-            if rules := sorted(set(needed)):
-                what = f"{job.rule.name}: needs files of rule {', '.join(rules)}; without a driver its job starts now"
+            if needed := {other.rule.name for other in internals.jobs_before(self.workflow, job) if work_of(other)}:
+                rules = ", ".join(sorted(needed))
+                what = f"{job.rule.name}: needs files of rule {rules}; without a driver its job starts now"
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
     def run_job(self, job: Any) -> None:
@@ -238,7 +236,8 @@ class Executor(internals.BatchStepExecutor):
 
         Also those that the other thread is just looking at; segments at work may save first.
         """
-        keys = sorted(key for key, chain in self._chains.items() if chain.active or chain.found is not None)
+        chains = list(self._chains.values())  # a thread may add one
+        keys = sorted(chain.key for chain in chains if chain.active or chain.found is not None)
         start, why = driver_start.current(), StopReason.CTRL_C.value
         cancel_runs(keys, start, why, lambda line: self.log(f"Ctrl-C: {line}"))
         if self._plain is not None:

@@ -111,15 +111,13 @@ class PlainJobs(HeldExecutor):
         ended, now, seen = _ended(list(infos)), time.monotonic(), self._overlooked
         self._overlooked = {number: seen.get(number, now) for number in ended}
         for number, state in ended.items():
-            if number in seen and (state != UNKNOWN or now - seen[number] > UNKNOWN_SECONDS):
-                self._end(infos[number], state)
-
-    def _end(self, info: SubmittedJobInfo, state: str) -> None:
-        if state == "COMPLETED":
-            self.report_job_success(info)
-            return
-        logs = [str(log) for log in (info.aux or {}).values()]  # of Slurm
-        self.report_job_error(info, f"SLURM-job '{info.external_jobid}' ended: {state}. ", aux_logs=logs)
+            if number not in seen or (state == UNKNOWN and now - seen[number] <= UNKNOWN_SECONDS):
+                continue
+            if state == "COMPLETED":
+                self.report_job_success(infos[number])
+            else:
+                logs = [str(log) for log in (infos[number].aux or {}).values()]  # of Slurm
+                self.report_job_error(infos[number], f"SLURM-job '{number}' ended: {state}. ", aux_logs=logs)
 
 
 def _is_elsewhere(info: SubmittedJobInfo) -> bool:
