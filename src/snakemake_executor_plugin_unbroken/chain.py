@@ -13,9 +13,9 @@ from pathlib import Path
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, Host
+from snakemake_executor_plugin_unbroken.chain_specs import Host, spec_of
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
-from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment
+from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.errors import LeaseError, OutageError, UnbrokenError
 from unbroken.job import array
 from unbroken.job.array import Answer, Submitted
@@ -37,8 +37,7 @@ from unbroken.slurm.reasons import advice
 from unbroken.system import fs
 
 NEVER = float("inf")
-# The file server, for a moment, and how often it is tried.
-AWAY = (OSError, OutageError)
+# How often a file server is tried that is away for a moment.
 AWAY_SECONDS = 10.0
 # A job that is ending leaves the run within seconds; one whose machine is lost seems alive for longer.
 LEAVING_SECONDS = 150.0
@@ -58,8 +57,8 @@ LOST_LOOKS = 4
 class Chain:
     """A run whose segments Snakemake asks for, one after the other."""
 
-    def __init__(self, segment: Segment, host: Host, specs: ChainSpecs, queue: QueueWatch) -> None:
-        self.key, self._host, self._specs, self._queue = segment.key, host, specs, queue
+    def __init__(self, segment: Segment, host: Host, queue: QueueWatch) -> None:
+        self.key, self._host, self._queue = segment.key, host, queue
         self.active: dict[Segment, SubmittedJobInfo] = {}  # Snakemake's jobs that wait for their records
         self.found: Submitted | None = None  # its jobs in the queue, found there or submitted by this driver
         self.due = NEVER  # when somebody has to see to it again, by time.monotonic()
@@ -68,11 +67,11 @@ class Chain:
         self._end: EndedJob | None = None  # its last job, if none is left
         self._looks = 0  # in a row in which no job was left
         self._is_first = True  # what squeue has said to another run a moment ago counts
-        self._is_leaving = self._is_seen_to = False
+        self._is_seen_to = False
         self._held_since: float | None = None
         self._others = OtherOwner()
-        self.pauses = RulePauses(segment.key, segment.allowed) if isinstance(segment, Interruptible) else None
-        self._told = ""
+        self._pauses = RulePauses(segment.key, segment.allowed) if segment.is_rule else None
+        self._last_line = ""
 
     def add(self, info: SubmittedJobInfo, segment: Segment) -> None:
         """Take over a job of Snakemake's."""
@@ -84,23 +83,21 @@ class Chain:
         """Let the segment be done, or jobs of its run do it; else `due` says when to call again."""
         self.due, self._is_seen_to = NEVER, True
         try:
-            with fs.storage_errors(segment.places.root):  # what a user has to fix is not waited for
+            with fs.storage_errors(segment.folder.root):  # what a user has to fix is not waited for
                 self.due = time.monotonic() + self._seconds_to_next(segment)
-        except AWAY as error:
-            if self._host.is_detached:  # nobody looks later, and whoever typed the command reads why
+        except (OSError, UnbrokenError) as error:
+            if isinstance(error, OSError | OutageError) and not self._host.is_detached:
+                self._log_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
+                self.due = time.monotonic() + AWAY_SECONDS
+            else:  # without a driver nobody looks later, and whoever typed the command reads why
                 self._fail(segment, str(error), is_final=True)
-                return
-            self._say_once(f"{segment.name}: {error}; tried again every {AWAY_SECONDS:g} s")
-            self.due = time.monotonic() + AWAY_SECONDS
-        except UnbrokenError as error:
-            self._fail(segment, str(error), is_final=True)
         finally:
             self._is_seen_to = False
 
     def succeed(self, segment: Segment) -> None:
-        """The record of the segment is there."""
+        """Report that the record of the segment is there."""
         if (info := self.active.pop(segment, None)) is not None:
-            self._told, self._end, self._looks = "", None, 0
+            self._last_line, self._end, self._looks = "", None, 0
             self._host.succeeded(info, segment)
 
     # --- it is seen to ---
@@ -118,11 +115,11 @@ class Chain:
             if (waited := time.monotonic() - self._held_since) < LEAVING_SECONDS:
                 return min(1.0 + waited, AWAY_SECONDS)
         self._held_since = None
-        if self._end is None or self._goes_on(segment, self._end):
+        if self._end is None or self._resumes(segment, self._end):
             return self._ensure(segment)
         return NEVER
 
-    def _goes_on(self, segment: Segment, last: EndedJob) -> bool:
+    def _resumes(self, segment: Segment, last: EndedJob) -> bool:
         """Return True if further tasks are to do the segment, although no job of the run is left."""
         spec = self._spec or self._spec_for(segment)
         action = after_last_job(spec, segment.number_at_work(), last, self._host.log)
@@ -153,7 +150,7 @@ class Chain:
             self._host.log(f"{segment.chain_name}: {done.line}; {who_submits_it()}")
         elif not done.job_id or done.answer is Answer.LEAVING:
             if done.answer not in (Answer.SOON, Answer.DONE):
-                self._say_once(f"{segment.name}: {done.line}; tried again")
+                self._log_once(f"{segment.name}: {done.line}; tried again")
             return SOON_SECONDS.get(done.answer, BUSY_SECONDS)
         elif is_start or done.answer is not Answer.FOUND:
             self._host.log(f"{segment.name if done.answer is Answer.FOUND else segment.chain_name}: {done.line}")
@@ -164,9 +161,9 @@ class Chain:
     def _spec_for(self, segment: Segment) -> JobSpec:
         """Return the run's spec, written once for each start; for single jobs once for each of them."""
         if self._spec is None or not self._spec.submission.refills:
-            spec, why = self._specs.made(self.active[segment].job, segment)
+            spec, why = spec_of(self._host, self.active[segment].job, segment)
             if self._spec is None and not spec.is_rule:
-                begun.note_if_there(segment.places)
+                begun.note_if_there(segment.folder)
             if self._spec is None and why:
                 self._host.log(f"{self.key}: single jobs instead of one array: {why}")
             spec.write()
@@ -181,44 +178,49 @@ class Chain:
         if self._spec is not None and segment.has_record():
             return self.succeed(segment)
         if (info := self.active.pop(segment, None)) is not None:
-            self._told = ""
+            self._last_line = ""
             logs = array.newest_log(Path(self._spec.submission.logs)) if self._spec else []
             self._host.failed(info, line, is_final, logs)
 
-    def _say_once(self, line: str) -> None:
-        if self._told != line:
-            self._told = line
+    def _log_once(self, line: str) -> None:
+        if self._last_line != line:
+            self._last_line = line
             self._host.log(line)
 
     # --- signs of its jobs ---
 
-    def take_answer(self, segment: Segment, jobs: Sequence[MyJob], latency_seconds: float) -> None:
-        """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones."""
+    def log_pauses(self) -> None:
+        """Log the pauses of a user's rule, of which Snakemake knows nothing."""
+        for line in self._pauses.new_lines() if self._pauses else []:
+            self._host.log(line)
+
+    def take_answer(self, segment: Segment, jobs: Sequence[MyJob]) -> bool:
+        """Note whether a job of the run is left; `jobs` are those that squeue shows of it, also ended ones.
+
+        Return True if squeue is to be asked again soon: the last job is leaving, or seems to be over.
+        """
         alive = array.alive_of(jobs, self.key)
-        self._is_leaving = self.life.has_left and all(job.state != "PENDING" for job in alive)
         if alive:
             self._looks, self._end = 0, None
-            if all(job.state == "PENDING" for job in alive) and alive[0].is_stuck:
+            is_waiting = all(job.state == "PENDING" for job in alive)
+            if is_waiting and alive[0].is_stuck:
                 todo = advice(alive[0].reason, array.arrays_of([alive[0].job_id])[0])  # all its tasks wait for the same
                 what = f"job {alive[0].job_id} does not start by itself ({alive[0].reason})"
-                self._say_once(f"{segment.name}: {what}; {todo}")
-            return
+                self._log_once(f"{segment.name}: {what}; {todo}")
+            return is_waiting and self.life.has_left
         self._looks += 1
         last = last_job(self.key, jobs)
-        if self._looks >= (LOST_LOOKS if last.state == EndState.UNKNOWN else LOOKS):
-            self._end, self._looks = last, 0
-            # A record may need a while to be seen here.
-            self.due = time.monotonic() + (latency_seconds if last.state == "COMPLETED" else 0.0)
+        if self._looks < (LOST_LOOKS if last.state == EndState.UNKNOWN else LOOKS):
+            return True
+        self._end, self._looks = last, 0
+        # A record may need a while to be seen here.
+        self.due = time.monotonic() + (self._host.latency_seconds if last.state == "COMPLETED" else 0.0)
+        return False
 
     @property
     def is_watched(self) -> bool:
         """Return True if its jobs are in the queue, as far as is known."""
         return self.found is not None and self.due == NEVER and not self._is_seen_to
-
-    @property
-    def is_asked_soon(self) -> bool:
-        """Return True if squeue is to be asked again soon: its last job is leaving, or seems to be over."""
-        return self.is_watched and (self._is_leaving or self._looks > 0)
 
 
 def _what_follows(last: EndedJob, action: NextAction) -> str:

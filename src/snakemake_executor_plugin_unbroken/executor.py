@@ -1,4 +1,4 @@
-"""The executor: segments are chains (`chains`), everything else is handed to snakemake-executor-plugin-slurm.
+"""The executor: segments are chains (`chain`), everything else is handed to snakemake-executor-plugin-slurm.
 
 Snakemake's main thread hands jobs over, a few threads submit them, and one thread looks after those that are out
 (`check_active_jobs`).
@@ -6,34 +6,41 @@ Snakemake's main thread hands jobs over, a few threads submit them, and one thre
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.chain_specs import ChainSpecs, ChainWords
-from snakemake_executor_plugin_unbroken.chains import Chains, segment_of
-from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
+from snakemake_executor_plugin_unbroken import internals
+from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
-from snakemake_executor_plugin_unbroken.slurm_plugin import (
-    OTHER_CLUSTER,
-    BatchStepExecutor,
-    is_told_to_end,
-    leave_own_job,
-)
-from snakemake_executor_plugin_unbroken.snakemake_jobs import give_up, leave_to_next_start, note_began
+from unbroken.job import array
+from unbroken.job.array import Answer
+from unbroken.job.cancel import cancel_runs
+from unbroken.program.stop_reason import StopReason
 from unbroken.runs import driver_start
 from unbroken.runs.attempts import began_unix
 from unbroken.runs.layout import LOGS
 
 # Each asks Slurm, which answers several at a time.
 SUBMITTING_THREADS = 2
+# At most this share of the time goes into looking, however many runs there are and however slow the file server is.
+LOOKING_SHARE = 0.05
+# Leases are looked at so often.
+LIFE_SECONDS = 5.0
+# Where a job of Snakemake's that is out has its segment, in `aux`.
+SEGMENT = "unbroken"
 
 
-class Executor(BatchStepExecutor):
+class Executor(internals.BatchStepExecutor):
     """Runs the segments of each run as one job array, and takes their records as their ends."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
@@ -41,10 +48,11 @@ class Executor(BatchStepExecutor):
         # Before the thread starts that looks after jobs.
         self.is_detached = bool(workflow.remote_execution_settings.immediate_submit)  # it only submits
         self.latency_seconds = float(workflow.execution_settings.latency_wait)  # until a file is seen here
-        self._plain = PlainJobs(self)
+        self._plain: PlainJobs | None = None
         self._queue = QueueWatch(settings.init_seconds_before_status_checks)
-        specs = ChainSpecs(self, ChainWords(self), settings.ahead)
-        self._chains = Chains(self, specs, self._queue, settings.record_seconds)
+        self._chains: dict[str, Chain] = {}
+        self._record_seconds = float(settings.record_seconds)
+        self._life_due = 0.0
         self._has_told_end = False
         self._threads = ThreadPoolExecutor(SUBMITTING_THREADS, "unbroken-submit")
         super().__init__(workflow, logger)
@@ -52,11 +60,10 @@ class Executor(BatchStepExecutor):
     def __post_init__(self) -> None:
         leave_own_job()
         refuse_log_folder(self.workflow, LOGS)
-        _refuse_other_clusters(self.workflow.rules)
-        jobs = list(self.workflow.dag.needrun_jobs())
+        jobs = internals.planned_jobs(self.workflow)
         refuse_mistakes({job.rule.name: job.rule for job in jobs}.values())
         if any(work_of(job) is None and not job.is_local for job in jobs):
-            self._plain.prepare()  # settings that cannot work are refused before anything is queued
+            self._plain_jobs()  # settings that cannot work are refused before anything is queued
         if not driver_start.current():  # a workflow of a user's own, in which nothing has named it
             driver_start.begin()
 
@@ -71,36 +78,52 @@ class Executor(BatchStepExecutor):
                 continue
             self.run_job_pre(job)
             if self.is_detached:  # each is in the queue before the next one is looked at
-                self._chains.add(job, segment)
+                self._add(job, segment)
             else:
-                self.in_thread(self._chains.add, job, segment)
+                self.in_thread(self._add, job, segment)
         if plain:
             if self.is_detached:
-                self._say_unordered(plain)
-            self._plain.run_jobs(plain)
+                self._log_unordered(plain)
+            self._plain_jobs().run_jobs(plain)
 
-    def _say_unordered(self, jobs: Sequence[Any]) -> None:
+    def _log_unordered(self, jobs: Sequence[Any]) -> None:
         """Name the plain jobs that need files of a chain: without a driver no job waits for another one."""
         for job in jobs:
-            needed = [] if job.is_group() else self.workflow.dag.dependencies.get(job, {})
-            if rules := sorted({other.rule.name for other in needed if work_of(other) is not None}):
-                what = f"{job.rule.name}: needs files of rule {', '.join(rules)}; without a driver its job starts now"
+            if needed := {other.rule.name for other in internals.jobs_before(self.workflow, job) if work_of(other)}:
+                rules = ", ".join(sorted(needed))
+                what = f"{job.rule.name}: needs files of rule {rules}; without a driver its job starts now"
                 self.log(f"{what} and fails if they are not there after --latency-wait; then: the same command again")
 
     def run_job(self, job: Any) -> None:
         """See to one job that was announced already, in this thread."""
-        segment = work_of(job)
-        if segment is not None:
-            self._chains.add(job, segment)
+        if (segment := work_of(job)) is not None:
+            self._add(job, segment)
         else:
-            self._plain.run_job(job)
+            self._plain_jobs().run_job(job)
+
+    def _add(self, job: Any, segment: Segment) -> None:
+        """See to the segment of a job: it is done, or a job of its run does it, or one is submitted now, or later.
+
+        Without a driver until one is in the queue, which does all that follow.
+        """
+        info = SubmittedJobInfo(job, external_jobid=segment.key, aux={SEGMENT: segment})
+        chain = self._chains.setdefault(segment.key, Chain(segment, self, self._queue))
+        if not self.is_detached or chain.found is None:
+            chain.add(info, segment)
+            while self.is_detached and chain.due != NEVER:
+                time.sleep(max(0.0, chain.due - time.monotonic()))
+                chain.see_to(segment)
+            if segment not in chain.active:
+                return
+        self.submitted(info)
+
+    def _plain_jobs(self) -> PlainJobs:
+        """Return the executor of plain jobs, which is made for the first one."""
+        if self._plain is None:
+            self._plain = PlainJobs(self.workflow, self.logger)
+        return self._plain
 
     # --- what chains ask of us ---
-
-    def jobs_of_run(self, run: str) -> list[tuple[Segment, Any]]:
-        """Return all segments of a run that Snakemake is to run, in their order, with their jobs."""
-        found = [(segment, job) for job in self.workflow.dag.needrun_jobs() if (segment := work_of(job)) is not None]
-        return sorted([pair for pair in found if pair[0].key == run], key=lambda pair: pair[0].number)
 
     def in_thread(self, function: Callable[..., None], *arguments: object) -> None:
         """Let a thread call something that may ask Slurm."""
@@ -120,14 +143,14 @@ class Executor(BatchStepExecutor):
         """Report that the segment's record is there."""
         if self.is_detached:
             self.submitted(info)
-        elif began := began_unix(segment.places, segment.number):
-            note_began(info.job, began)
+        elif began := began_unix(segment.folder, segment.number):
+            internals.note_began(info.job, began)
         self.report_job_success(info)
 
     def failed(self, info: SubmittedJobInfo, line: str, is_final: bool, logs: Sequence[str]) -> None:
         """Report that the segment failed, in one line why."""
         if is_final:
-            give_up(info.job)
+            internals.give_up(info.job)
         self.log(line)
         self.report_job_error(info, aux_logs=list(logs))
 
@@ -138,48 +161,123 @@ class Executor(BatchStepExecutor):
     # --- in the thread that looks after jobs ---
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        """End the jobs that are over, and yield the others."""
+        """End the jobs that are over, and yield the others; `active_jobs` are those of chains."""
         if self.is_detached:
             self.next_seconds_between_status_checks = 0.2  # nothing is waited for
             return
-        segments = [info for info in active_jobs if segment_of(info) is not None]
-        if is_told_to_end(self.workflow):
-            self._leave(segments)
+        if internals.is_told_to_end(self.workflow):
+            self._leave(active_jobs)
         else:
-            for info in self._chains.check(segments):
+            for info in self.look_after(active_jobs):
                 yield info
-        async for info in self._plain.check([info for info in active_jobs if segment_of(info) is None]):
-            yield info
-        self.next_seconds_between_status_checks = self._chains.interval_seconds
+        if self._plain is not None:
+            await self._plain.check()
+
+    def look_after(self, infos: Sequence[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+        """Take the records that are there as ends of their jobs, look after the others, and return them."""
+        began, names = time.monotonic(), cache(_names)
+        for chain, segment, _ in self._active(infos):
+            folder, name = os.path.split(segment.record)
+            if name in names(folder) and segment.has_record():
+                chain.log_pauses()
+                chain.succeed(segment)
+        took = time.monotonic() - began
+        self.next_seconds_between_status_checks = max(self._record_seconds, took / LOOKING_SHARE)
+        waiting = [(chain, segment) for chain, segment, _ in self._active(infos)]
+        self._look_for_life(waiting)
+        self._look_into_queue(waiting)
+        for chain, segment in waiting:
+            if chain.due <= time.monotonic():
+                chain.due = NEVER
+                self.in_thread(chain.see_to, segment)
+        return [info for _, _, info in self._active(infos)]
+
+    def _active(self, infos: Iterable[SubmittedJobInfo]) -> list[tuple[Chain, Segment, SubmittedJobInfo]]:
+        """Return the segments that are not over: a thread may have seen to one since it was listed."""
+        found = [(self._chains[info.aux[SEGMENT].key], info.aux[SEGMENT], info) for info in infos]
+        return [(chain, segment, info) for chain, segment, info in found if chain.active.get(segment) is info]
+
+    def _look_for_life(self, waiting: Sequence[tuple[Chain, Segment]]) -> None:
+        """Let squeue be asked soon about a run whose lease fell silent or was given back."""
+        began = time.monotonic()
+        if began < self._life_due:
+            return
+        for chain, segment in waiting:
+            chain.log_pauses()
+            if chain.life.has_ceased(segment.folder.lease, segment.number_at_work()):
+                self._queue.hasten()
+        took = time.monotonic() - began
+        self._life_due = began + max(LIFE_SECONDS, took / LOOKING_SHARE)
+
+    def _look_into_queue(self, waiting: Sequence[tuple[Chain, Segment]]) -> None:
+        watched = [(chain, segment) for chain, segment in waiting if chain.is_watched]
+        jobs = self._queue.answer(self.log) if watched else None
+        if jobs is None:
+            return
+        by_chain = array.by_chain(jobs)
+        for chain, segment in watched:
+            if chain.take_answer(segment, by_chain.get(chain.key, [])):
+                self._queue.hasten()
+
+    # --- the end ---
 
     def _leave(self, infos: Sequence[SubmittedJobInfo]) -> None:
         """Leave all jobs of chains in the queue, where the next start finds them: they need no driver."""
         if not self._has_told_end:
             self._has_told_end = True
             self.log("told to end (SIGTERM): the jobs of all runs stay in the queue and go on; next: snakemake")
-        for info in self._chains.leave(infos):
-            leave_to_next_start(self.workflow, info.job)
-
-    # --- the end ---
+        for chain, segment, info in self._active(infos):
+            if chain.active.pop(segment, None) is info:  # no thread reports its end any more
+                internals.give_up(info.job)
+                self.workflow.scheduler.error_callback(info.job)  # without the red lines of `report_job_error`
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Cancel all jobs of the runs, also those that the other thread is just looking at, and all plain jobs."""
-        self._chains.cancel()
-        self._plain.cancel([info for info in active_jobs if segment_of(info) is None])
+        """Cancel all jobs of the runs, also of those whose tasks run ahead, and all plain jobs.
+
+        Also those that the other thread is just looking at; segments at work may save first.
+        """
+        chains = list(self._chains.values())  # a thread may add one
+        keys = sorted(chain.key for chain in chains if chain.active or chain.found is not None)
+        start, why = driver_start.current(), StopReason.CTRL_C.value
+        cancel_runs(keys, start, why, lambda line: self.log(f"Ctrl-C: {line}"))
+        if self._plain is not None:
+            self._plain.cancel_all()
 
     def shutdown(self) -> None:
         """Let what looks after jobs end, and submissions; then print what is left to say."""
         super().shutdown()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self._plain.shutdown()
+        if self._plain is not None:
+            self._plain.shutdown()  # its last submissions, old logs, its report; no thread of it sleeps
         self._queue.end()
-        if self.is_detached:
-            self.log(self._chains.summary())
+        if self.is_detached:  # the user is about to log out
+            found = [chain.found for chain in self._chains.values() if chain.found is not None]
+            out = [done for done in found if done.answer is not Answer.FULL]
+            self.log(f"jobs of {len(out)} runs are in the queue, and you may log out; see: unbroken status")
 
 
-def _refuse_other_clusters(rules: Iterable[Any]) -> None:
-    """Raise WorkflowError if segments would go elsewhere: squeue and scancel would ask here, and find none."""
-    for rule in rules:
-        if "assignment" in dict(rule.params.items()) and (asked := set(OTHER_CLUSTER) & set(rule.resources)):
-            found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
-            raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
+def _names(folder: str) -> frozenset[str]:
+    """Return the names in a folder.
+
+    It is listed, not each file asked for: on NFS opening a folder asks the server, while a file that was missing a
+    moment ago may stay missing for a client for a minute.
+    """
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:  # not made yet, or the file server is away for a moment
+        return frozenset()
+
+
+def leave_own_job() -> None:
+    """Forget the Slurm job around the driver, whose variables sbatch would take for options, as the plugin does."""
+    if "SLURM_JOB_ID" in os.environ:
+        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+            del os.environ[name]
+
+
+def refuse_log_folder(workflow: Any, ours: Path) -> None:
+    """Raise WorkflowError where logs of chains would lie in the plugin's log folder, in which it removes old ones."""
+    plugins = Path(workflow.workdir_init, workflow.executor_settings.logdir or ".snakemake/slurm_logs").resolve()
+    if Path(workflow.workdir_init, ours).resolve().is_relative_to(plugins):
+        found = f"--unbroken-logdir: found {plugins}, in which the Slurm plugin removes old logs; it contains {ours}"
+        raise WorkflowError(f"{found}; choose another folder, such as .snakemake/slurm_logs")

@@ -71,27 +71,23 @@ class QueueWatch:
             return None
         with self._lock:
             jobs = self._ask()
-        if jobs is None:
-            self._say_silence(log)
-            return None
-        self._silent_since = None
-        self._due = time.monotonic() + self._interval
-        self._interval = min(self._interval + GROWTH_SECONDS, LONGEST_SECONDS)
-        return jobs
+        now = time.monotonic()
+        if jobs is not None:
+            self._silent_since = None
+            self._due = now + self._interval
+            self._interval = min(self._interval + GROWTH_SECONDS, LONGEST_SECONDS)
+            return jobs
+        self._due = now + min(self._interval, 30.0)
+        self._silent_since = self._silent_since or now
+        if now - self._silent_since > SILENT_CONTROLLER_SECONDS:
+            log("squeue does not answer; segments that leave their record go on, the others are waited for")
+            self._silent_since = now + 4 * SILENT_CONTROLLER_SECONDS
+        return None
 
     def _ask(self) -> list[MyJob] | None:
         self._asked = time.monotonic()
         self._jobs = my_jobs()
         return self._jobs
-
-    def _say_silence(self, log: Callable[[str], None]) -> None:
-        now = time.monotonic()
-        self._due = now + min(self._interval, 30.0)
-        if self._silent_since is None:
-            self._silent_since = now
-        elif now - self._silent_since > SILENT_CONTROLLER_SECONDS:
-            log("squeue does not answer; segments that leave their record go on, the others are waited for")
-            self._silent_since = now + 4 * SILENT_CONTROLLER_SECONDS
 
 
 def _may_be_younger(newest: Submission | None, jobs: Sequence[MyJob], since: float) -> bool:

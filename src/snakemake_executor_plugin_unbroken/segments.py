@@ -16,6 +16,7 @@ from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 
+from snakemake_executor_plugin_unbroken.plain_jobs import OTHER_CLUSTER
 from unbroken.job.rule_state import DONE, read_state, run_of
 from unbroken.runs.layout import CHAINS, RunFolder
 from unbroken.runs.run import Run
@@ -29,12 +30,21 @@ RULES = ".rules"
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of a run as the driver sees it."""
+    """A segment of a run as the driver sees it, or a job of a user's rule, whose chain works for it until it ends well.
+
+    `allowed` is how many segments the run of a user's rule may take; 0 where the segment is ours.
+    """
 
     run: Run = field(compare=False)  # its settings are a dictionary, which has no hash
     number: int
     rule: str
     wildcards: tuple[str, ...]
+    allowed: int = field(default=0, compare=False)
+
+    @property
+    def is_rule(self) -> bool:
+        """Return True for a job of a user's rule."""
+        return self.allowed > 0
 
     @property
     def key(self) -> str:
@@ -42,118 +52,76 @@ class Segment:
         return self.run.name
 
     @property
-    def places(self) -> RunFolder:
+    def folder(self) -> RunFolder:
         """Return the map of the run's files."""
-        return RunFolder(self.run.name)
-
-    @property
-    def record(self) -> Path:
-        """Return the file that says how it ended."""
-        return self.places.record(self.number)
+        return read_state(self.key).folder(self.key) if self.is_rule else RunFolder(self.key)
 
     @cached_property
-    def record_place(self) -> tuple[str, str]:
-        """Return the folder of its record, and the record's name in it.
-
-        Asked for every second, of a thousand that wait: to put a path together costs more than to look there.
-        """
-        return str(self.record.parent), self.record.name
+    def record(self) -> Path:
+        """Return the file that says that it is done; asked for every second, of a thousand that wait."""
+        return CHAINS / self.key / DONE if self.is_rule else self.folder.record(self.number)
 
     @property
     def name(self) -> str:
         """Return what a line calls it."""
-        return f"{self.run.name} segment {self.number}"
-
-    @property
-    def chain_name(self) -> str:
-        """Return what a line calls its chain."""
-        return self.run.name
-
-    def has_record(self) -> bool:
-        """Return True if its record is there."""
-        return has_record(self.places, self.number)
-
-    def is_done(self, log: Callable[[str], None]) -> bool:
-        """Return True if its work is done and its record stands, which is made now if need be.
-
-        LeaseError if a job that has not left yet keeps it from being made.
-        """
-        return is_done(self.run, self.number, log)
-
-    def number_at_work(self) -> int:
-        """Return the number of the segment that its jobs are at."""
-        return self.number
-
-
-@dataclass(frozen=True)
-class Interruptible(Segment):
-    """A job of a user's rule, whose chain works for it until it ends well."""
-
-    allowed: int = field(compare=False)
-
-    @property
-    def places(self) -> RunFolder:
-        return read_state(self.key).folder(self.key)
-
-    @property
-    def record(self) -> Path:
-        return CHAINS / self.key / DONE
-
-    @property
-    def name(self) -> str:
+        if not self.is_rule:
+            return f"{self.key} segment {self.number}"
         note = read_state(self.key).note
         return note.name if note else " ".join((self.rule, *self.wildcards))
 
     @property
     def chain_name(self) -> str:
-        return self.name
+        """Return what a line calls its chain."""
+        return self.name if self.is_rule else self.key
 
     def has_record(self) -> bool:
-        return self.record.exists()
+        """Return True if its record is there."""
+        return self.record.exists() if self.is_rule else has_record(self.folder, self.number)
 
     def is_done(self, log: Callable[[str], None]) -> bool:
-        return False  # Snakemake asks for it again
+        """Return True if its work is done and its record stands, which is made now if need be.
+
+        A rule's job is not: Snakemake asks for it again.  LeaseError if a job that has not left yet keeps the record
+        from being made.
+        """
+        return not self.is_rule and is_done(self.run, self.number, log)
 
     def number_at_work(self) -> int:
-        return read_state(self.key).segment
+        """Return the number of the segment that its jobs are at."""
+        return read_state(self.key).segment if self.is_rule else self.number
 
 
 def work_of(job: Any) -> Segment | None:
     """Return the chain's part that a job of Snakemake is; None for plain jobs."""
-    return None if job.is_group() else _segment_of(job) or _interruptible_of(job)
-
-
-def _segment_of(job: Any) -> Segment | None:
-    assignment = job.params.get("assignment")
-    number = job.wildcards.get("segment", "")
-    if not isinstance(assignment, Assignment) or not str(number).isdecimal():
+    if job.is_group():
         return None
-    segment = Segment(assignment.run, int(number), job.rule.name, _wildcards(job))
-    # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
-    return segment if [str(path) for path in job.output] == [str(segment.record)] else None
-
-
-def _interruptible_of(job: Any) -> Interruptible | None:
-    allowed = job.resources.get(RESOURCE)
-    if not _is_number(allowed):
+    wildcards = tuple(str(value) for value in job.wildcards)
+    assignment, number = job.params.get("assignment"), str(job.wildcards.get("segment", ""))
+    if isinstance(assignment, Assignment) and number.isdecimal():
+        segment = Segment(assignment.run, int(number), job.rule.name, wildcards)
+        # A workflow may import unbroken under a prefix of its own; its records then stand where we do not look.
+        if [str(path) for path in job.output] == [str(segment.record)]:
+            return segment
+    if not _is_number(allowed := job.resources.get(RESOURCE)):
         return None
-    outputs = json.dumps([job.rule.name, *_wildcards(job), *map(str, job.output)])
+    outputs = json.dumps([job.rule.name, *wildcards, *map(str, job.output)])
     key = f"{RULES}/{hashlib.sha256(outputs.encode()).hexdigest()[:16]}"
-    return Interruptible(run_of(key), 1, job.rule.name, _wildcards(job), allowed)
-
-
-def _wildcards(job: Any) -> tuple[str, ...]:
-    return tuple(str(value) for value in job.wildcards)
+    return Segment(run_of(key), 1, job.rule.name, wildcards, allowed)
 
 
 def refuse_mistakes(rules: Iterable[Any]) -> None:
-    """Raise WorkflowError if `segments` of a rule is no number."""
+    """Raise WorkflowError if our segments would go to another cluster, or if `segments` of a user's rule is no number.
+
+    squeue and scancel ask this cluster, and would find none of the jobs.
+    """
     for rule in rules:
-        if RESOURCE not in rule.resources or "assignment" in dict(rule.params.items()):
-            continue
-        found = rule.resources[RESOURCE]
-        if not found.is_evaluable() and found.value is not None and not _is_number(found.value):
-            what = f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {found.value!r}"
+        given = rule.resources.get(RESOURCE)
+        if "assignment" in dict(rule.params.items()):
+            if asked := set(OTHER_CLUSTER) & set(rule.resources):
+                found = f"unbroken: resources: found {', '.join(sorted(asked))}, allowed: none of these"
+                raise WorkflowError(f"{found}; start snakemake on a login node of that cluster")
+        elif given and not given.is_evaluable() and given.value is not None and not _is_number(given.value):
+            what = f"unbroken: rule {rule.name}: resources: {RESOURCE}: found {given.value!r}"
             raise WorkflowError(f"{what}, allowed: a whole number, 1 or more")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,10 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 from support.toyrun import KEYS, ROOT
 
-from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings
+from snakemake_executor_plugin_unbroken import Executor, ExecutorSettings, chain_specs
 from snakemake_executor_plugin_unbroken.chain import NEVER, Chain
-from snakemake_executor_plugin_unbroken.chains import _SEGMENT, segment_of
-from snakemake_executor_plugin_unbroken.segments import Interruptible, Segment, work_of
+from snakemake_executor_plugin_unbroken.executor import SEGMENT
+from snakemake_executor_plugin_unbroken.segments import Segment, work_of
 from unbroken.job.array import Answer, Submitted
 from unbroken.runs import driver_start
 from unbroken.segment.job import Assignment
@@ -56,20 +57,13 @@ class Files(list[File]):
         return self._names
 
 
-class Words:
-    """What `ChainWords` asks of Snakemake and the plugin, which need a whole workflow: a job's resources as words."""
+WORDS = ("-p", "short")
 
-    WORDS = ("-p", "short")
 
-    def of_sbatch(self, job: Any, segment: Segment) -> list[str]:
-        found = {name: value(job) if callable(value) else value for name, value in job.resources.items()}
-        return [*self.WORDS, *(f"--{name}={value}" for name, value in found.items())]
-
-    def batch(self, job: Any, segment: Segment, spec_path: Path) -> tuple[str, tuple[str, ...]]:
-        return f"do {spec_path}", ("snakemake",)
-
-    def takes_less_time(self, run: object) -> bool:
-        return False
+def words(executor: object, job: Any, segment: Segment) -> list[str]:
+    """What the plugin makes of a job's resources, which needs a whole workflow."""
+    found = {name: value(job) if callable(value) else value for name, value in job.resources.items()}
+    return [*WORDS, *(f"--{name}={value}" for name, value in found.items())]
 
 
 class Driver:
@@ -94,7 +88,8 @@ class Driver:
         self.workflow = self._workflow(is_detached)
         self.executor = Executor(self.workflow, SimpleNamespace(info=self.said.append, warning=print, error=print))
         monkeypatch.setattr(self.executor, "in_thread", lambda function, *arguments: function(*arguments))
-        self.executor._chains._specs._words = Words()  # type: ignore[assignment]
+        monkeypatch.setattr(self.executor, "format_job_exec", lambda job: f"{sys.executable} -m snakemake")
+        monkeypatch.setattr(chain_specs, "submit_words", words)
         self.said.clear()
 
     def _workflow(self, is_detached: bool) -> SimpleNamespace:
@@ -123,7 +118,7 @@ class Driver:
 
     def job(self, segment: Segment, is_single: bool = False, **changes: object) -> SimpleNamespace:
         """What is asked of a job of Snakemake's: of our rule as it came, but for `is_single`, or of somebody's."""
-        is_rule = isinstance(segment, Interruptible)
+        is_rule = segment.is_rule
         values: dict[str, object] = {
             "is_group": lambda: False,
             "name": segment.rule,
@@ -133,7 +128,7 @@ class Driver:
             "resources": {},
             "input": Files((), ()),
             "output": Files(["record"], [str(segment.record)]),
-            "log": Files((), [str(segment.places.log(segment.number))]),
+            "log": Files((), [str(segment.folder.log(segment.number))]),
             "threads": 1,
             "benchmark": None,
             "attempt": 1,
@@ -141,6 +136,7 @@ class Driver:
             "log_info": lambda: None,
             "log_error": self._log_error,
             "register": lambda external_jobid: None,
+            "get_wait_for_files": list,
             **dict.fromkeys(("group", "conda_env_spec", "container_img_url", "env_modules")),
         }
         if is_rule:
@@ -174,10 +170,8 @@ class Driver:
     def out(self, job: Any, segment: Segment, job_id: str = "17") -> SubmittedJobInfo:
         """A job of Snakemake's whose run has jobs in the queue, as this driver submitted them."""
         executor = self.executor
-        chain = executor._chains._chains.setdefault(
-            segment.key, Chain(segment, executor, executor._chains._specs, executor._queue)
-        )
-        info = SubmittedJobInfo(job, external_jobid=job_id, aux={_SEGMENT: segment})
+        chain = executor._chains.setdefault(segment.key, Chain(segment, executor, executor._queue))
+        info = SubmittedJobInfo(job, external_jobid=job_id, aux={SEGMENT: segment})
         chain.active[segment] = info
         chain.found = Submitted(Answer.DONE, job_id, 1)
         chain._spec_for(segment)
@@ -185,12 +179,11 @@ class Driver:
 
     def chain(self, segment: Segment) -> Chain:
         """What the driver knows of a run."""
-        return self.executor._chains._chains[segment.key]
+        return self.executor._chains[segment.key]
 
     def ends(self, info: SubmittedJobInfo, last: EndedJob) -> bool:
         """No job of the run is left; return False if it is too early to say what follows."""
-        segment = segment_of(info)
-        assert segment is not None
+        segment = info.aux[SEGMENT]
         self.chain(segment)._end = last
         self.chain(segment).see_to(segment)
         return self.chain(segment).due == NEVER
@@ -203,11 +196,11 @@ class Driver:
 
     def active(self) -> list[SubmittedJobInfo]:
         """The jobs of Snakemake that wait for their records."""
-        return [info for chain in self.executor._chains._chains.values() for info in chain.active.values()]
+        return [info for chain in self.executor._chains.values() for info in chain.active.values()]
 
     def postponed(self) -> list[Any]:
         """The jobs that are seen to again later."""
-        chains = self.executor._chains._chains.values()
+        chains = self.executor._chains.values()
         return [info.job for chain in chains if chain.due != NEVER for info in chain.active.values()]
 
     def lines(self) -> list[str]:

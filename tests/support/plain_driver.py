@@ -21,10 +21,13 @@ class PlainDriver:
         monkeypatch.chdir(folder)
         monkeypatch.delenv("SLURM_JOB_ID", raising=False)
         self.said: list[str] = []
-        self.active: list[SubmittedJobInfo] = []
         self.done: list[str] = []
         self.failed: dict[str, str] = {}
-        scheduler = SimpleNamespace(_user_kill=None)
+        scheduler = SimpleNamespace(
+            finish_callback=lambda job: self.done.append(job.number),
+            error_callback=lambda job: None,
+            submit_callback=lambda job: None,
+        )
         self.workflow = SimpleNamespace(
             executor_settings=plugin.ExecutorSettings(init_seconds_before_status_checks=1, status_command="squeue"),
             remote_execution_settings=SimpleNamespace(
@@ -41,27 +44,22 @@ class PlainDriver:
             scheduler=scheduler,
         )
         say = self.said.append
-        executor = SimpleNamespace(
-            workflow=self.workflow,
-            logger=SimpleNamespace(info=say, warning=say, error=say, debug=lambda line: None),
-            report_job_submission=lambda info, register_job=True: self.active.append(info),
-            report_job_success=lambda info: self.done.append(info.external_jobid),
-            report_job_error=lambda info, msg=None, **more: self.failed.update({info.external_jobid: str(msg)}),
-        )
-        self.plain = PlainJobs(executor)  # type: ignore[arg-type]
+        logger = SimpleNamespace(info=say, warning=say, error=say, debug=lambda line: None)
+        self.plain = PlainJobs(self.workflow, logger)
 
     def submit(self, job_id: str, **resources: object) -> None:
         """A job is out."""
-        job = SimpleNamespace(name="one", resources=resources, attempt=1, restart_times=3)
+        job = SimpleNamespace(
+            number=job_id,
+            resources=resources,
+            register=lambda external_jobid: None,
+            log_error=lambda msg, **more: self.failed.update({job_id: msg}),
+        )
         log = Path(f"{job_id}.log")
-        self.plain.prepare().report_job_submission(SubmittedJobInfo(job, job_id, aux={"slurm_logfile": log}))
+        self.plain.report_job_submission(SubmittedJobInfo(job, job_id, aux={"slurm_logfile": log}))
 
     def check(self) -> list[str]:
         """Let all questions be due, and return the numbers of the jobs that are still active."""
         self.plain._due = 0.0
-
-        async def collect() -> list[SubmittedJobInfo]:
-            return [info async for info in self.plain.check(self.active)]
-
-        self.active = asyncio.run(collect())
-        return [str(info.external_jobid) for info in self.active]
+        asyncio.run(self.plain.check())
+        return [str(info.external_jobid) for info in self.plain.active_jobs]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from support.toyrun import toy
 from unit.test_executor_outages import age, slurm, submission
 from unit.test_executor_parts import attempt, segment
 
+from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job.spec import path_of, read
 from unbroken.job.stop_note import note_stop
@@ -71,7 +73,7 @@ def test_a_run_is_one_array_of_its_segments_and_a_reserve_that_begins_to_age_at_
         "--parsable",
         "--array=1-7%1",
         "--begin=now+2",
-        f"--wrap=do {SPEC}",
+        f"--wrap={PATIENT_SHELL}{sys.executable} -m unbroken.job {SPEC}",
     ]
     assert driver.lines() == ["demo: submitted array of 7 tasks 101"]
 

@@ -14,38 +14,40 @@ from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken import Executor
-from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, ChainWords
-from snakemake_executor_plugin_unbroken.snakemake_jobs import local_script, plain_tmpdir
+from snakemake_executor_plugin_unbroken.chain_specs import MOST_INPUTS, commands
+from snakemake_executor_plugin_unbroken.internals import local_script, plain_tmpdir
+from snakemake_executor_plugin_unbroken.segments import Segment
+from unbroken.job.spec import path_of
 
 __all__ = ["slurm"]  # a fixture
 OURS = f"{sys.executable} -m snakemake --executor local"
 
 
-def words_of(command: str) -> ChainWords:
-    """The words of an executor whose jobs Snakemake starts by this command."""
+def commands_of(command: str, job: object, segment: Segment) -> tuple[str, tuple[str, ...]]:
+    """The commands of an executor whose jobs Snakemake starts by this command."""
     executor = SimpleNamespace(format_job_exec=lambda job: command)
-    return ChainWords(executor)  # type: ignore[arg-type]
+    return commands(executor, job, segment)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", ["snakemake --executor local", "python -m snakemakes"])
 def test_a_command_without_a_snakemake_is_refused(command: str) -> None:
     with pytest.raises(WorkflowError, match=r"lacks .* another Snakemake than 9\.27"):
-        words_of(command).batch(SimpleNamespace(), segment(), Path("spec.json"))
+        commands_of(command, SimpleNamespace(), segment())
 
 
 def test_a_job_of_a_chain_starts_unbroken_where_snakemake_stood_and_outlives_the_signal_to_its_shell() -> None:
-    batch, command = words_of(f"cd x && {OURS} --attempt 1").batch(SimpleNamespace(), segment(), Path("a/spec.json"))
+    batch, command = commands_of(f"cd x && {OURS} --attempt 1", SimpleNamespace(), segment())
 
-    assert batch == f"trap : TERM; cd x && {sys.executable} -m unbroken.job a/spec.json"
+    assert batch == f"trap : TERM; cd x && {sys.executable} -m unbroken.job {path_of('demo')}"
     assert command == (*OURS.split(), "--attempt", "1", "--keep-incomplete")
 
 
-def test_a_job_of_a_users_rule_waits_for_its_inputs_and_finds_this_unbroken(tmp_path: Path) -> None:
+def test_a_job_of_a_users_rule_waits_for_its_inputs_and_finds_this_unbroken() -> None:
     job = SimpleNamespace(get_wait_for_files=lambda: ["a b", "c"])
-    batch, command = words_of(OURS).batch(job, work(), tmp_path / "spec.json")
+    batch, command = commands_of(OURS, job, work())
 
     path = subprocess.run(
-        ["sh", "-c", batch.replace(f"{sys.executable} -m unbroken.job {tmp_path}/spec.json", 'printf "%s" "$PATH"')],
+        ["sh", "-c", batch.replace(f"{sys.executable} -m unbroken.job {path_of(work().key)}", 'printf "%s" "$PATH"')],
         env={"PATH": "/a b:/bin"},
         capture_output=True,
         text=True,
@@ -54,43 +56,40 @@ def test_a_job_of_a_users_rule_waits_for_its_inputs_and_finds_this_unbroken(tmp_
     assert path == f"{Path(sys.executable).parent}:/a b:/bin"
 
 
-def test_a_job_of_a_users_rule_with_very_many_inputs_waits_for_none(tmp_path: Path) -> None:
+def test_a_job_of_a_users_rule_with_very_many_inputs_waits_for_none() -> None:
     job = SimpleNamespace(get_wait_for_files=lambda: [str(number) for number in range(MOST_INPUTS + 1)])
 
-    assert words_of(OURS).batch(job, work(), Path("spec.json"))[1] == tuple(OURS.split())
+    assert commands_of(OURS, job, work())[1] == tuple(OURS.split())
 
 
 @pytest.mark.parametrize(
-    ("raw", "forced", "expected"),
+    ("raw", "expected"),
     [
-        (None, {}, ""),
-        ("system_tmpdir", {}, ""),
-        ("'/scratch'", {}, "/scratch"),
-        ("lambda wildcards: '/scratch'", {}, None),
-        ("17", {}, None),
-        (None, {"toy": {"tmpdir": "/x"}}, None),
+        (None, ""),
+        ("system_tmpdir", ""),
+        ("'/scratch'", "/scratch"),
+        ("lambda wildcards: '/scratch'", None),
+        ("17", None),
+        ("/scratch", "/scratch"),
+        ("'$SCRATCH/x'", None),
+        ("'~/x'", None),
     ],
 )
-def test_a_tmpdir_that_only_snakemake_can_work_out_is_left_to_it(
-    raw: str | None, forced: dict[str, object], expected: str | None
-) -> None:
-    workflow = SimpleNamespace(resource_settings=SimpleNamespace(overwrite_resources=forced))
+def test_a_tmpdir_that_only_snakemake_can_work_out_is_left_to_it(raw: str | None, expected: str | None) -> None:
     resources = {} if raw is None else {"tmpdir": SimpleNamespace(raw=raw)}
-    rule = SimpleNamespace(name="toy", workflow=workflow, resources=resources)
 
-    assert plain_tmpdir(SimpleNamespace(rule=rule)) == expected
+    assert plain_tmpdir(SimpleNamespace(rule=SimpleNamespace(resources=resources))) == expected
 
 
 def test_a_job_without_a_script_of_its_own_keeps_its_snakemake(tmp_path: Path) -> None:
     (tmp_path / "toy.py").touch()
     place = SimpleNamespace(join=lambda name: SimpleNamespace(get_path_or_uri=lambda secret_free: tmp_path / name))
 
-    def found(script: object, is_group: bool = False) -> Path | None:
-        rule = SimpleNamespace(script=script, basedir=place)
-        return local_script(SimpleNamespace(is_group=lambda: is_group, rule=rule))
+    def found(script: object) -> Path | None:
+        return local_script(SimpleNamespace(rule=SimpleNamespace(script=script, basedir=place)))
 
     assert found("toy.py") == tmp_path / "toy.py"
-    assert [found("gone.py"), found(None), found("toy.py", is_group=True)] == [None] * 3
+    assert [found("gone.py"), found(None)] == [None] * 2
 
 
 def test_an_error_in_a_thread_that_submits_ends_the_driver(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

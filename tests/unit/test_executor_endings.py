@@ -19,7 +19,7 @@ from unit.test_executor_outages import slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
-from snakemake_executor_plugin_unbroken.segments import Interruptible
+from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job.rule_state import RuleState, note_done
 from unbroken.runs import submissions
 from unbroken.runs.exec_note import ExecNote
@@ -181,7 +181,7 @@ def test_a_history_of_a_newer_unbroken_stops_the_run(driver: Driver) -> None:
 # --- jobs of anybody's rules ---
 
 
-def of_a_rule(outcome: str) -> Interruptible:
+def of_a_rule(outcome: str) -> Segment:
     """The job of a rule whose newest task has left such a note."""
     found = work()
     RuleState(ExecNote("net/de", "store", EndKind(outcome), 2) if outcome else None, 1).write(found.key)
@@ -205,7 +205,7 @@ def test_of_a_rules_job_a_history_of_a_newer_unbroken_stops_the_run(driver: Driv
     told = of_a_rule("paused")
     job = driver.job(told)
     info = driver.out(job, told)
-    newer_line(told.places)
+    newer_line(told.folder)
 
     assert driver.ends(info, ended())
 
@@ -244,5 +244,5 @@ def test_a_record_of_a_newer_unbroken_is_the_end_of_its_job(driver: Driver) -> N
     job = driver.job(segment())
     info = driver.out(job, segment())
 
-    assert driver.executor._chains.check([info]) == []
+    assert driver.executor.look_after([info]) == []
     assert (driver.done, driver.failed) == ([job], [])

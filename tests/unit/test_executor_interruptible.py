@@ -9,7 +9,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from support.driver import Wildcards
 
 from snakemake_executor_plugin_unbroken.chain_specs import early_signal
-from snakemake_executor_plugin_unbroken.segments import Interruptible, refuse_mistakes, work_of
+from snakemake_executor_plugin_unbroken.segments import Segment, refuse_mistakes, work_of
 from unbroken.job import rule_state
 from unbroken.job.rule_state import RuleState
 from unbroken.runs import submissions
@@ -31,9 +31,9 @@ def job(**changes: object) -> SimpleNamespace:
     return SimpleNamespace(**{**values, **changes})
 
 
-def work(segments: int = 3, **changes: object) -> Interruptible:
+def work(segments: int = 3, **changes: object) -> Segment:
     found = work_of(job(resources={"segments": segments}, **changes))
-    assert isinstance(found, Interruptible)
+    assert found is not None and found.is_rule
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_chain_is_named_by_its_rule_until_its_job_says_for_which_run_it_works(
     RuleState(ExecNote("net/de", "store", EndKind.PAUSED, 1), 1).write(named.key)
 
     assert named.name == "net/de"
-    assert named.places.history == Path("store/history.jsonl")
+    assert named.folder.history == Path("store/history.jsonl")
 
 
 def test_a_job_of_a_rule_is_over_when_a_task_says_so_and_not_when_its_output_is_there(here: Path) -> None:

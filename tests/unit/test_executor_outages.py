@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.driver import Driver, Words, shows
+from support.driver import WORDS, Driver, shows
 from support.slurm_commands import Slurm
 from unit.test_executor_parts import segment
 
@@ -48,7 +48,7 @@ def submission(job_id: str = "", age_seconds: float = AGED_SECONDS, key: str = "
     taken = submissions.take(key, submissions.newest(key))
     assert taken is not None
     if job_id:
-        submissions.fill(taken, job_id, Words.WORDS)
+        submissions.fill(taken, job_id, WORDS)
     found = submissions.newest(key)
     assert found is not None
     os.utime(found.path, (time.time() - age_seconds,) * 2)

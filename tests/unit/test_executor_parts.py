@@ -148,7 +148,7 @@ def test_a_segment_is_done_though_the_job_of_a_later_one_holds_the_run(here: Pat
     toy(here, goal=10**6, segment_minutes=0.01)
     first = Segment(toy_run(goal=10**6), 1, "toy_segment", ("demo", "001"))
 
-    with take(first.places.lease, 2, 0.0, print):
+    with take(first.folder.lease, 2, 0.0, print):
         assert first.is_done(print)
         first.record.unlink()
         with pytest.raises(LeaseError):

@@ -18,8 +18,7 @@ from unit.test_executor_outages import slurm, submission
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
-from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
-from snakemake_executor_plugin_unbroken.segments import work_of
+from snakemake_executor_plugin_unbroken.segments import refuse_mistakes, work_of
 from unbroken.job import cancel
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
@@ -292,10 +291,10 @@ def test_a_ctrl_c_while_squeue_is_silent_cancels_what_was_submitted_last(driver:
 
 def test_segments_on_another_cluster_are_refused() -> None:
     plain = SimpleNamespace(params={}, resources={"clusters": "b"})
-    _refuse_other_clusters([plain])
+    refuse_mistakes([plain])
 
     with pytest.raises(WorkflowError, match="found clusters, allowed: none of these"):
-        _refuse_other_clusters([plain, SimpleNamespace(params={"assignment": 1}, resources={"clusters": "b"})])
+        refuse_mistakes([plain, SimpleNamespace(params={"assignment": 1}, resources={"clusters": "b"})])
 
 
 def test_a_group_of_jobs_and_a_job_without_a_number_are_no_segments(driver: Driver) -> None:
@@ -336,7 +335,7 @@ except Exception as error: print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
-@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "_select_logdir")], ids=["missing", "foreign"])
+@pytest.mark.parametrize(("parent", "lacks"), [("", "halted"), (FOREIGN, "partitions")], ids=["missing", "foreign"])
 def test_where_the_parent_is_missing_or_a_foreign_one_snakemake_starts_all_the_same(
     tmp_path: Path, parent: str, lacks: str
 ) -> None:

@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 import snakemake.api  # before its parts, which import each other
 import snakemake.dag
+import snakemake.parser
+import snakemake.workflow
 import snakemake_executor_plugin_slurm as parent
+from snakemake.io import _IOFile
 from snakemake.jobs import Job as SnakemakeJob
 from snakemake.resources import Resource
+from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
@@ -60,6 +64,25 @@ def test_immediate_submission_goes_on_at_the_submission() -> None:
 def test_a_driver_knows_its_jobs_and_their_rules_before_it_submits() -> None:
     assert parameters(snakemake.dag.DAG.needrun_jobs) == ["self", "exclude_finished"]
     assert "evaluable" in " ".join(vars(Resource))
+
+
+def test_a_rule_and_its_job_say_what_they_need_of_snakemake() -> None:
+    """So `asks_more_of_snakemake` and its neighbors may ask them; a script excludes notebook:, cwl: and their like."""
+    rule = {"shadow_depth", "is_handover", "is_checkpoint", "basedir", "script"}
+    job = {"conda_env_spec", "container_img_url", "env_modules", "group", "benchmark", "benchmark_repeats", "resources"}
+
+    assert all(f"self.{name} = " in source(Rule.__init__) for name in rule)
+    assert job <= set(dir(SnakemakeJob))
+    assert '"Multiple {} keywords in rule {}."' in source(snakemake.parser.Rule.block_content)
+    assert "is_storage" in dir(_IOFile)
+
+
+def test_a_resource_keeps_how_it_was_written_also_where_the_command_line_changes_it() -> None:
+    given = Resource.from_cli_expression("tmpdir", "'/scratch'", with_threads_arg=False)
+
+    assert (given.raw, Resource("tmpdir", "/scratch").raw) == ("'/scratch'", "/scratch")
+    assert "rule.resources.update(" in source(snakemake.workflow.Workflow.rule)
+    assert "_parsed_overwrite_resources" in source(snakemake.workflow.Workflow.rule)
 
 
 def test_outputs_of_a_failed_job_are_removed_and_kept_where_it_was_asked_for() -> None:
@@ -121,7 +144,7 @@ def test_the_mark_of_an_output_under_way_is_where_a_job_removes_it_and_its_time_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").write_text(
         "from pathlib import Path\n"
-        "from snakemake_executor_plugin_unbroken.snakemake_jobs import note_began\n"
+        "from snakemake_executor_plugin_unbroken.internals import note_began\n"
         "from unbroken.job import segment_script\n"
         "rule one:\n"
         "    output: 'results/demo/segments/001.json'\n"

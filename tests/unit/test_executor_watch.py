@@ -9,7 +9,7 @@ from unit.test_executor_outages import Clock, slurm
 from unit.test_executor_parts import segment
 
 from snakemake_executor_plugin_unbroken.chain import LOST_LOOKS
-from snakemake_executor_plugin_unbroken.chains import LIFE_SECONDS, segment_of
+from snakemake_executor_plugin_unbroken.executor import LIFE_SECONDS, SEGMENT
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.sign_of_life import SILENT_SECONDS
 from unbroken.runs import submissions
@@ -38,7 +38,7 @@ class Watched:
     def look(self, seconds: float = 30.0) -> EndedJob | None:
         """Return the last job of the run, if none is left, as it is known so many seconds later."""
         self.clock.now += seconds
-        self.driver.executor._chains.check([self.info])
+        self.driver.executor.look_after([self.info])
         return self.chain._end
 
     def looks(self, count: int, seconds: float = 30.0) -> list[str]:
@@ -179,20 +179,20 @@ def test_looking_for_records_takes_a_twentieth_of_the_time_at_most(
         run.clock.now += 3.0
         return []
 
-    monkeypatch.setattr("snakemake_executor_plugin_unbroken.chains.os.listdir", slow)
+    monkeypatch.setattr("snakemake_executor_plugin_unbroken.executor.os.listdir", slow)
     run.look()
 
-    assert run.driver.executor._chains.interval_seconds == 60.0
+    assert run.driver.executor.next_seconds_between_status_checks == 60.0
 
 
 def test_a_record_is_found_by_its_name_and_its_content(run: Watched) -> None:
-    toy(segment().places.root.parents[1], goal=1000, segment_minutes=0.001)
+    toy(segment().folder.root.parents[1], goal=1000, segment_minutes=0.001)
     second = run.driver.out(run.driver.job(segment(2)), segment(2))
     segment(2).record.write_text(segment(1).record.read_text())  # it names another segment
 
-    left = run.driver.executor._chains.check([run.info, second])
+    left = run.driver.executor.look_after([run.info, second])
 
-    assert [segment_of(info) for info in left] == [segment(2)]
+    assert [(info.aux or {})[SEGMENT] for info in left] == [segment(2)]
 
 
 def test_a_task_that_does_not_start_by_itself_is_told_once_with_what_to_type(slurm: Slurm, run: Watched) -> None:

@@ -361,7 +361,7 @@ def test_a_run_that_a_newer_unbroken_carries_on_is_not_over(base: Path, kind: st
 
 def test_a_driver_believes_a_record_that_a_newer_job_left(base: Path) -> None:
     segment = Segment(copied_run(base.parent / "backup"), DONE, "toy_segment", ("demo", f"{DONE:03d}"))
-    newer_record(segment.places)
+    newer_record(segment.folder)
     before = snapshot(base.parent)
 
     assert segment.has_record()

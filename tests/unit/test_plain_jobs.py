@@ -41,7 +41,7 @@ def test_an_end_that_the_plugin_did_not_see_is_reported_at_the_second_look(slurm
 
     assert driver.check() == ["17"]
     assert driver.check() == []
-    assert driver.failed == {"17": "SLURM-job '17' ended: PREEMPTED. "}
+    assert driver.failed["17"].startswith("SLURM-job '17' ended: PREEMPTED. ")
 
 
 def test_a_job_that_has_completed_unseen_by_the_plugin_is_a_success(slurm: Slurm, driver: PlainDriver) -> None:

@@ -18,14 +18,14 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Segment:
     monkeypatch.chdir(tmp_path)
     toy(tmp_path, 1, goal=10**6, segment_minutes=0.01)
     found = Segment(toy_run(goal=10**6), 2, "toy_segment", ("demo", "002"))
-    first = json.loads(found.places.record(1).read_text())
+    first = json.loads(found.folder.record(1).read_text())
     found.record.write_text(json.dumps({**first, "segment": 2, "kind": "finished"}))
     assert found.has_record()
     return found
 
 
 def owned_by_another() -> lease.Lease:
-    return lease.take(Segment(toy_run(), 2, "", ()).places.lease, 2, 0.0, print, environment={"SLURM_JOB_ID": "40"})
+    return lease.take(Segment(toy_run(), 2, "", ()).folder.lease, 2, 0.0, print, environment={"SLURM_JOB_ID": "40"})
 
 
 def test_a_record_for_which_no_work_stands_is_removed(second: Segment) -> None:
@@ -50,11 +50,11 @@ def test_while_a_job_owns_the_run_no_record_is_removed(second: Segment) -> None:
 
 def test_the_lease_is_not_taken_where_there_is_no_record(second: Segment) -> None:
     second.record.unlink()
-    before = sorted(second.places.lease.iterdir())
+    before = sorted(second.folder.lease.iterdir())
 
     assert not second.is_done(print)
 
-    assert sorted(second.places.lease.iterdir()) == before
+    assert sorted(second.folder.lease.iterdir()) == before
 
 
 def test_a_record_that_stands_ends_the_segment_although_a_job_owns_the_run(second: Segment) -> None:

@@ -1,4 +1,4 @@
-"""What `slurm_plugin` relies on in snakemake-executor-plugin-slurm and in Snakemake, one test for each touch.
+"""What `internals` relies on in snakemake-executor-plugin-slurm and in Snakemake, one test for each touch.
 
 A new release that changes any of it fails here, with a line that says what to look at.
 """
@@ -26,11 +26,12 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from support.plain_driver import PlainDriver
 from support.workdir import ROOT
 
-from snakemake_executor_plugin_unbroken import slurm_plugin
-from snakemake_executor_plugin_unbroken.plain_jobs import refuse_log_folder
-from snakemake_executor_plugin_unbroken.slurm_plugin import HeldExecutor
+from snakemake_executor_plugin_unbroken import internals
+from snakemake_executor_plugin_unbroken.executor import leave_own_job, refuse_log_folder
+from snakemake_executor_plugin_unbroken.internals import HeldExecutor
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 
-READ = "read the new release and change slurm_plugin.py: "
+READ = "read the new release and change internals.py: "
 
 
 def source(thing: object) -> str:
@@ -58,21 +59,31 @@ def test_the_plugin_is_a_release_that_was_read() -> None:
 
 
 def test_the_module_that_knows_the_inside_has_at_most_150_lines() -> None:
-    assert len(Path(slurm_plugin.__file__).read_text().splitlines()) <= 150
+    assert len(Path(internals.__file__).read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize(
-    ("inside", "module"),
+    "inside",
     [
-        *((name, "slurm_plugin.py") for name in ("_job_submission_executor", "_user_kill", "_wait_thread", "run_uuid")),
-        ("restart_times", "snakemake_jobs.py"),
+        *("_job_submission_executor", "_submit_job", "_wait_thread", "run_uuid", "get_submit_command"),
+        *(
+            "_user_kill",
+            "restart_times",
+            "_mark_incomplete",
+            "shadow_depth",
+            "needrun_jobs",
+            ".dependencies",
+            "benchmark_repeats",
+            ".raw",
+        ),
+        *("snakemake_executor_plugin_slurm.", "from snakemake."),
     ],
 )
-def test_one_module_alone_knows_the_inside(inside: str, module: str) -> None:
-    folder = Path(slurm_plugin.__file__).parent
+def test_one_module_alone_knows_the_inside(inside: str) -> None:
+    folder = Path(internals.__file__).parent
     found = {path.name for path in folder.glob("*.py") if inside in path.read_text()}
 
-    assert found == {module}
+    assert found == {"internals.py"}
 
 
 # --- holding the plugin's executor ---
@@ -96,6 +107,22 @@ def test_reports_go_through_three_methods_that_the_plugin_leaves_to_snakemake() 
     for name in ("report_job_submission", "report_job_success", "report_job_error"):
         requires(name not in vars(plugin.Executor), f"the plugin has its own {name}")
         requires(f"self.{name}" in source(plugin.Executor), f"the plugin does not call {name}")
+
+
+def test_jobs_that_are_out_stand_in_a_list_that_only_the_monitoring_thread_empties() -> None:
+    requires("self.active_jobs.append(job_info)" in source(RemoteExecutor.report_job_submission), "the list of jobs")
+    requires("with self.lock:" in source(RemoteExecutor.report_job_submission), "its lock")
+    requires("active_jobs" not in source(AbstractExecutor), "a report removes a job: drop `_forget`")
+
+
+def test_our_own_names_in_its_executor_are_not_the_plugins() -> None:
+    own = {name for kind in (PlainJobs, HeldExecutor) for name in vars(kind) if not name.startswith("__")}
+    own |= set(re.findall(r"self\.(_\w+)(?:: [^=]+)? = ", source(PlainJobs.__init__)))
+    overridden = {"run_jobs", "run_job", "run_job_pre", "cancel_jobs", "_wait_thread"}
+    overridden |= {"report_job_submission", "report_job_success", "report_job_error"}
+
+    taken = {name for name in own if name in dir(plugin.Executor) or f"self.{name} = " in source(plugin.Executor)}
+    requires(taken - {"_abc_impl"} == overridden, "it has names of ours")
 
 
 def test_each_job_is_announced_by_run_job_pre_when_it_is_submitted() -> None:
@@ -209,7 +236,7 @@ def test_a_driver_in_a_job_forgets_the_variables_of_the_job(monkeypatch: pytest.
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
 
-    slurm_plugin.leave_own_job()
+    leave_own_job()
     assert not [name for name in os.environ if name.startswith("SLURM_")]
 
 
@@ -320,7 +347,7 @@ def test_a_held_executor_has_no_thread_that_an_end_would_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = PlainDriver(tmp_path, monkeypatch)
-    held = driver.plain.prepare()
+    held = driver.plain
 
     held.wait_thread.join(5)
     assert isinstance(held, HeldExecutor)

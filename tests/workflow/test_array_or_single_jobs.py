@@ -30,6 +30,8 @@ VARIANTS = {
     "own_log": ('log: "own/{run}/{segment}.log"', CHANGED),
     "own_tmpdir": ("resources: tmpdir=lambda wildcards: 'made'", TMPDIR),
     "literal_tmpdir": ("resources: tmpdir=\"'/scratch'\"", ""),
+    "path_tmpdir": ("resources: tmpdir='/scratch'", ""),
+    "variable_tmpdir": ("resources: tmpdir=\"'$SCRATCH/x'\"", TMPDIR),
     "by_segment": ("resources: mem_mb=lambda wildcards: 100 * int(wildcards.segment)", SEGMENT),
     "by_attempt": ("resources: mem_mb=lambda wildcards, attempt: 100 * attempt", ATTEMPT),
     "by_run": ("resources: mem_mb=lambda wildcards: 100 * len(wildcards.run)", ""),
@@ -86,6 +88,7 @@ def test_a_run_is_single_jobs_only_where_its_tasks_could_not_run_ahead_and_a_lin
         name for name, (_, why) in VARIANTS.items() if not why
     }
     assert specs["literal_tmpdir"].rule_job.resources["tmpdir"] == "/scratch"
+    assert specs["path_tmpdir"].rule_job.resources["tmpdir"] == "/scratch"
     assert specs["benchmark"].rule_job.benchmark == "benchmarks/{run}.{segment}.tsv"
     # What only Snakemake can run is run by it, inside of the job.
     by_snakemake = {name for name, (_, why) in VARIANTS.items() if why in (MORE, CHANGED, TMPDIR, BENCHMARK)}

@@ -4,6 +4,7 @@ A rule with `resources: alone=1` stands for a chain: its job is submitted here, 
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -14,8 +15,10 @@ from typing import Any
 from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs, refuse_log_folder
-from snakemake_executor_plugin_unbroken.slurm_plugin import BatchStepExecutor, command, leave_own_job, sbatch_words
+from snakemake_executor_plugin_unbroken.chain_specs import PATIENT_SHELL
+from snakemake_executor_plugin_unbroken.executor import leave_own_job, refuse_log_folder
+from snakemake_executor_plugin_unbroken.internals import BatchStepExecutor, sbatch_words
+from snakemake_executor_plugin_unbroken.plain_jobs import PlainJobs
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -28,7 +31,7 @@ class Executor(BatchStepExecutor):
     def __init__(self, workflow: Any, logger: Any) -> None:
         leave_own_job()
         refuse_log_folder(workflow, LOGS)
-        self.plain = PlainJobs(self)  # before the thread starts that checks jobs
+        self._plain: PlainJobs | None = None  # before the thread starts that checks jobs
         super().__init__(workflow, logger)
 
     def run_jobs(self, jobs: list[Any]) -> None:
@@ -45,30 +48,37 @@ class Executor(BatchStepExecutor):
     def run_job(self, job: Any) -> None:
         self.plain.run_job(job)
 
+    @property
+    def plain(self) -> PlainJobs:
+        self._plain = self._plain or PlainJobs(self.workflow, self.logger)
+        return self._plain
+
     def _submit(self, job: Any) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)
         own = ["--parsable", "--job-name=alone", f"--output={LOGS / '%j.log'}", f"--comment=rule_{job.name}"]
         words = [*own, *sbatch_words(self, job)]
-        script = f"#!/bin/sh\n{command(self, job, waits_for=list(job.input))}\n"
+        waits_for = shlex.join(["--wait-for-files", *job.input]) if job.input else ""
+        script = f"#!/bin/sh\n{PATIENT_SHELL}{self.format_job_exec(job)} {waits_for}\n"
         answer = subprocess.run(["sbatch", *words], input=script, stdout=subprocess.PIPE, text=True, check=True).stdout
         self.report_job_submission(SubmittedJobInfo(job, answer.strip().partition(";")[0]))
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
-        async for info in self.plain.check([info for info in active_jobs if self.plain.has(info)]):
-            yield info
+        if self._plain is not None:
+            await self._plain.check()
         for info in active_jobs:
-            if info.job.resources.get("alone"):
-                if all(Path(str(path)).exists() for path in info.job.output):
-                    self.report_job_success(info)
-                else:
-                    yield info
+            if all(Path(str(path)).exists() for path in info.job.output):
+                self.report_job_success(info)
+            else:
+                yield info
         self.next_seconds_between_status_checks = 1.0
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        self.plain.cancel([info for info in active_jobs if self.plain.has(info)])
+        if self._plain is not None:
+            self._plain.cancel_all()
 
     def shutdown(self) -> None:
         began = time.monotonic()
         super().shutdown()
-        self.plain.shutdown()
+        if self._plain is not None:
+            self._plain.shutdown()
         print(f"shutdown took {time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
