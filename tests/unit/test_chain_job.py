@@ -14,7 +14,7 @@ from support.toy_spec import toy_spec
 from support.toyrun import toy
 
 from unbroken.cli.restart_command import restart
-from unbroken.job import left_out, requeue, run_end, segment_process
+from unbroken.job import left_out, segment_process
 from unbroken.job.after_work import _go_on as go_on
 from unbroken.job.after_work import look_after_the_rest
 from unbroken.job.chain_job import ChainJob, wait_until_left
@@ -136,7 +136,7 @@ def decisions(*order: str, alive: Sequence[str] = ("17", "18", "19")) -> list[st
             stay.extend(decide(later) if later else [])
             return alive
 
-        return stay if requeue.may_leave(job_id, told) else [*stay, job_id]
+        return stay if left_out.may_leave(job_id, told) else [*stay, job_id]
 
     return decide(order)
 
@@ -168,7 +168,7 @@ def test_a_job_that_was_to_come_back_and_was_canceled_is_not_relied_on(here: Pat
 
 def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
     first = decisions("17", alive=["17", "18"]) + decisions("18", alive=["17", "18"])
-    requeue.has_come_back("18")
+    left_out.has_come_back("18")
 
     assert first == ["18"]
     assert decisions("18", alive=["18"]) == ["18"]
@@ -176,7 +176,7 @@ def test_a_job_that_has_come_back_may_come_back_again(here: Path) -> None:
 
 def test_a_job_that_has_come_back_is_relied_on_again(here: Path) -> None:
     assert decisions("18", alive=["18"]) == ["18"]
-    requeue.has_come_back("18")
+    left_out.has_come_back("18")
 
     assert decisions("17", alive=["17", "18"]) == []
     assert decisions("18", alive=["18"]) == ["18"]
@@ -192,7 +192,7 @@ def test_two_jobs_that_end_in_the_same_second_do_not_both_go_back_into_the_queue
     left_out.leave_out("third")
 
     for job_id in ("17", "18"):
-        run_end.stay_for_left_out(ChainJob(toy_spec(), job_id))
+        left_out.stay_for_left_out(ChainJob(toy_spec(), job_id))
 
     assert (slurm.folder / "asked").read_text() == "requeue 18\n"
     assert capsys.readouterr().err.count("this job goes back into it to look again") == 1
@@ -203,11 +203,11 @@ def test_a_run_that_was_left_out_is_submitted_once_there_is_room(slurm: Slurm, t
     chain_spec(tmp_path).write()
     left_out.leave_out("demo")
     slurm.refuses(FULL)
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
     assert left_out.any_left_out()
     slurm.takes()
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
     assert not left_out.any_left_out()
     assert slurm.said("--array") == ["1-11%1"]
@@ -233,7 +233,7 @@ def test_a_run_that_was_left_out_and_whose_spec_is_corrupt_is_told(slurm: Slurm)
     told: list[str] = []
     left_out.leave_out("gone")
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
     assert told == ["gone: .snakemake/unbroken/chains/gone/spec.json: missing; start snakemake again"]
 
@@ -385,7 +385,7 @@ def test_a_run_whose_submission_was_cut_short_still_waits_for_room(slurm: Slurm,
     slurm.answer("sbatch", TERM["answered"])
     told: list[str] = []
 
-    run_end.submit_left_out(told.append)
+    left_out.submit_left_out(told.append)
 
     assert left_out.any_left_out()
     assert told[0].startswith("there may be room in the queue now for demo; Slurm ended sbatch with the job around it")

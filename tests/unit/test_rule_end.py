@@ -5,14 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.toy_spec import toy_spec
 
 from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
-from unbroken.job.rule_end import Allowed, RuleEnd, after, rule_end
 from unbroken.job.rule_pauses import RulePauses
 from unbroken.job.rule_state import RuleState, read_state
+from unbroken.job.rule_work import RuleEnd, after, rule_end
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import ExecNote
 from unbroken.runs.history import Attempt, History
@@ -21,7 +22,7 @@ from unbroken.runs.segment_end import EndKind, SegmentEnd
 from unbroken.slurm.job_end import EndState
 
 PAUSED = EndKind.PAUSED
-RULE = Allowed("train", segments=3, retries=1, memory_mb=(400, 800))
+RULE = toy_spec(keys=None, name="train", last_segment=3, retries=1, memory_mb=(400, 800))
 
 
 def line(kind: EndKind, job: str, **changes: object) -> Attempt:

@@ -112,9 +112,9 @@ def waiting(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[str]:
     return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
 
 
-def has_waiting(key: str, base: Path = Path()) -> bool:
+def has_waiting(key: str) -> bool:
     """Return True if a task waits; False also if Slurm does not answer."""
-    return bool(waiting(my_jobs() or [], key, base))
+    return bool(waiting(my_jobs() or [], key))
 
 
 def cancel_waiting(key: str, base: Path = Path()) -> list[str] | None:
@@ -166,7 +166,7 @@ def submit_knowing(
     """
     if found := [number for number in waiting(jobs, spec.key) if number != at_work]:
         return Submitted(Answer.DONE, found[0], len(found))
-    wanted = tasks_wanted(spec, jobs, at_work)
+    wanted = _tasks_wanted(spec, jobs, at_work)
     if wanted < 1:
         return Submitted(Answer.DONE)
     if not others and (other := job_in_queue(newest)) is not None:
@@ -198,7 +198,7 @@ def _behind(jobs: Sequence[MyJob], key: str) -> list[str]:
     return list(dict.fromkeys(task if array in hanging else array for task, array in arrays))
 
 
-def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
+def _tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int:
     """Return how many tasks to submit: the remaining segments and a reserve, within what one run and folder may have.
 
     None for a run that is over.
@@ -207,10 +207,9 @@ def tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> int
     if remaining < 1:
         return 0
     reserve = max(LEAST_RESERVE, math.ceil(RESERVE_SHARE * remaining))
-    here = Path().resolve()
-    others = [job for job in jobs if job.is_alive and chain_in(job.comment) and job.folder.resolve() == here]
+    others = sum(job.is_alive for chain in by_chain(jobs).values() for job in chain)
     most = spec.submission.most_tasks
-    return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - len(others))) if most > 1 else 1
+    return max(1, min(remaining + reserve, most, MOST_OF_FOLDER - others)) if most > 1 else 1
 
 
 def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:

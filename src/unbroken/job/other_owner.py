@@ -11,6 +11,7 @@ from unbroken.errors import FormatError, LeaseError
 from unbroken.job.spec import JobSpec
 from unbroken.runs.claim import Claim, claim_path
 from unbroken.runs.holder import HolderWatch
+from unbroken.runs.layout import RunFolder
 from unbroken.runs.lease import HEARTBEAT_SECONDS, current_claim
 from unbroken.runs.submissions import Submission
 from unbroken.slurm.cluster import may_ask_here
@@ -37,11 +38,10 @@ class OtherOwner:
 
     def find(self, spec: JobSpec, newest: Submission | None) -> Other | None:
         """Return who works on the run; None if nobody does, as far as one can know."""
-        with suppress(LeaseError, FormatError, OSError):  # a job finds out, and says it
-            owner, why_free = current_claim(spec.folder.lease)
-            if owner is not None and not why_free and self._works(spec, owner):
-                number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
-                return Other(number, f"{owner.user} works on this run, {owner.describe()}")
+        owner = owner_of(spec.folder)
+        if owner is not None and self._works(spec, owner):
+            number = owner.slurm_job.partition("_")[0] if may_ask_here(owner.slurm_cluster) else ""
+            return Other(number, f"{owner.user} works on this run, {owner.describe()}")
         self.was_met = False
         return job_in_queue(newest)
 
@@ -50,6 +50,14 @@ class OtherOwner:
         if owner.user == getpass.getuser() and not self.was_met:
             return False
         return not self._watch.why_free(claim_path(spec.folder.lease, owner.token), owner)
+
+
+def owner_of(folder: RunFolder) -> Claim | None:
+    """Return who has the run; None also where its lease cannot be read: a job finds out, and says it."""
+    with suppress(LeaseError, FormatError, OSError):
+        owner, why_free = current_claim(folder.lease)
+        return None if why_free else owner
+    return None
 
 
 def job_in_queue(newest: Submission | None) -> Other | None:

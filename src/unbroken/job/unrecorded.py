@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from unbroken.job.array import is_of
+from unbroken.job.spec import JobSpec
 from unbroken.runs import attempts, driver_start, submissions
 from unbroken.runs.history import RECENT, Attempt
 from unbroken.runs.job_note import said_by_exit_code
@@ -21,29 +22,26 @@ MOST_ASKED = 5
 
 
 def unrecorded(
-    folder: RunFolder,
-    key: str,
-    start: str,
-    log: Callable[[str], None],
-    segment: int = 0,
-    last: EndedJob | None = None,
+    spec: JobSpec, log: Callable[[str], None], segment: int = 0, last: EndedJob | None = None
 ) -> list[Attempt]:
     """Return the lines that cannot be written into the history now either; the others are in it afterwards.
 
     A job that never started, such as one that was canceled while it waited, has none; nor has one that ended well, or
     before this start of snakemake.  But `last` has one however it ended: no job of the run is left, and no record.
     """
-    known = attempts.all_attempts(folder)
+    known = attempts.all_attempts(spec.folder)
     recorded = {attempt.slurm_job for attempt in known}
-    over = [job for job in _over(key, my_jobs() or [], recorded) if _leaves_line(job) and _is_since(job, start)]
-    if last is not None and has_tried(last) and (last.has_started or last.state == EndState.UNKNOWN):
-        over += [last] if last.job_id not in recorded | {job.job_id for job in over} else []
-    lost = []
-    for job in over:
-        line = line_of(folder, job, segment or (known[-1].segment if known else 1), known[-1] if known else None)
-        if not attempts.note(folder, line, log):
-            lost.append(line)
-    return lost
+    began = driver_start.began_unix(spec.start)
+    over = [job for job in _over(spec.key, my_jobs() or [], recorded) if _leaves_line(job)]
+    over = [job for job in over if job.end_unix is None or job.end_unix >= began]
+    if last is not None and last.job_id not in recorded | {job.job_id for job in over}:
+        # One that left because its run had stopped before made no attempt.
+        has_tried = said_by_exit_code(last.exit_code) is not EndKind.STOPPED
+        over += [last] if has_tried and (last.has_started or last.state == EndState.UNKNOWN) else []
+    newest = known[-1] if known else None
+    segment = segment or (newest.segment if newest else 1)
+    lines = [_line_of(spec.folder, job, segment, newest) for job in over]
+    return [line for line in lines if not attempts.note(spec.folder, line, log)]
 
 
 def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
@@ -59,31 +57,6 @@ def last_job(key: str, jobs: Sequence[MyJob]) -> EndedJob:
     return over[-1] if over else EndedJob("".join(numbers), EndState.UNKNOWN, "", 0)
 
 
-def is_held(job: EndedJob) -> bool:
-    """Return True for a job that left because another one does the run's work."""
-    return said_by_exit_code(job.exit_code) is EndKind.HELD
-
-
-def has_tried(job: EndedJob) -> bool:
-    """Return False for a job that left because its run had stopped before: it was no attempt."""
-    return said_by_exit_code(job.exit_code) is not EndKind.STOPPED
-
-
-def line_of(folder: RunFolder, job: EndedJob, segment: int, last: Attempt | None) -> Attempt:
-    """Return what the history is to say of a job that ended before it could say it itself."""
-    where = f" on {job.node}" if job.node else ""
-    found = obstacle(folder)
-    message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
-    log = LOGS / folder.name / f"slurm-{job.job_id}.log"  # of a user's rule it lies elsewhere
-    end = SegmentEnd(
-        kind=said_by_exit_code(job.exit_code),
-        message=message,
-        log=str(log) if log.exists() else "",
-        job_state=EndState.of(job.state),
-    )
-    return attempts.before_work(last, segment, end, slurm_job=job.job_id, slurm_node=job.node)
-
-
 def why_no_job(folder: RunFolder, queue: Queue) -> str:
     """Return why the last job ended that left no line, and what is in the way now, of a run that has no job left.
 
@@ -94,19 +67,26 @@ def why_no_job(folder: RunFolder, queue: Queue) -> str:
     recorded = {attempt.slurm_job for attempt in attempts.all_attempts(folder, RECENT)}
     for listed in reversed([job for job in queue.over if job.run == folder.name]):
         job = ended_job(listed.job_id)
-        if job is None or not job.has_started:  # one that was canceled while it waited
-            continue
-        is_told = job.job_id in recorded or not _leaves_line(job)
-        return "" if is_told else line_of(folder, job, 1, None).message
+        if job is not None and job.has_started:  # else it was canceled while it waited
+            is_said = job.job_id in recorded or not _leaves_line(job)
+            return "" if is_said else _line_of(folder, job, 1, None).message
     return ""
 
 
+def _line_of(folder: RunFolder, job: EndedJob, segment: int, newest: Attempt | None) -> Attempt:
+    """Return what the history is to say of a job that ended before it could say it itself."""
+    where = f" on {job.node}" if job.node else ""
+    found = obstacle(folder)
+    message = f"Slurm job {job.job_id} ended as {job.state}{where} before its work" + (f"; {found}" if found else "")
+    log = LOGS / folder.name / f"slurm-{job.job_id}.log"  # of a user's rule it lies elsewhere
+    kind, state = said_by_exit_code(job.exit_code), EndState.of(job.state)
+    end = SegmentEnd(kind=kind, message=message, log=str(log) if log.exists() else "", job_state=state)
+    return attempts.before_work(newest, segment, end, slurm_job=job.job_id, slurm_node=job.node)
+
+
 def _leaves_line(job: EndedJob) -> bool:
-    return job.has_started and job.state != "COMPLETED" and has_tried(job) and not is_held(job)
-
-
-def _is_since(job: EndedJob, start: str) -> bool:
-    return job.end_unix is None or job.end_unix >= driver_start.began_unix(start)
+    is_no_attempt = said_by_exit_code(job.exit_code) in (EndKind.STOPPED, EndKind.HELD)
+    return job.has_started and job.state != "COMPLETED" and not is_no_attempt
 
 
 def _over(key: str, jobs: Sequence[MyJob], recorded: set[str]) -> Iterator[EndedJob]:

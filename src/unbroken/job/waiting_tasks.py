@@ -49,9 +49,11 @@ def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator
     yield f"the waiting tasks avoid {where}" if is_done else f"Slurm refused to let the waiting tasks avoid {where}"
 
 
-def give_memory(jobs: Sequence[str], mem_mb: int) -> bool:
-    """Let the waiting tasks ask for so much; return False if Slurm refuses it."""
-    return _change(jobs, f"MinMemoryNode={mem_mb}")
+def give_rule_memory(spec: JobSpec, jobs: Sequence[str]) -> Iterator[str]:
+    """Let the waiting tasks of a user's rule ask for what the rule says after a job ran out of memory."""
+    memory_mb = spec.wanted_memory_mb
+    if memory_mb and not _change(jobs, f"MinMemoryNode={memory_mb}"):
+        yield f"Slurm refused to let the waiting tasks ask for {memory_mb} MB"
 
 
 def _change(jobs: Sequence[str], what: str) -> bool:
