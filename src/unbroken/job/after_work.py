@@ -11,7 +11,7 @@ from unbroken.errors import FormatError, UnbrokenError
 from unbroken.job import array, rule_state, waiting_tasks
 from unbroken.job.array import Answer, Submitted
 from unbroken.job.chain_job import ChainJob
-from unbroken.job.left_out import any_left_out, leave_out, stay_for_left_out, submit_left_out
+from unbroken.job.left_out import leave_out, left_out, stay_for_left_out, submit_left_out
 from unbroken.job.next_attempt import Stop, next_attempt
 from unbroken.job.other_owner import owner_of
 from unbroken.job.segment_process import give_up_at, is_being_ended, note_before_work, rest_seconds
@@ -199,7 +199,7 @@ def end_run(job: ChainJob, jobs: Sequence[MyJob]) -> None:
     submit_left_out(job.log)
     notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
     others = array.by_chain([other for other in jobs if other.is_alive and other.job_id != job.job_id])
-    if any_left_out():
+    if left_out():
         stay_for_left_out(job)
     elif all(_is_over(key) for key in others if key != job.key):
         has_page = not is_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from unbroken.job import rule_state
 from unbroken.job.other_owner import job_in_queue
 from unbroken.job.segment_process import is_being_ended
 from unbroken.job.spec import JobSpec, path_of
@@ -267,12 +268,9 @@ def _excluded(words: Sequence[str]) -> list[str]:
 
 def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
     """Return the words with the memory, and without the nodes, that attempts since the driver's start have shown."""
-    if memory_mb := spec.wanted_memory_mb:
+    partition = words[words.index("-p") + 1] if "-p" in words[:-1] else own_partition()
+    if memory_mb := wanted_memory_mb(spec, partition):
         words += [f"--mem={memory_mb}"]
-    partition = _value(words, "-p") or own_partition()
-    if spec.keys is not None and (times := out_of_memory_kills_of(spec.run.name, spec.run.mem_mb)):
-        most = max(numbers_of(partition, "%m"), default=0)
-        words += [f"--mem={grown_memory(spec.run.mem_mb, spec.run.memory_growth, times, most)}"]
     if spec.keys is not None and (avoid := nodes_to_avoid(spec.run.name)):
         words, excluded = without_exclude(words)
         excluded += more_to_exclude(excluded, avoid, spare_nodes(partition, spec.run.nodes or spec.run.tasks))
@@ -280,8 +278,15 @@ def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
     return words
 
 
-def _value(words: Sequence[str], option: str) -> str:
-    return words[words.index(option) + 1] if option in words[:-1] else ""
+def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
+    """Return what the next jobs ask for after others ran out of memory, at most what a node has; 0 if none did."""
+    if spec.is_rule:
+        kills = len(rule_state.read_state(spec.key).of_start(spec.start).killed_jobs)
+        return spec.rule_job.memory_after(kills) if kills else 0
+    run = spec.run
+    if not (times := out_of_memory_kills_of(run.name, run.mem_mb)):
+        return 0
+    return grown_memory(run.mem_mb, run.memory_growth, times, max(numbers_of(partition, "%m"), default=0))
 
 
 def _one_line(said: str) -> str:

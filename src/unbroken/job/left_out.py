@@ -5,12 +5,7 @@ Jobs that end together each still count themselves, and find no room: exactly on
 
 from __future__ import annotations
 
-import glob
-import os
-import time
-import uuid
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -25,9 +20,6 @@ from unbroken.slurm.this_job import restart_count
 from unbroken.system import fs
 
 LEFT_OUT = ".left-out"
-TAKEN = ".taken-"
-# A process that took a run and did not say what came of it for so long was killed over it.
-PATIENCE_SECONDS = 1800.0
 ONLY_ONE = (
     "only one job may be there (MaxSubmitJobs), so when it is over start snakemake again, or use a driver: "
     "snakemake --profile slurm"
@@ -42,7 +34,7 @@ LOOKS_FOR_ROOM = 3
 def leave_out(run: str) -> None:
     """Note that the queue had no room for any job of this run."""
     NOTES.mkdir(parents=True, exist_ok=True)
-    (NOTES / f"{quote(run, safe='')}{LEFT_OUT}").touch()
+    _note_of(run).touch()
 
 
 def who_submits_it() -> str:
@@ -54,56 +46,33 @@ def who_submits_it() -> str:
 
 
 def forget(run: str, base: Path = Path()) -> None:
-    """Let no job submit a run later: it begins again when its user starts it."""
-    for path in (base / NOTES).glob(f"{glob.escape(quote(run, safe=''))}{LEFT_OUT}*"):
-        path.unlink(missing_ok=True)
+    """Let no job submit a run later: it is submitted, or begins again when its user starts it."""
+    (base / _note_of(run)).unlink(missing_ok=True)
 
 
-@contextmanager
-def left_out() -> Iterator[str]:
-    """Give a run that was left out, which the caller, and no other process, submits inside the block; else ''."""
-    for path in sorted(NOTES.glob(f"*{LEFT_OUT}")):
-        # A name of our own: where there is no room, the next one takes the run before we are out of the block.
-        taken = path.with_name(f"{path.name}{TAKEN}{uuid.uuid4().hex}")
-        try:
-            os.utime(path)
-            os.replace(path, taken)
-        except OSError:  # another process was quicker
-            continue
-        try:
-            yield unquote(path.name.removesuffix(LEFT_OUT))
-        finally:
-            taken.unlink(missing_ok=True)
-        return
-    yield ""
-
-
-def any_left_out() -> bool:
-    """Return True if a run still waits for room in the queue, also while a process tries whether there is some."""
-    return any(NOTES.glob(f"*{LEFT_OUT}")) or any(map(_is_fresh, NOTES.glob(f"*{LEFT_OUT}{TAKEN}*")))
-
-
-def _is_fresh(path: Path) -> bool:
-    """Return False if the process that took the run was killed over it; also where a clock was set back since."""
-    try:
-        return abs(time.time() - path.stat().st_mtime) < PATIENCE_SECONDS
-    except OSError:
-        return False
+def left_out() -> list[str]:
+    """Return the runs that wait for room in the queue, also while a process tries whether there is some for one."""
+    return [unquote(path.name.removesuffix(LEFT_OUT)) for path in sorted(NOTES.glob(f"*{LEFT_OUT}"))]
 
 
 def submit_left_out(log: Callable[[str], None]) -> None:
     """Submit a run for which the queue had no room: the job before this one has made some."""
-    with left_out() as other:
-        if not other:
-            return
+    for run in left_out():
         try:
-            done = array.submit(read(path_of(other)))
+            done = array.submit(read(path_of(run)))
         except (UnbrokenError, OSError) as error:
-            log(f"{other}: {error}")
+            log(f"{run}: {error}")
+            forget(run)
             return
-        log(f"there may be room in the queue now for {other}; {done.line}")
-        if done.answer is not array.Answer.DONE:
-            leave_out(other)
+        if done.answer is not array.Answer.SOON:  # else another process tries it
+            log(f"there may be room in the queue now for {run}; {done.line}")
+            if done.answer is array.Answer.DONE:
+                forget(run)
+            return
+
+
+def _note_of(run: str) -> Path:
+    return NOTES / f"{quote(run, safe='')}{LEFT_OUT}"
 
 
 # --- the job that comes back ---

@@ -1,4 +1,4 @@
-"""The pauses of a user's rule, each told once: Snakemake knows one job, which takes many jobs of Slurm's."""
+"""The pauses of a user's rule, each logged once: Snakemake knows one job, which takes many jobs of Slurm's."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ class RulePauses:
 
     def __init__(self, key: str, segments: int) -> None:
         self._key, self._segments = key, segments
-        self._told = self._paused()
+        state = read_state(key)
+        self._known = state.store, state.pauses
 
     def new_lines(self) -> list[str]:
         """Return a line for each pause since the last call; for the last one alone where the run is another one."""
-        told, self._told = self._told, self._paused()
-        if self._told == told:
+        state, (store, pauses) = read_state(self._key), self._known
+        self._known = state.store, state.pauses
+        if state.note is None or self._known == (store, pauses):
             return []
-        first = told[1] if self._told[0] == told[0] else self._told[1] - 1
-        state = read_state(self._key)
+        first = pauses if state.store == store else max(0, state.pauses - 1)
         with suppress(OSError, FormatError):
             attempts = History(state.folder(self._key).history).attempts()
             paused = [attempt for attempt in attempts if attempt.kind is EndKind.PAUSED]
+            start = f"{state.note.name}: segment"
             return [
-                f"{state.note.name if state.note else self._key}: segment {number} of {self._segments} paused, "
-                f"{amount(attempt.progress_to)} {attempt.unit} done"
-                for number, attempt in enumerate(paused, 1)
-                if number > first
+                f"{start} {number} of {self._segments} paused, {amount(attempt.progress_to)} {attempt.unit} done"
+                for number, attempt in enumerate(paused[first:], first + 1)
             ]
         return []
-
-    def _paused(self) -> tuple[str, int]:
-        state = read_state(self._key)
-        return state.store, state.pauses

@@ -102,12 +102,6 @@ class JobSpec:
         return f"rule {self.rule_job.name}" if self.is_rule else self.run.name
 
     @property
-    def wanted_memory_mb(self) -> int:
-        """Return what the next job of a user's rule asks for after others ran out of memory; 0 if none did."""
-        kills = len(rule_state.read_state(self.key).of_start(self.start).killed_jobs) if self.is_rule else 0
-        return self.rule_job.memory_after(kills) if kills else 0
-
-    @property
     def assignment(self) -> Assignment:
         """Return what the plan gives to every segment of the run."""
         if self.keys is None:
