@@ -64,22 +64,18 @@ def _do_next_segment(job: ChainJob) -> int:
     _log_missing_commands(job)
     work = RuleWork(job) if job.spec.is_rule else Work(job)
     try:
-        return _do(job, work)
+        code, end = work.do()
+        if end is not None and end.kind is EndKind.HELD:
+            leave_to_owner(job)
+        elif end is not None and end.kind.is_before_work:
+            leave_before_work(job, end)
+        else:
+            look_after_the_rest(job, work.has_no_room)
     except Stop as stop:
         job.log(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))
         end_run(job, my_jobs() or [])
         return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
-
-
-def _do(job: ChainJob, work: Work) -> int:
-    code, end = work.do()
-    if end is not None and end.kind is EndKind.HELD:
-        leave_to_owner(job)
-    elif end is not None and end.kind.is_before_work:
-        leave_before_work(job, end)
-    else:
-        look_after_the_rest(job, work.has_no_room)
     return exit_code_for(end.kind, code) if end else code
 
 

@@ -215,12 +215,12 @@ def _tasks_wanted(spec: JobSpec, jobs: Sequence[MyJob], at_work: str = "") -> in
 
 def _submit_what_fits(spec: JobSpec, wanted: int, behind: Sequence[str], renew: Callable[[], None]) -> Submitted:
     """Halve the array until the site takes it, down to a single job; `renew` before each further question."""
-    size = wanted
+    size, (learned, avoided) = wanted, _as_learned(spec)
     while True:
-        words = _words(spec, size, behind)
-        answer = sbatch(words)
+        answer = sbatch(_words(spec, learned, size, behind))
         if answer.job_id:
-            return Submitted(Answer.DONE, answer.job_id, size, _where(spec, words))
+            where = f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+            return Submitted(Answer.DONE, answer.job_id, size, where)
         if answer.is_ended or is_being_ended():
             return Submitted(Answer.ENDED, said=answer.said)
         kind = kind_of(answer.said)
@@ -244,38 +244,29 @@ def _most_of_array() -> int:
     return int(found[1]) - 1 if found else 0
 
 
-def _words(spec: JobSpec, size: int, behind: Sequence[str]) -> list[str]:
-    how = spec.submission
-    log = Path(how.logs) / f"slurm-{ARRAY_LOG if size > 1 else JOB_LOG}.log"
+def _words(spec: JobSpec, learned: Sequence[str], size: int, behind: Sequence[str]) -> list[str]:
+    log = Path(spec.submission.logs) / f"slurm-{ARRAY_LOG if size > 1 else JOB_LOG}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = _as_learned(spec, list(how.words))
-    words += [f"--comment={chain_comment(spec.key)}", f"--output={log}", "--parsable"]
+    words = [*learned, f"--comment={chain_comment(spec.key)}", f"--output={log}", "--parsable"]
     words += [f"--array=1-{size}%1"] if size > 1 else []
     words += [f"--dependency=afterany:{':'.join(behind)}"] if behind else [BEGIN] if size > 1 else []
-    return [*words, f"--wrap={how.batch}"]
+    return [*words, f"--wrap={spec.submission.batch}"]
 
 
-def _where(spec: JobSpec, words: Sequence[str]) -> str:
-    """Return which nodes the tasks avoid because the run has failed there; empty for none."""
-    asked = _excluded(spec.submission.words)
-    avoided = [node for node in _excluded(words) if node not in asked]
-    return f"not on {', '.join(avoided)}, where it failed repeatedly" if avoided else ""
+def _as_learned(spec: JobSpec) -> tuple[list[str], list[str]]:
+    """Return sbatch's words with the memory that attempts since the driver's start have shown, and without the nodes.
 
-
-def _excluded(words: Sequence[str]) -> list[str]:
-    return [node for nodes in without_exclude(words)[1] for node in nodes.split(",")]
-
-
-def _as_learned(spec: JobSpec, words: list[str]) -> list[str]:
-    """Return the words with the memory, and without the nodes, that attempts since the driver's start have shown."""
+    These nodes are the second list.
+    """
+    words, avoided, run = list(spec.submission.words), list[str](), spec.run
     partition = words[words.index("-p") + 1] if "-p" in words[:-1] else own_partition()
     if memory_mb := wanted_memory_mb(spec, partition):
         words += [f"--mem={memory_mb}"]
-    if spec.keys is not None and (avoid := nodes_to_avoid(spec.run.name)):
+    if not spec.is_rule and (avoid := nodes_to_avoid(run.name)):
         words, excluded = without_exclude(words)
-        excluded += more_to_exclude(excluded, avoid, spare_nodes(partition, spec.run.nodes or spec.run.tasks))
-        words += [f"--exclude={','.join(excluded)}"] if excluded else []
-    return words
+        avoided = more_to_exclude(excluded, avoid, spare_nodes(partition, run.nodes or run.tasks))
+        words += [f"--exclude={','.join([*excluded, *avoided])}"] if excluded or avoided else []
+    return words, avoided
 
 
 def wanted_memory_mb(spec: JobSpec, partition: str) -> int:
