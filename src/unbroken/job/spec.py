@@ -173,8 +173,8 @@ def path_of(key: str) -> Path:
 
 def refuse_newer(key: str, base: Path = Path()) -> None:
     """Raise FormatError if a newer unbroken wrote the spec; a corrupt one is written again."""
-    with suppress(OSError, ValueError, AttributeError):
-        formats.refuse_newer(jsontext.parse((base / path_of(key)).read_text()), VERSION, base / path_of(key), _KEY)
+    with suppress(ConfigError, OSError):
+        read(base / path_of(key))
 
 
 def read(path: Path) -> JobSpec:
