@@ -93,8 +93,12 @@ class SegmentProcess:
         waits = {} if give_up is None else {GIVE_UP: str(give_up)}
         environment = {**os.environ, **note.variable, **waits}
         child = subprocess.Popen(self.words, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        tail = _Tail(child.stderr)
-        return follow(child, lambda: note.has_begun, look_ahead, LOOK_SECONDS), tail.last_error()
+        said = bytearray()
+        tail = threading.Thread(target=_pass_on, args=(child.stderr, said), name="tail", daemon=True)
+        tail.start()
+        code = follow(child, lambda: note.has_begun, look_ahead, LOOK_SECONDS)
+        tail.join(1.0)  # a process left behind may hold it open
+        return code, _last_error(said.decode(errors="replace"))
 
     def _end(self, note: NoteFile, code: int, known: int, token: int, last_error: str) -> SegmentEnd | None:
         lines, said = self._lines()[known:], note.end
@@ -174,26 +178,18 @@ def rest_seconds() -> float:
     return min(REST_SECONDS, float(os.environ.get(PATIENCE) or PATIENCE_SECONDS) / 2)
 
 
-class _Tail:
-    """Passes on what a command says, and keeps the end of it."""
+def _pass_on(stream: IO[bytes], kept: bytearray) -> None:
+    """Pass on what a command prints, and keep the end of it."""
+    with stream:
+        while chunk := os.read(stream.fileno(), 65536):
+            kept += chunk
+            del kept[:-_TAIL_BYTES]
+            with contextlib.suppress(OSError):
+                os.write(2, chunk)
 
-    def __init__(self, stream: IO[bytes] | None) -> None:
-        self._stream, self._kept = stream, b""
-        self._thread = threading.Thread(target=self._pass_on, name="tail", daemon=True)
-        self._thread.start()
 
-    def last_error(self) -> str:
-        """Return the last error in it, in one line; empty if there is none."""
-        self._thread.join(1.0)  # a process left behind may hold it open
-        lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines() if line.strip()]
-        errors = [number for number, line in enumerate(lines) if "rror" in line]
-        return " ".join(lines[errors[-1] : errors[-1] + 2])[:_LONGEST] if errors else ""
-
-    def _pass_on(self) -> None:
-        if self._stream is None:
-            return
-        with self._stream:
-            while chunk := os.read(self._stream.fileno(), 65536):
-                self._kept = (self._kept + chunk)[-_TAIL_BYTES:]
-                with contextlib.suppress(OSError):
-                    os.write(2, chunk)
+def _last_error(said: str) -> str:
+    """Return the last error in it, in one line; empty if there is none."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if "rror" in line]
+    return " ".join(lines[errors[-1] : errors[-1] + 2])[:_LONGEST] if errors else ""
