@@ -74,7 +74,7 @@ def _do_next_segment(job: ChainJob) -> int:
     except Stop as stop:
         job.log(f"the run stops: {stop}")
         note_stop(job.key, job.spec.start, str(stop))
-        end_run(job, my_jobs() or [])
+        end_run(job, my_jobs())
         return 1 if work.has_tried else exit_code_for(EndKind.STOPPED, 1)
     return exit_code_for(end.kind, code) if end else code
 

@@ -191,17 +191,20 @@ def how_slurm_ends(job_id: str) -> str:
 # --- the run is over ---
 
 
-def end_run(job: ChainJob, jobs: Sequence[MyJob]) -> None:
-    """End what waits for a run that is over or stops; the last job of all runs writes the page as it stays."""
-    if numbers := array.waiting(jobs, job.key):
+def end_run(job: ChainJob, jobs: Sequence[MyJob] | None) -> None:
+    """End what waits for a run that is over or stops; the last job of all runs writes the page as it stays.
+
+    `jobs` are this user's, None if Slurm does not answer.
+    """
+    if numbers := array.waiting(jobs or [], job.key):
         is_done = array.cancel(numbers) is not None
         job.log(f"{'canceled' if is_done else 'could not cancel'} the waiting tasks: {', '.join(numbers)}")
     submit_left_out(job.log)
     notify_process.start_and_wait(Path(), NOTIFY_SECONDS)
-    others = array.by_chain([other for other in jobs if other.is_alive and other.job_id != job.job_id])
+    others = array.by_chain([other for other in jobs or [] if other.is_alive and other.job_id != job.job_id])
     if left_out():
         stay_for_left_out(job)
-    elif all(_is_over(key) for key in others if key != job.key):
+    elif jobs is not None and all(_is_over(key) for key in others if key != job.key):
         has_page = not is_off() and (not job.spec.is_rule or PAGE.exists())  # a workflow without runs has none
         job.log(f"all runs are over: {PAGE}" if has_page else "all runs are over")
         write_last_page()
