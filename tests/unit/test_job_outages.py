@@ -91,6 +91,18 @@ def test_a_job_that_ends_before_its_work_says_whether_a_task_waits(
     assert slurm.told == []
 
 
+def test_where_slurm_does_not_answer_no_job_says_that_no_task_waits(
+    slurm: Slurm, job: ChainJob, said: list[str]
+) -> None:
+    slurm.answer("squeue", "exit 1")
+    with owned_by("40"):
+        after_work.leave_to_owner(job)
+
+    after_work.leave_before_work(job, SegmentEnd(kind=EndKind.UNAVAILABLE, message="the disk is away"))
+
+    assert said == ["this job ends before its work and submits no other: the disk is away"]
+
+
 def test_how_slurm_ends_a_job_is_asked_of_accounting_where_the_queue_does_not_say(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,16 +42,16 @@ def leave_before_work(job: ChainJob, end: SegmentEnd) -> None:
         lost = note_before_work(job.folder, segment, end, job.log, slurm_job=job.job_id, slurm_node=node)
     next_attempt(job, segment, [lost] if lost else [])
     job.log(f"this job ends before its work and submits no other: {end.line()}")
-    if not array.has_waiting(job.key):
+    if array.has_waiting(job.key) is False:
         job.log("no task of this run waits; fix the cause, then start snakemake again")
 
 
 def leave_to_owner(job: ChainJob) -> None:
     """Let the tasks that wait behind this one wait for the end of the job that works on the run, whoever's it is."""
-    owner = owner_of(job.folder)
-    if owner is None or owner.slurm_job in ("", job.job_id):
+    owner, jobs = owner_of(job.folder), my_jobs()
+    if owner is None or owner.slurm_job in ("", job.job_id) or jobs is None:
         return
-    numbers = array.waiting(my_jobs() or [], job.key)
+    numbers = array.waiting(jobs, job.key)
     if not numbers:
         job.log(f"no task of this run waits behind this one; Slurm job {owner.slurm_job} goes on with it")
     elif waiting_tasks.change_tasks(numbers, f"Dependency=afterany:{owner.slurm_job}"):

@@ -113,9 +113,10 @@ def waiting(jobs: Sequence[MyJob], key: str, base: Path = Path()) -> list[str]:
     return [job.job_id for job in jobs if job.state == "PENDING" and is_of(job, key, base)]
 
 
-def has_waiting(key: str) -> bool:
-    """Return True if a task waits; False also if Slurm does not answer."""
-    return bool(waiting(my_jobs() or [], key))
+def has_waiting(key: str) -> bool | None:
+    """Return True if a task of a chain waits; None if Slurm does not answer."""
+    jobs = my_jobs()
+    return None if jobs is None else bool(waiting(jobs, key))
 
 
 def cancel_waiting(key: str, base: Path = Path()) -> list[str] | None:
