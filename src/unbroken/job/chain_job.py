@@ -24,7 +24,7 @@ _SEGMENT = re.compile(r"^(\w+:.*\bsegment=)\d+")
 
 @dataclass(frozen=True)
 class ChainJob:
-    """A job that does a segment; `spec` is what it was told when it started."""
+    """A job that does a segment; `spec` is what it read when it started."""
 
     spec: JobSpec
     job_id: str
