@@ -46,9 +46,9 @@ def give_rule_memory(spec: JobSpec, jobs: Sequence[str]) -> Iterator[str]:
 
 def _keep_off(jobs: Sequence[str], avoid: Sequence[str], spare: int) -> Iterator[str]:
     """Exclude nodes in addition to those that the jobs exclude already; in all no more than the partition can spare."""
-    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",)) or []
-    already = [nodes for (nodes,) in dict.fromkeys(rows) if nodes not in {"", "(null)", "n/a"}]
-    if not (fresh := more_to_exclude(already, avoid, spare)):
+    rows = table("squeue", f"--jobs={','.join(jobs)}", columns=("%x",))
+    already = [nodes for (nodes,) in dict.fromkeys(rows or []) if nodes not in {"", "(null)", "n/a"}]
+    if rows is None or not (fresh := more_to_exclude(already, avoid, spare)):
         return
     where = f"{', '.join(fresh)}, where it failed repeatedly"
     is_done = _change(jobs, f"ExcNodeList={','.join([*already, *fresh])}")
