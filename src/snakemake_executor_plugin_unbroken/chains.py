@@ -16,7 +16,7 @@ from snakemake_executor_plugin_unbroken.queue_watch import QueueWatch
 from snakemake_executor_plugin_unbroken.segments import Segment
 from unbroken.job import array
 from unbroken.job.array import Answer
-from unbroken.job.cancel import cancel_runs
+from unbroken.job.ensure import cancel_runs
 from unbroken.program.stop_reason import StopReason
 from unbroken.runs import driver_start
 

@@ -8,7 +8,7 @@ from support.slurm_commands import Slurm, job_of_a_chain
 from support.toy_spec import toy_spec
 from support.toyrun import toy, toy_job
 
-from unbroken.job.unrecorded import MOST_ASKED, unrecorded, why_no_job
+from unbroken.job.next_attempt import MOST_ASKED, unrecorded, why_no_job
 from unbroken.runs import submissions
 from unbroken.runs.attempts import all_attempts
 from unbroken.runs.history import Attempt

@@ -20,7 +20,7 @@ from unit.test_executor_parts import segment
 from snakemake_executor_plugin_unbroken.chain import LEAVING_SECONDS
 from snakemake_executor_plugin_unbroken.executor import _refuse_other_clusters
 from snakemake_executor_plugin_unbroken.segments import work_of
-from unbroken.job import cancel
+from unbroken.job import ensure
 from unbroken.job.left_out import LEFT_OUT
 from unbroken.job.segment_script import only_hands_on
 from unbroken.runs import submissions
@@ -234,7 +234,7 @@ async def active(driver: Driver, infos: list[SubmittedJobInfo]) -> list[Submitte
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here nothing that works ever leaves."""
-    monkeypatch.setattr(cancel, "SAVING_SECONDS", 0.0)
+    monkeypatch.setattr(ensure, "SAVING_SECONDS", 0.0)
 
 
 def test_a_ctrl_c_lets_what_works_save_and_cancels_each_whole_array_once(driver: Driver) -> None:

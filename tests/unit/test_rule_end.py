@@ -11,8 +11,7 @@ from snakemake_executor_plugin_unbroken.chain_specs import _memory_by_attempt
 from snakemake_executor_plugin_unbroken.segments import work_of
 from unbroken.job import rule_state
 from unbroken.job.left_out import leave_out, left_out
-from unbroken.job.rule_pauses import RulePauses
-from unbroken.job.rule_state import RuleState, read_state
+from unbroken.job.rule_state import RulePauses, RuleState, read_state
 from unbroken.job.rule_work import RuleEnd, after, rule_end
 from unbroken.runs import attempts
 from unbroken.runs.exec_note import ExecNote

@@ -1,18 +1,28 @@
-"""What a driver asks for: tasks of a run are in the queue, found there or submitted now."""
+"""What a driver asks for: tasks of a run are in the queue, found there or submitted now, or are canceled.
+
+Canceled, what waits goes at once, and what works saves first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from unbroken.job import rule_state, waiting_tasks
-from unbroken.job.array import Answer, Submitted, alive_of, submit_knowing
+from unbroken.job.array import Answer, Submitted, alive_of, arrays_of, cancel, submit_knowing
+from unbroken.job.next_attempt import note_stop
 from unbroken.job.other_owner import Other
 from unbroken.job.spec import JobSpec
 from unbroken.runs import submissions
 from unbroken.runs.history import History
 from unbroken.runs.submissions import Submission
+from unbroken.slurm.commands import ask as ask_slurm
 from unbroken.slurm.queue import MyJob, my_jobs
+
+# So long may what is at work take to save, as long as a driver waits for it.
+SAVING_SECONDS = 60.0
+LOOK_SECONDS = 1.0
 
 
 def ensure(
@@ -77,3 +87,36 @@ def _has_done_its_own(spec: JobSpec, segment: int, job: MyJob) -> bool:
         attempt.slurm_job == job.job_id and attempt.segment != segment and attempt.kind.settles
         for attempt in History(spec.folder.history).attempts()
     )
+
+
+def cancel_runs(keys: Collection[str], start: str, why: str, log: Callable[[str], None]) -> None:
+    """Cancel all jobs of these chains; those at work are told to save, and canceled if they do not leave in time.
+
+    `why` is noted for what is at work, of the start of snakemake that `start` names.
+    """
+    jobs = my_jobs()
+    for key in keys:
+        if jobs is None or alive_of(jobs, key):  # what is at work submits no further task
+            note_stop(key, start, why)
+    if jobs is not None:
+        jobs = _let_save([job for key in keys for job in alive_of(jobs, key)], log)
+    alive = [job.job_id for key in keys for job in alive_of(jobs or [], key)]
+    noted = [found.job_id for key in keys if jobs is None and (found := submissions.newest(key)) is not None]
+    if numbers := arrays_of(number for number in [*alive, *noted] if number):
+        ask_slurm("scancel", *numbers)
+
+
+def _let_save(alive: Sequence[MyJob], log: Callable[[str], None]) -> list[MyJob] | None:
+    """Cancel what waits, tell what works to save and leave, and wait until it has; return the jobs after that."""
+    cancel([job.job_id for job in alive if job.state == "PENDING"])
+    working = [job.job_id for job in alive if job.state == "RUNNING"]
+    if not working:
+        return my_jobs()
+    log(f"what works saves and leaves within {SAVING_SECONDS:g} s: job {', '.join(working)}")
+    ask_slurm("scancel", "--signal=INT", *working)
+    give_up = time.monotonic() + SAVING_SECONDS
+    while (jobs := my_jobs()) is not None and time.monotonic() < give_up:
+        if not any(job.is_alive and job.job_id in working for job in jobs):
+            break
+        time.sleep(LOOK_SECONDS)
+    return jobs
